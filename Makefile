@@ -1,0 +1,39 @@
+# The two commands of the README: `make demo` and `make test`. `make check` is the inner loop (under 2 minutes).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check setup debian bench proto clean
+
+demo: setup            ## set everything up and tell the story on real volumes
+	$(BIN)/tonnage demo
+
+test: setup            ## everything that this machine can run; what it cannot is listed by name
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+check: $(READY)        ## the inner loop: lint, types, layers, unit tests
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -m "not real"
+
+bench: setup           ## the figures of the README, printed as tables
+	$(BIN)/python -m benchmarks
+
+setup: debian $(READY) ## Debian packages (root and apt needed) and the virtual environment
+
+debian:
+	@sh scripts/debian-packages
+
+$(READY): pyproject.toml constraints.txt scripts/venv
+	@sh scripts/venv $(PYTHON) $(VENV)
+
+proto:                 ## regenerate src/tonnage/csi/_proto from its .proto files
+	$(BIN)/python scripts/gen_proto.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

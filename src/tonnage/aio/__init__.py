@@ -1,0 +1,1 @@
+"""The asyncio kit: time, back-off and tasks. Knows nothing of storage or Kubernetes."""

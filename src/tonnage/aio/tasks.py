@@ -1,0 +1,83 @@
+"""Tasks that are looked after, and locks by key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+
+class KeyedLocks:
+    """One lock for each key, made when needed and dropped when nobody holds or awaits it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: Hashable) -> AsyncIterator[None]:
+        """Hold key's lock."""
+        lock, users = self._locks.get(key, (None, 0))
+        lock = lock or asyncio.Lock()
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)
+
+    def held(self, key: Hashable) -> bool:
+        """Whether somebody holds or awaits key's lock."""
+        return key in self._locks
+
+
+async def supervise(name: str, body: Callable[[], Awaitable[None]]) -> None:
+    """Run body for ever: when it fails it is logged and started again, ever more slowly (1 s to 60 s).
+
+    Returns when body returns; cancellation passes.
+    """
+    backoff = Backoff(initial=1.0)
+    while True:
+        try:
+            await body()
+            return
+        except Exception:
+            delay = backoff.next(name)
+            log.exception("task failed, starting it again name=%s in=%.0fs", name, delay)
+            await asyncio.sleep(delay)
+
+
+class Background:
+    """Tasks that belong to an owner: kept referenced, logged when they fail, all cancelled by close()."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
+        """Start work as a task of this owner."""
+        task = asyncio.get_running_loop().create_task(work, name=name or self._owner)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            log.error("background task failed owner=%s name=%s", self._owner, task.get_name(), exc_info=failure)
+
+    async def close(self) -> None:
+        """Cancel all and wait for them. May be repeated."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""The words of Kubernetes, typed. No I/O."""

@@ -1,0 +1,106 @@
+"""The table of kinds: what the wire calls them and which Struct reads them. A new kind is a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from tonnage.api import core, storage
+from tonnage.api.meta import KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """One kind. plural is the word in paths; short holds kubectl's abbreviations."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    struct: type[T]
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        """`v1` or `<group>/<version>`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        """Lower-case singular."""
+        return self.kind.lower()
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of the collection, of one object or of a subresource."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts += [p for p in (self.plural, name, subresource) if p]
+        return "/".join(parts)
+
+    def head(self) -> dict[str, Any]:
+        """apiVersion and kind, to begin an object with."""
+        return {"apiVersion": self.api_version, "kind": self.kind}
+
+    def decode(self, data: bytes | msgspec.Raw) -> T:
+        """Read one object. Raises msgspec.ValidationError on a wrong type."""
+        return _decoder(self.struct).decode(data)
+
+
+_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(struct: type[T]) -> msgspec.json.Decoder[T]:
+    if struct not in _decoders:
+        _decoders[struct] = msgspec.json.Decoder(struct)
+    return _decoders[struct]
+
+
+_STORAGE = "storage.k8s.io"
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False, short=("ns",))
+NODES = Kind("", "v1", "Node", "nodes", core.Node, namespaced=False, short=("no",))
+PODS = Kind("", "v1", "Pod", "pods", core.Pod, short=("po",))
+CLAIMS = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", core.PersistentVolumeClaim, short=("pvc",))
+VOLUMES = Kind(
+    "", "v1", "PersistentVolume", "persistentvolumes", core.PersistentVolume, namespaced=False, short=("pv",)
+)
+EVENTS = Kind("", "v1", "Event", "events", core.Event, short=("ev",))
+CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", core.ConfigMap, short=("cm",))
+SECRETS = Kind("", "v1", "Secret", "secrets", core.Secret)
+SERVICE_ACCOUNTS = Kind("", "v1", "ServiceAccount", "serviceaccounts", core.ServiceAccount, short=("sa",))
+RESOURCE_QUOTAS = Kind("", "v1", "ResourceQuota", "resourcequotas", core.ResourceQuota, short=("quota",))
+LIMIT_RANGES = Kind("", "v1", "LimitRange", "limitranges", core.LimitRange, short=("limits",))
+STORAGE_CLASSES = Kind(
+    _STORAGE, "v1", "StorageClass", "storageclasses", storage.StorageClass, namespaced=False, short=("sc",)
+)
+CSI_DRIVERS = Kind(_STORAGE, "v1", "CSIDriver", "csidrivers", storage.CSIDriver, namespaced=False)
+CSI_NODES = Kind(_STORAGE, "v1", "CSINode", "csinodes", storage.CSINode, namespaced=False)
+CAPACITIES = Kind(_STORAGE, "v1", "CSIStorageCapacity", "csistoragecapacities", storage.CSIStorageCapacity)
+ATTACHMENTS = Kind(_STORAGE, "v1", "VolumeAttachment", "volumeattachments", storage.VolumeAttachment, namespaced=False)
+LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", core.Lease)
+
+ALL: tuple[Kind[Any], ...] = (
+    NAMESPACES,
+    NODES,
+    PODS,
+    CLAIMS,
+    VOLUMES,
+    EVENTS,
+    CONFIG_MAPS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    RESOURCE_QUOTAS,
+    LIMIT_RANGES,
+    STORAGE_CLASSES,
+    CSI_DRIVERS,
+    CSI_NODES,
+    CAPACITIES,
+    ATTACHMENTS,
+    LEASES,
+)
+BY_KIND: dict[tuple[str, str], Kind[Any]] = {(k.api_version, k.kind): k for k in ALL}

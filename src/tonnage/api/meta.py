@@ -1,0 +1,135 @@
+"""meta/v1: what every object carries. Structs hold just the fields we read, so they are never PUT back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Base of all partial Structs: frozen, camelCase on the wire, defaults left out."""
+
+
+class OwnerReference(Object, frozen=True):
+    """Who an object belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Object, frozen=True):
+    """metadata of an object. Times are RFC 3339 text."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
+
+    @property
+    def key(self) -> str:
+        """`<namespace>/<name>`, or the name alone where there is no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def deleting(self) -> bool:
+        """Whether deletion has been asked for."""
+        return self.deletion_timestamp is not None
+
+    def controller_uid(self) -> str:
+        """uid of the owner that controls this object, or an empty string."""
+        return next((o.uid for o in self.owner_references if o.controller), "")
+
+
+class KubeObject(Object, frozen=True):
+    """Any object with metadata."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """See ObjectMeta.key."""
+        return self.metadata.key
+
+
+class ListMeta(Object, frozen=True):
+    """metadata of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class SelectorRequirement(Object, frozen=True):
+    """One expression of a label or node selector: In, NotIn, Exists, DoesNotExist (node selectors: Gt, Lt too)."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class LabelSelector(Object, frozen=True):
+    """metav1.LabelSelector: all of both parts must hold; an empty one selects everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[SelectorRequirement] = []
+
+
+class Condition(Object, frozen=True):
+    """A condition of a status."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    last_heartbeat_time: str | None = None
+
+
+class ObjectReference(Object, frozen=True):
+    """core/v1 ObjectReference: what an Event or a claimRef points to."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class PartialObject(KubeObject, frozen=True):
+    """Metadata of anything."""
+
+
+def reference(obj: KubeObject, *, api_version: str, kind: str) -> ObjectReference:
+    """Point at obj. Objects inside lists carry no kind of their own, so it is said here."""
+    meta = obj.metadata
+    return ObjectReference(
+        api_version=api_version,
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
+def to_builtins(obj: Any) -> Any:
+    """Turn a Struct into plain dicts and lists with the names of the wire."""
+    return msgspec.to_builtins(obj)

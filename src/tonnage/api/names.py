@@ -1,0 +1,102 @@
+"""Every label, annotation, finalizer and name: Kubernetes' and ours (kubernetes-behaviour.md 11, DESIGN.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+# Kubernetes: claims and volumes
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+DELETION_SECRET_NAME = "volume.kubernetes.io/provisioner-deletion-secret-name"
+DELETION_SECRET_NAMESPACE = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+BETA_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
+CSI_PROVISIONER_IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+IMMEDIATE = "Immediate"
+READ_WRITE_ONCE = "ReadWriteOnce"
+READ_ONLY_MANY = "ReadOnlyMany"
+READ_WRITE_MANY = "ReadWriteMany"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+ACCESS_MODES = (READ_WRITE_ONCE, READ_ONLY_MANY, READ_WRITE_MANY, READ_WRITE_ONCE_POD)
+
+# Kubernetes: finalizers
+PVC_PROTECTION = "kubernetes.io/pvc-protection"
+PV_PROTECTION = "kubernetes.io/pv-protection"
+PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+NAMESPACE_FINALIZER = "kubernetes"
+
+# Kubernetes: capacity objects, nodes, CSI
+CAPACITY_DRIVER = "csi.storage.k8s.io/drivername"
+CAPACITY_MANAGED_BY = "csi.storage.k8s.io/managed-by"
+NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+CSI_PREFIX = "csi.storage.k8s.io/"
+CSI_EPHEMERAL = "csi.storage.k8s.io/ephemeral"
+CSI_POD_NAME = "csi.storage.k8s.io/pod.name"
+CSI_POD_NAMESPACE = "csi.storage.k8s.io/pod.namespace"
+CSI_POD_UID = "csi.storage.k8s.io/pod.uid"
+CSI_SERVICE_ACCOUNT = "csi.storage.k8s.io/serviceAccount.name"
+CSI_PVC_NAME = "csi.storage.k8s.io/pvc/name"
+CSI_PVC_NAMESPACE = "csi.storage.k8s.io/pvc/namespace"
+CSI_PV_NAME = "csi.storage.k8s.io/pv/name"
+CSI_FSTYPE = "csi.storage.k8s.io/fstype"
+
+# tonnage
+DRIVER = "csi.tonnage.dev"
+TOPOLOGY_NODE = "topology.tonnage.dev/node"
+NODE_LABEL = "tonnage.dev/node"
+WITH = "tonnage.dev/with"
+WITHDRAWN = "tonnage.dev/withdrawn"
+POOL_LABEL = "tonnage.dev/pool"
+PARAMETER_PREFIX = "tonnage.dev/"
+ROLLBACK = "tonnage.dev/rollback"
+# Keys that tonnage's agent adds to CreateVolume's parameters; the driver keeps them in the volume's record.
+PARAM_CLUSTER = "csi.storage.k8s.io/tonnage/cluster"
+PARAM_EPHEMERAL = "csi.storage.k8s.io/tonnage/ephemeral"
+PARAM_RECLAIM = "csi.storage.k8s.io/tonnage/reclaim"
+SCRATCH_CLASS = "tonnage-scratch"
+IMMEDIATE_CLASS = "tonnage-immediate"
+SYSTEM_NAMESPACE = "tonnage-system"
+
+MAX_LABEL_VALUE = 63
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_dns_label(text: str) -> bool:
+    """RFC 1123 label: lower case letters, digits and '-', at most 63."""
+    return _LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """RFC 1123 subdomain: labels with dots between, at most 253 characters."""
+    return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def label_value(name: str) -> str:
+    """A node's name as a label value: itself up to 63 characters, else a hash that starts alike."""
+    if len(name) <= MAX_LABEL_VALUE:
+        return name
+    return f"{name[:46].rstrip('.-_')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def volume_name(claim_uid: str) -> str:
+    """Name of the PV and of the volume that a claim gets."""
+    return f"pvc-{claim_uid}"
+
+
+def inline_handle(pod_uid: str, volume: str) -> str:
+    """Handle of a CSI inline volume (kubernetes-behaviour.md 6.4)."""
+    return "csi-" + hashlib.sha256(f"{pod_uid}{volume}".encode()).hexdigest()

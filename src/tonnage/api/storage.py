@@ -1,0 +1,105 @@
+"""storage.k8s.io/v1, with just the fields that we read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tonnage.api import names
+from tonnage.api.meta import KubeObject, LabelSelector, Object
+
+
+class TopologyRequirement(Object, frozen=True):
+    """One label and its allowed values."""
+
+    key: str = ""
+    values: list[str] = []
+
+
+class TopologyTerm(Object, frozen=True):
+    """All requirements must hold."""
+
+    match_label_expressions: list[TopologyRequirement] = []
+
+
+class StorageClass(KubeObject, frozen=True):
+    """StorageClass."""
+
+    provisioner: str = ""
+    parameters: dict[str, str] = {}
+    reclaim_policy: str = "Delete"
+    volume_binding_mode: str | None = None
+    mount_options: list[str] = []
+    allow_volume_expansion: bool = False
+    allowed_topologies: list[TopologyTerm] = []
+
+    @property
+    def late(self) -> bool:
+        """Whether binding waits for the first consumer."""
+        return self.volume_binding_mode == names.WAIT_FOR_FIRST_CONSUMER
+
+
+class CSIDriverSpec(Object, frozen=True):
+    """CSIDriver spec, defaults as in kubernetes-behaviour.md 2.2."""
+
+    attach_required: bool = True
+    pod_info_on_mount: bool = False
+    storage_capacity: bool = False
+    fs_group_policy: str = "ReadWriteOnceWithFSType"
+    volume_lifecycle_modes: list[str] = msgspec.field(default_factory=lambda: ["Persistent"])
+    requires_republish: bool = False
+    se_linux_mount: bool = msgspec.field(default=False, name="seLinuxMount")
+
+
+class CSIDriver(KubeObject, frozen=True):
+    """CSIDriver."""
+
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class VolumeNodeResources(Object, frozen=True):
+    """How many volumes a driver can serve on a node; None: unlimited."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Object, frozen=True):
+    """One driver of a node."""
+
+    name: str = ""
+    node_id: str = msgspec.field(default="", name="nodeID")
+    topology_keys: list[str] = []
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Object, frozen=True):
+    """CSINode spec."""
+
+    drivers: list[CSINodeDriver] = []
+
+
+class CSINode(KubeObject, frozen=True):
+    """CSINode."""
+
+    spec: CSINodeSpec = CSINodeSpec()
+
+    def driver(self, name: str) -> CSINodeDriver | None:
+        """The entry of a driver, if it is there."""
+        return next((d for d in self.spec.drivers if d.name == name), None)
+
+
+class CSIStorageCapacity(KubeObject, frozen=True):
+    """CSIStorageCapacity; node_topology None: reachable from no node."""
+
+    node_topology: LabelSelector | None = None
+    storage_class_name: str = ""
+    capacity: str | None = None
+    maximum_volume_size: str | None = None
+
+
+class VolumeAttachment(KubeObject, frozen=True):
+    """VolumeAttachment, raw."""
+
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}

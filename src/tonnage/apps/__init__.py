@@ -1,0 +1,1 @@
+"""Composition roots: the parts put together into processes. No logic."""

@@ -1,0 +1,1 @@
+"""The embedded kubelet: pods, their volumes and their processes on one node."""

@@ -1,0 +1,36 @@
+"""Logs: a constant message with key=value, as text for people or as JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TextIO
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render the record."""
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def setup(level: str = "info", *, as_json: bool = False, stream: TextIO | None = None) -> None:
+    """Send the root logger's lines to stream (standard error). May be repeated: the last call holds."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s", "%H:%M:%S")
+    handler.setFormatter(JsonFormatter() if as_json else text)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("asyncio", "grpclib", "hpack", "aiohttp.access"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

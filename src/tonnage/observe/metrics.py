@@ -1,0 +1,70 @@
+"""Every metric that tonnage exports, in one list. Label sets are small and known before."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+REGISTRY = CollectorRegistry()
+
+API_REQUESTS = Counter(
+    "tonnage_apiserver_requests",
+    "Requests answered, by verb, resource and code.",
+    ["verb", "resource", "code"],
+    registry=REGISTRY,
+)
+API_WATCHERS = Gauge("tonnage_apiserver_watchers", "Open watches.", registry=REGISTRY)
+API_WATCH_EVENTS = Counter("tonnage_apiserver_watch_events", "Events sent to watchers.", registry=REGISTRY)
+API_WATCHERS_DROPPED = Counter(
+    "tonnage_apiserver_watchers_dropped", "Watchers dropped for not keeping up.", registry=REGISTRY
+)
+API_OBJECTS = Gauge("tonnage_apiserver_objects", "Objects stored, by resource.", ["resource"], registry=REGISTRY)
+RECONCILES = Counter(
+    "tonnage_reconciles",
+    "Reconciliations, by controller and result.",
+    ["controller", "result"],
+    registry=REGISTRY,
+)
+CSI_OPERATIONS = Histogram(
+    "csi_sidecar_operations_seconds",
+    "CSI calls made, by driver, method and gRPC code.",
+    ["driver_name", "method_name", "grpc_status_code"],
+    registry=REGISTRY,
+    buckets=(0.002, 0.01, 0.05, 0.25, 1, 5, 15, 60, 300),
+)
+PROVISIONED = Counter(
+    "controller_persistentvolumeclaim_provision",
+    "CreateVolume results by class.",
+    ["class", "result"],
+    registry=REGISTRY,
+)
+DELETED = Counter(
+    "controller_persistentvolume_delete",
+    "DeleteVolume results by class.",
+    ["class", "result"],
+    registry=REGISTRY,
+)
+WITHDRAWN = Counter(
+    "tonnage_claims_withdrawn", "Claims sent back to the scheduler, by node.", ["node"], registry=REGISTRY
+)
+ORPHANS = Gauge(
+    "tonnage_orphan_volumes",
+    "Volumes without a PersistentVolume, kept for a person to decide.",
+    ["node", "pool"],
+    registry=REGISTRY,
+)
+EPHEMERAL_CREATED = Counter(
+    "ephemeral_volume_controller_create",
+    "Claims made for ephemeral volumes, failures included.",
+    registry=REGISTRY,
+)
+EPHEMERAL_FAILED = Counter(
+    "ephemeral_volume_controller_create_failures",
+    "Claims for ephemeral volumes that could not be made.",
+    registry=REGISTRY,
+)
+SCHEDULED = Counter("tonnage_scheduler_attempts", "Scheduling attempts by result.", ["result"], registry=REGISTRY)
+
+
+def render() -> bytes:
+    """All metrics in the Prometheus text format. Blocks for milliseconds: call it in a thread."""
+    return generate_latest(REGISTRY)

@@ -1,0 +1,1 @@
+"""Where the bytes live. Knows neither CSI nor Kubernetes."""
