@@ -1,0 +1,178 @@
+"""A pool that only counts: the reference of the contract, for tests, the simulator and boxes without root.
+
+Sizes are counted exactly. What is staged and published is remembered in the process; with `directories` a published
+volume is a plain directory, without a limit. Nothing survives the process, and nothing here waits or uses a thread
+(but to remove what a pod left in such a directory).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
+from tonnage.pools import request as requests
+from tonnage.pools.base import Capacity, Pool, Stats, Volume, VolumeRequest
+
+
+class MemoryPool(Pool):
+    """Counts volumes against `size` bytes.
+
+    largest: artificial maximum of one volume in bytes, 0 for none. smallest: the least size, requests are rounded up.
+    directories: make a plain directory at each staging path and target.
+    """
+
+    kind = "memory"
+    fstypes = ("ext4", "xfs", "btrfs")
+    parameters = frozenset({"erase"})
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        *,
+        largest: int = 0,
+        smallest: int = 1,
+        directories: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.size = size
+        self._largest = largest or size
+        self._smallest = smallest
+        self._directories = directories
+        self._clock = clock or RealClock()
+        self._volumes: dict[str, Volume] = {}
+        self._used = 0
+        self._staged: dict[str, set[str]] = {}
+        self._targets: dict[str, tuple[str, bool]] = {}
+        self._published: dict[str, set[str]] = {}
+
+    async def open(self) -> None:
+        """Nothing to find."""
+
+    async def close(self) -> None:
+        """Nothing to give back; the volumes stay for the next open()."""
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        """See Pool."""
+        want = requests.check(self, request, least=self._smallest)
+        if found := self._volumes.get(request.name):
+            return requests.existing(found, request, want)
+        requests.check_room(self, request.name, want.size, self._room(), most=self._largest)
+        volume = Volume(
+            request.name,
+            want.size,
+            block=request.block,
+            fstype=want.fstype,
+            parameters=dict(request.parameters),
+            owner=dict(request.owner),
+            created=self._clock.time(),
+        )
+        self._volumes[request.name] = volume
+        self._used += want.size
+        return volume
+
+    async def delete(self, name: str) -> None:
+        """See Pool."""
+        if name not in self._volumes:
+            return
+        if using := sorted(self._staged.get(name, set()) | self._published.get(name, set())):
+            raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
+        self._used -= self._volumes.pop(name).size
+
+    async def get(self, name: str) -> Volume:
+        """See Pool."""
+        try:
+            return self._volumes[name]
+        except KeyError:
+            raise NotFound(f"pool {self.name!r} has no volume {name[:128]!r}") from None
+
+    async def list(self) -> Sequence[Volume]:
+        """See Pool."""
+        return [self._volumes[name] for name in sorted(self._volumes)]
+
+    async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
+        """See Pool."""
+        requests.fstype_of(self, fstype, block=block)
+        return self._room()
+
+    def _room(self) -> Capacity:
+        free = max(0, self.size - self._used)
+        return Capacity(
+            total=self.size, free=free, largest=min(free, self._largest), smallest=self._smallest, used=self._used
+        )
+
+    async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
+        """See Pool."""
+        volume = await self.get(name)
+        if self._directories and not volume.block:
+            os.makedirs(path, exist_ok=True)
+        self._staged.setdefault(name, set()).add(str(path))
+
+    async def unstage(self, name: str, path: Path) -> None:
+        """See Pool."""
+        _forget(self._staged, name, str(path))
+
+    async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
+        """See Pool."""
+        volume = await self.get(name)
+        if str(staging) not in self._staged.get(name, ()):
+            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+        shown = self._targets.setdefault(str(target), (name, readonly))
+        if shown != (name, readonly):
+            what = f"volume {shown[0]}, {'read-only' if shown[1] else 'writable'}"
+            raise AlreadyExists(f"{target} already shows {what}; asked is {name}, readonly={readonly}")
+        self._published.setdefault(name, set()).add(str(target))
+        if self._directories:
+            _show(target, block=volume.block)
+
+    async def unpublish(self, name: str, target: Path) -> None:
+        """See Pool."""
+        shown, _ = self._targets.pop(str(target), (name, False))
+        _forget(self._published, shown, str(target))
+        if self._directories and not _gone(target):
+            await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+
+    async def stats(self, name: str, path: Path) -> Stats:
+        """See Pool. Nothing is written to memory, so nothing is used."""
+        volume = await self.get(name)
+        if str(path) not in self._staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
+            raise NotFound(f"volume {name} is not at {path}")
+        return Stats(total=volume.size, used=0, available=volume.size)
+
+
+def _forget(index: dict[str, set[str]], name: str, path: str) -> None:
+    paths = index.get(name, set())
+    paths.discard(path)
+    if not paths:
+        index.pop(name, None)
+
+
+def _show(target: Path, *, block: bool) -> None:
+    with suppress(FileExistsError):
+        if block:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        else:
+            os.mkdir(target, 0o777)
+
+
+def _gone(target: Path) -> bool:
+    """Remove a file, an empty directory or a symlink itself. False for a directory that has content."""
+    try:
+        os.rmdir(target)
+    except NotADirectoryError:
+        os.unlink(target)
+    except FileNotFoundError:
+        return True
+    except OSError as failure:
+        if failure.errno != errno.ENOTEMPTY:
+            raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
+        return False
+    return True

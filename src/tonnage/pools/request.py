@@ -1,0 +1,92 @@
+"""What every pool asks of a VolumeRequest before it acts, so that all kinds refuse alike and by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import AlreadyExists, Exhausted, Invalid, OutOfRange, Unsupported
+from tonnage.pools.base import Capacity, Pool, Volume, VolumeRequest, check_name
+
+LARGEST = 2**63 - 1
+"""CSI counts bytes in int64."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """A checked request: the size that will be made and the file system, "" for raw block."""
+
+    size: int
+    fstype: str
+
+
+def fstype_of(pool: Pool, fstype: str, *, block: bool) -> str:
+    """The file system meant, "" for raw block. Raises Unsupported."""
+    if block:
+        if not pool.blocks:
+            raise Unsupported(f"pool {pool.name!r} ({pool.kind}) has no raw block volumes: ask for a file system")
+        return ""
+    wanted = fstype or pool.fstypes[0]
+    if wanted not in pool.fstypes:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) has no file system {wanted[:40]!r}: it has {_list(pool)}")
+    return wanted
+
+
+def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> Want:
+    """Check a request and round its size up to `least` and to a multiple of `step`, both in bytes.
+
+    Raises Invalid, Unsupported, and OutOfRange when the rounded size passes the request's limit.
+    """
+    check_name(request.name)
+    if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
+        raise Invalid(f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes")
+    fstype = fstype_of(pool, request.fstype, block=request.block)
+    if unknown := sorted(set(request.parameters) - pool.parameters):
+        raise Invalid(f"pool {pool.name!r} ({pool.kind}) does not know the parameter {unknown[0][:60]!r}")
+    if request.limit and request.size > request.limit:
+        raise OutOfRange(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
+    size = -(-max(request.size, least) // step) * step
+    if request.limit and size > request.limit:
+        raise OutOfRange(
+            f"volume {request.name}: a {fstype or 'block'} volume here has at least {from_bytes(size)},"
+            f" which is more than its limit {from_bytes(request.limit)}"
+        )
+    return Want(size, fstype)
+
+
+def existing(volume: Volume, request: VolumeRequest, want: Want) -> Volume:
+    """Return the volume of that name if it is what the request asks for. Raises AlreadyExists saying what differs.
+
+    A volume larger than asked is as good as the limit allows (CSI, CreateVolume). The owner is not compared.
+    """
+    differs = []
+    if volume.size < request.size or (request.limit and volume.size > request.limit):
+        differs.append(f"its size is {volume.size}, asked are {request.size} to {request.limit or 'any'} bytes")
+    if volume.block != request.block:
+        differs.append("it is raw block" if volume.block else "it is a file system")
+    elif volume.fstype != want.fstype:
+        differs.append(f"its file system is {volume.fstype}, asked is {want.fstype}")
+    if dict(volume.parameters) != dict(request.parameters):
+        differs.append(f"its parameters are {dict(volume.parameters)}, asked are {dict(request.parameters)}")
+    if differs:
+        raise AlreadyExists(f"volume {request.name} exists and {'; '.join(differs)}")
+    return volume
+
+
+def check_room(pool: Pool, name: str, size: int, room: Capacity, *, most: int = LARGEST) -> None:
+    """Raises OutOfRange when the empty pool would be too small (or has no volumes above `most` bytes), Exhausted
+    when it is too full now."""
+    if size > min(room.total, most):
+        raise OutOfRange(
+            f"volume {name} of {from_bytes(size)} can never fit: pool {pool.name!r} holds"
+            f" {from_bytes(min(room.total, most))} at most"
+        )
+    if size > room.largest:
+        raise Exhausted(
+            f"volume {name} of {from_bytes(size)} does not fit: pool {pool.name!r} has room for"
+            f" {from_bytes(room.largest)} in one volume ({from_bytes(room.used)} of {from_bytes(room.total)} promised)"
+        )
+
+
+def _list(pool: Pool) -> str:
+    return ", ".join(pool.fstypes)
