@@ -1,0 +1,103 @@
+"""Objects as last seen, with indexes. Sans-I/O; informer.py fills it. What is in it is frozen and shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from tonnage.api.meta import KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+Indexer = Callable[[T], Iterable[str]]
+Handler = Callable[[T | None, T | None], None]
+
+
+class Cache(Generic[T]):
+    """Objects by `namespace/name` (or name), and by what indexers say of them.
+
+    Handlers are called as handler(old, new) after each change: old None is an addition, new None a removal. After a
+    removal an object "is no longer there for us": gone, or no longer matched by the informer's selectors.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[str, T] = {}
+        self._indexers: dict[str, Indexer[T]] = {}
+        self._indexes: dict[str, dict[str, dict[str, T]]] = {}
+        self._handlers: list[Handler[T]] = []
+
+    def __len__(self) -> int:
+        """How many objects."""
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[T]:
+        """All objects; the cache must not change while it is iterated over (no await between)."""
+        return iter(self._objects.values())
+
+    def get(self, key: str) -> T | None:
+        """The object of that key, or None."""
+        return self._objects.get(key)
+
+    def keys(self) -> list[str]:
+        """All keys."""
+        return list(self._objects)
+
+    def by(self, index: str, value: str) -> list[T]:
+        """Objects for which the indexer named index gave value."""
+        return list(self._indexes[index].get(value, {}).values())
+
+    def add_index(self, name: str, indexer: Indexer[T]) -> None:
+        """Keep an index. A name already there is left alone: give the same name only to the same indexer."""
+        if name in self._indexers:
+            return
+        self._indexers[name] = indexer
+        self._indexes[name] = {}
+        for key, obj in self._objects.items():
+            for value in indexer(obj):
+                self._indexes[name].setdefault(value, {})[key] = obj
+
+    def on_change(self, handler: Handler[T]) -> None:
+        """Call handler for each change from now on, and at once as an addition for each object that is there."""
+        self._handlers.append(handler)
+        for obj in list(self._objects.values()):
+            handler(None, obj)
+
+    def put(self, obj: T) -> None:
+        """Take in an added or changed object."""
+        key = obj.key
+        old = self._objects.get(key)
+        if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
+            return
+        self._objects[key] = obj
+        self._reindex(key, old, obj)
+        self._tell(old, obj)
+
+    def remove(self, key: str) -> None:
+        """Take out an object; an unknown one is ignored."""
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._reindex(key, old, None)
+            self._tell(old, None)
+
+    def replace(self, objects: Iterable[T]) -> None:
+        """Become exactly these objects (after a new list), telling handlers just what differs."""
+        fresh = {obj.key: obj for obj in objects}
+        for key in [k for k in self._objects if k not in fresh]:
+            self.remove(key)
+        for obj in fresh.values():
+            self.put(obj)
+
+    def _reindex(self, key: str, old: T | None, new: T | None) -> None:
+        for name, indexer in self._indexers.items():
+            index = self._indexes[name]
+            for value in indexer(old) if old is not None else ():
+                bucket = index.get(value)
+                if bucket is not None:
+                    bucket.pop(key, None)
+                    if not bucket:
+                        del index[value]
+            for value in indexer(new) if new is not None else ():
+                index.setdefault(value, {})[key] = new  # type: ignore[assignment]
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        for handler in self._handlers:
+            handler(old, new)

@@ -1,0 +1,109 @@
+"""The controller's shell: informers tell keys, keys wait in a queue, reconcile(key) runs for each.
+
+reconcile reads the state from caches, may be repeated at any time, and returns None or the seconds after which it
+wants to look again. An exception makes the key wait for its back-off and come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, Generic, TypeVar
+
+from tonnage.aio.backoff import Backoff
+from tonnage.api.meta import KubeObject
+from tonnage.errors import ApiConflict, TonnageError
+from tonnage.kube.informer import Informer
+from tonnage.kube.queue import WorkQueue
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T", bound=KubeObject)
+
+
+class Controller(Generic[K]):
+    """Runs reconcile for keys, at most `workers` at once and never twice at once for the same key."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[float | None]],
+        *,
+        workers: int = 8,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name = name
+        self.queue: WorkQueue[K] = WorkQueue(backoff or Backoff(initial=0.005, maximum=300.0))
+        self._reconcile = reconcile
+        self._free = workers
+        self._informers: list[Informer[Any]] = []
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ok = metrics.RECONCILES.labels(name, "ok")
+        self._failed = metrics.RECONCILES.labels(name, "error")
+
+    def watch(self, informer: Informer[T], keys: Callable[[T | None, T | None], Iterable[K]]) -> None:
+        """Enqueue keys(old, new) for each change of the informer's cache. keys only computes."""
+        self._informers.append(informer)
+
+        def changed(old: T | None, new: T | None) -> None:
+            for key in keys(old, new):
+                self.enqueue(key)
+
+        informer.cache.on_change(changed)
+
+    def enqueue(self, key: K, *, after: float = 0.0) -> None:
+        """Ask for a reconcile of key, now or after some seconds."""
+        if after > 0:
+            self.queue.add_at(key, asyncio.get_running_loop().time() + after)
+        else:
+            self.queue.add(key)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; begins when all watched informers have listed once."""
+        for informer in self._informers:
+            await informer.wait_synced()
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self.queue.advance(loop.time())
+                while self._free and (key := self.queue.get()) is not None:
+                    self._free -= 1
+                    tasks.create_task(self._work(key))
+                self._set_timer(loop)
+                await self._wake.wait()
+                self._wake.clear()
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.queue.next_due()
+        self._timer = None if due is None else loop.call_at(due, self._wake.set)
+
+    async def _work(self, key: K) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            after = await self._reconcile(key)
+            self.queue.forget(key)
+            if after is not None:
+                self.queue.add_at(key, loop.time() + after)
+            self._ok.inc()
+        except Exception as failure:
+            delay = self.queue.add_limited(key, loop.time())
+            self._failed.inc()
+            self._report(key, failure, delay)
+        finally:
+            self.queue.done(key)
+            self._free += 1
+            self._wake.set()
+
+    def _report(self, key: K, failure: Exception, delay: float) -> None:
+        if isinstance(failure, ApiConflict):  # somebody else was first: the usual thing, the next look will see it
+            log.debug("reconcile again controller=%s key=%s reason=%s", self.name, key, failure)
+        elif isinstance(failure, TonnageError):
+            log.info("reconcile failed controller=%s key=%s retry=%.2fs error=%s", self.name, key, delay, failure)
+        else:
+            log.error("reconcile failed controller=%s key=%s retry=%.2fs", self.name, key, delay, exc_info=failure)

@@ -1,0 +1,182 @@
+"""Reports Events: asynchronously, aggregated, and never more than an object deserves (client-go tools/record).
+
+The same event again raises count on the Event that is there. More than 10 similar ones (same object and reason,
+other messages) within 10 minutes are told as one. An object has 25 events at once and one more every 5 minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.api.kinds import EVENTS
+from tonnage.api.meta import ObjectReference, to_builtins
+from tonnage.errors import ApiNotFound, TonnageError
+from tonnage.kube.client import Client
+
+log = logging.getLogger(__name__)
+NORMAL = "Normal"
+WARNING = "Warning"
+_REMEMBERED = 4096
+_WAITING = 1000
+_SIMILAR, _SIMILAR_SECONDS = 10, 600.0
+_BURST, _REFILL_SECONDS = 25.0, 300.0
+
+
+@dataclass
+class _Told:
+    name: str
+    count: int
+    first: str
+
+
+@dataclass
+class _Similar:
+    since: float
+    messages: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Allowance:
+    left: float
+    at: float
+
+
+class Correlator:
+    """Decides what becomes of an event. Sans-I/O."""
+
+    def __init__(self) -> None:
+        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
+        self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
+        self.told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
+
+    def allow(self, uid: str, now: float) -> bool:
+        """Whether the object may have one more event at time now (seconds); counts it."""
+        allowance = self._allowances.setdefault(uid, _Allowance(_BURST, now))
+        self._allowances.move_to_end(uid)
+        allowance.left = min(_BURST, allowance.left + (now - allowance.at) / _REFILL_SECONDS)
+        allowance.at = now
+        _trim(self._allowances)
+        if allowance.left < 1:
+            return False
+        allowance.left -= 1
+        return True
+
+    def message(self, uid: str, reason: str, message: str, now: float) -> str:
+        """The message to tell: the given one, or one that stands for all similar ones."""
+        similar = self._similar.get((uid, reason))
+        if similar is None or now - similar.since > _SIMILAR_SECONDS:
+            similar = self._similar[uid, reason] = _Similar(now)
+        self._similar.move_to_end((uid, reason))
+        similar.messages.add(message)
+        _trim(self._similar)
+        if len(similar.messages) > _SIMILAR:
+            return f"(combined from similar events): {message}"
+        return message
+
+
+def _trim(entries: OrderedDict[str, _Allowance] | OrderedDict[tuple[str, ...], _Similar]) -> None:
+    while len(entries) > _REMEMBERED:
+        entries.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class _Report:
+    about: ObjectReference
+    type: str
+    reason: str
+    message: str
+    at: float
+
+
+class EventRecorder:
+    """Records events in the name of a component (and host). record() returns at once; run() writes."""
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        *,
+        host: str = "",
+        clock: Clock | None = None,
+        suffix: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self._client = client
+        self._component, self._host = component, host
+        self._clock = clock or RealClock()
+        self._suffix = suffix
+        self._correlator = Correlator()
+        self._waiting: asyncio.Queue[_Report] = asyncio.Queue(_WAITING)
+
+    def record(self, about: ObjectReference, type_: str, reason: str, message: str) -> None:
+        """Tell of something: type_ is Normal or Warning, reason one CamelCase word. Dropped when 1000 wait."""
+        try:
+            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], self._clock.time()))
+        except asyncio.QueueFull:
+            log.debug("event dropped reason=%s object=%s", reason, about.name)
+
+    def normal(self, about: ObjectReference, reason: str, message: str) -> None:
+        """Tell of something good or usual."""
+        self.record(about, NORMAL, reason, message)
+
+    def warning(self, about: ObjectReference, reason: str, message: str) -> None:
+        """Tell of something that somebody should look at."""
+        self.record(about, WARNING, reason, message)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            report = await self._waiting.get()
+            try:
+                await self._write(report)
+            except TonnageError as failure:
+                log.debug("event not written reason=%s error=%s", report.reason, failure)
+
+    async def _write(self, report: _Report) -> None:
+        about = report.about
+        if not self._correlator.allow(about.uid or about.name, report.at):
+            return
+        message = self._correlator.message(about.uid, report.reason, report.message, report.at)
+        combined = message != report.message
+        key = (about.uid, about.name, about.field_path, report.type, report.reason, "" if combined else message)
+        told = self._correlator.told.get(key)
+        if told is not None and await self._again(about, told, message, report.at):
+            return
+        self._correlator.told[key] = await self._first(report, message)
+        while len(self._correlator.told) > _REMEMBERED:
+            self._correlator.told.popitem(last=False)
+
+    async def _again(self, about: ObjectReference, told: _Told, message: str, at: float) -> bool:
+        told.count += 1
+        patch = {"count": told.count, "lastTimestamp": rfc3339(at), "message": message}
+        try:
+            await self._client.patch(EVENTS, told.name, patch, about.namespace or "default")
+        except ApiNotFound:  # it has expired: begin anew
+            return False
+        return True
+
+    async def _first(self, report: _Report, message: str) -> _Told:
+        about, stamp = report.about, rfc3339(report.at)
+        namespace = about.namespace or "default"
+        name = f"{about.name}.{self._suffix()}"
+        source = {"component": self._component} | ({"host": self._host} if self._host else {})
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": to_builtins(about),
+            "type": report.type,
+            "reason": report.reason,
+            "message": message,
+            "count": 1,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "source": source,
+            "reportingComponent": self._component,
+            "reportingInstance": self._host,
+        }
+        await self._client.create(EVENTS, body, namespace)
+        return _Told(name, 1, stamp)

@@ -1,0 +1,135 @@
+"""Leader election by a Lease (client-go tools/leaderelection): one of several runs, the others wait.
+
+The holder renews; the others watch the Lease and take it over when it has not changed for its duration, measured on
+their own clock, so that clocks that differ do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.api.core import Lease
+from tonnage.api.kinds import LEASES
+from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiError, ApiNotFound, Unavailable
+from tonnage.kube.client import Client
+
+log = logging.getLogger(__name__)
+
+
+class LeaderElection:
+    """Holds or awaits the Lease namespace/name as identity. Times in seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        duration: float = 15.0,
+        renew_every: float = 5.0,
+        retry_every: float = 2.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.identity = identity
+        self._client, self._namespace, self._name = client, namespace, name
+        self._duration, self._renew_every, self._retry_every = duration, renew_every, retry_every
+        self._clock = clock or RealClock()
+        self._seen: tuple[str, float] = ("", 0.0)  # resourceVersion, when we first saw it
+        self._renewed = 0.0
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait to become leader, then run lead() until the leadership is lost; for ever.
+
+        lead() is cancelled when the Lease could not be renewed within its duration. On cancellation the Lease is
+        given up, so that another need not wait for it to run out.
+        """
+        while True:
+            while not await self._try():
+                await self._clock.sleep(self._retry_every)
+            log.info("leading lease=%s/%s identity=%s", self._namespace, self._name, self.identity)
+            try:
+                await self._lead(lead)
+            except asyncio.CancelledError:
+                await self._release()
+                raise
+            log.warning("leadership lost lease=%s/%s", self._namespace, self._name)
+
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
+        work = asyncio.ensure_future(lead())
+        try:
+            while not work.done():
+                await asyncio.wait(
+                    [work, asyncio.ensure_future(self._clock.sleep(self._renew_every))],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not await self._try() and self._clock.monotonic() - self._renewed > self._duration * 2 / 3:
+                    return
+            work.result()
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    async def _try(self) -> bool:
+        """Take or renew the Lease; whether we hold it now."""
+        try:
+            held = await self._take()
+        except (ApiConflict, ApiAlreadyExists):
+            return False
+        except (ApiError, Unavailable) as failure:
+            log.debug("lease not reached lease=%s error=%s", self._name, failure)
+            return False
+        if held:
+            self._renewed = self._clock.monotonic()
+        return held
+
+    async def _take(self) -> bool:
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except ApiNotFound:
+            body = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._spec(None)}
+            await self._client.create(LEASES, body, self._namespace)
+            return True
+        version = lease.metadata.resource_version
+        if version != self._seen[0]:
+            self._seen = (version, self._clock.monotonic())
+        if lease.spec.holder_identity not in (None, "", self.identity) and not self._expired(lease):
+            return False
+        lease = await self._client.patch(
+            LEASES, self._name, {"spec": self._spec(lease)}, self._namespace, resource_version=version
+        )
+        self._seen = (lease.metadata.resource_version, self._clock.monotonic())
+        return True
+
+    def _expired(self, lease: Lease) -> bool:
+        duration = lease.spec.lease_duration_seconds or self._duration
+        return self._clock.monotonic() - self._seen[1] > duration
+
+    def _spec(self, old: Lease | None) -> dict[str, object]:
+        now = rfc3339(self._clock.time(), micro=True)
+        spec: dict[str, object] = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._duration)),
+            "renewTime": now,
+        }
+        if old is None or old.spec.holder_identity != self.identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = 0 if old is None else (old.spec.lease_transitions or 0) + 1
+        return spec
+
+    async def _release(self) -> None:
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+            if lease.spec.holder_identity == self.identity:
+                await self._client.patch(
+                    LEASES,
+                    self._name,
+                    {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}},
+                    self._namespace,
+                    resource_version=lease.metadata.resource_version,
+                )
+        except (ApiError, Unavailable):
+            log.debug("lease not released lease=%s", self._name)

@@ -1,0 +1,94 @@
+"""The work queue: keys waiting, de-duplicated, one worker a key, delays and rate limits. Sans-I/O.
+
+The invariant (client-go workqueue): a key is in `waiting` at most once; a key added while it is being worked on is
+marked dirty and waits again when that work is done, so nothing is lost and nothing runs twice at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from tonnage.aio.backoff import Backoff
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    """Keys to be worked on. Times are seconds of any one monotonic clock, given by the caller."""
+
+    def __init__(self, backoff: Backoff | None = None) -> None:
+        self.backoff = backoff or Backoff()
+        self._waiting: deque[K] = deque()
+        self._queued: set[K] = set()  # in _waiting
+        self._working: set[K] = set()  # handed out by get()
+        self._dirty: set[K] = set()  # added again while in _working
+        self._later: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}  # the earliest time of each delayed key; older heap entries are void
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Keys that wait for a worker now."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, is delayed or is worked on."""
+        return not (self._waiting or self._working or self._due)
+
+    def add(self, key: K) -> None:
+        """Ask for work on key."""
+        if key in self._working:
+            self._dirty.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._waiting.append(key)
+
+    def add_at(self, key: K, when: float) -> None:
+        """Ask for work on key at a time; of several times the earliest holds."""
+        if self._due.get(key, when + 1) <= when:
+            return
+        self._due[key] = when
+        self._count += 1
+        heapq.heappush(self._later, (when, self._count, key))
+
+    def add_limited(self, key: K, now: float) -> float:
+        """Ask for work on key after its next back-off delay; returns that delay in seconds."""
+        delay = self.backoff.next(key)
+        self.add_at(key, now + delay)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """Start the back-off of key afresh."""
+        self.backoff.forget(key)
+
+    def next_due(self) -> float | None:
+        """When the next delayed key is due, or None."""
+        while self._later and self._due.get(self._later[0][2]) != self._later[0][0]:
+            heapq.heappop(self._later)
+        return self._later[0][0] if self._later else None
+
+    def advance(self, now: float) -> None:
+        """Let the keys wait whose delay is over."""
+        while (due := self.next_due()) is not None and due <= now:
+            _, _, key = heapq.heappop(self._later)
+            del self._due[key]
+            self.add(key)
+
+    def get(self) -> K | None:
+        """Take a key to work on, or None. done(key) must follow."""
+        if not self._waiting:
+            return None
+        key = self._waiting.popleft()
+        self._queued.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """Work on key has ended, well or not."""
+        self._working.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self.add(key)
