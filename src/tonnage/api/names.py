@@ -60,6 +60,11 @@ NODE_LABEL = "tonnage.dev/node"
 WITH = "tonnage.dev/with"
 WITHDRAWN = "tonnage.dev/withdrawn"
 POOL_LABEL = "tonnage.dev/pool"
+# On a capacity object: the highest resourceVersion of a claim that its numbers count (the scheduler then drops its own
+# count of the claims it sent up to there).
+COUNTED = "tonnage.dev/counted"
+# In a driver's manifest (GetPluginInfo): the pool that classes get which name none; says that pools are named.
+MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 PARAMETER_PREFIX = "tonnage.dev/"
 ROLLBACK = "tonnage.dev/rollback"
 # Keys that tonnage's agent adds to CreateVolume's parameters; the driver keeps them in the volume's record.
