@@ -1,0 +1,105 @@
+"""Which PersistentVolume fits which claim: the pure rules that the binder and the scheduler share.
+
+Source: component-helpers storage/volume (FindMatchingVolume, IsVolumeBoundToClaim) and the PV controller's
+checkVolumeSatisfyClaim; kubernetes-behaviour.md 3.1, 3.2 b and 4.2. Sizes are whole bytes. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.quantity import to_bytes
+from tonnage.api.selectors import from_label_selector
+from tonnage.api.storage import StorageClass
+
+FILESYSTEM = "Filesystem"
+
+
+def requested(claim: PersistentVolumeClaim) -> int:
+    """Bytes that the claim asks for; 0 when it names no size. Raises Invalid for text that is no quantity."""
+    return to_bytes(claim.spec.resources.requests.get("storage", "0"))
+
+
+def capacity(volume: PersistentVolume) -> int:
+    """Bytes that the volume has; 0 when it does not say. Raises Invalid for text that is no quantity."""
+    return to_bytes(volume.spec.capacity.get("storage", "0"))
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Whether binding is complete: a volume is named and bind-completed is there."""
+    return bool(claim.spec.volume_name) and names.BIND_COMPLETED in claim.metadata.annotations
+
+
+def is_delayed(claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> bool:
+    """Whether the claim waits for the scheduler: it names no volume, and its class binds late.
+
+    storage_class is the class the claim names, or None when there is no such class.
+    """
+    return not claim.spec.volume_name and storage_class is not None and storage_class.late
+
+
+def class_name(claim: PersistentVolumeClaim) -> str:
+    """The claim's class, "" for none."""
+    return claim.spec.storage_class_name or ""
+
+
+def is_provisionable(storage_class: StorageClass | None) -> bool:
+    """Whether volumes of the class can be made (and not only be found)."""
+    return storage_class is not None and storage_class.provisioner not in ("", names.NO_PROVISIONER)
+
+
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """The class for claims that name none: the youngest one marked as default, ties by name; None without any."""
+    marked = sorted((c for c in classes if is_default(c)), key=lambda c: c.metadata.name)
+    return max(marked, key=lambda c: c.metadata.creation_timestamp or "", default=None)
+
+
+def is_default(storage_class: StorageClass) -> bool:
+    """Whether the class is marked as a default."""
+    notes = storage_class.metadata.annotations
+    return "true" in (notes.get(names.DEFAULT_CLASS), notes.get(names.BETA_DEFAULT_CLASS))
+
+
+def is_claimed_by(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume's claimRef points to the claim; one without uid (made by a person) counts too."""
+    ref = volume.spec.claim_ref
+    if ref is None or ref.name != claim.metadata.name or ref.namespace != claim.metadata.namespace:
+        return False
+    return ref.uid in ("", claim.metadata.uid)
+
+
+def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
+    """Why the volume cannot serve the claim that names it, "" when it can (the texts of Event VolumeMismatch).
+
+    The claim's selector is not looked at: who names a volume does not search for one.
+    """
+    if volume.metadata.deleting:
+        return f'the volume is marked for deletion "{volume.metadata.name}"'
+    if capacity(volume) < requested(claim):
+        return "requested PV is too small"
+    if volume.spec.storage_class_name != class_name(claim):
+        return "storageClassName does not match"
+    if (volume.spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or ""):
+        return "volumeAttributesClassName does not match"
+    if (volume.spec.volume_mode or FILESYSTEM) != (claim.spec.volume_mode or FILESYSTEM):
+        return "incompatible volumeMode"
+    if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):
+        return "incompatible accessMode"
+    return ""
+
+
+def selects(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether the claim's label selector, if it has one, takes the volume."""
+    return claim.spec.selector is None or from_label_selector(claim.spec.selector).matches(volume.metadata.labels)
+
+
+def is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a search for the claim may take the volume: Available, claimed by nobody, selected, and fitting.
+
+    Node affinity is not looked at. A volume that is_claimed_by the claim needs no search and is not free.
+    """
+    if volume.spec.claim_ref is not None or volume.status.phase != "Available":
+        return False
+    return selects(claim, volume) and not mismatch(volume, claim)

@@ -1,0 +1,151 @@
+"""The steps of binding a claim and a volume to one another: one file for the node's agent and for the binder.
+
+The writes are the PV controller's (kubernetes-behaviour.md 4.4), in its order: claimRef of the volume, its phase, the
+claim's volumeName with bind-completed, the claim's status. Each is guarded by resourceVersion and left out when it is
+done already. When somebody else makes the same writes at the same moment, the one who comes second is refused, looks
+again, and finds its work done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, VOLUMES, Kind
+from tonnage.api.matching import capacity, is_claimed_by, is_free_for, mismatch
+from tonnage.api.meta import KubeObject, to_builtins
+from tonnage.api.quantity import to_bytes
+from tonnage.errors import ApiConflict, Precondition
+from tonnage.kube.client import Client, refer
+
+T = TypeVar("T", bound=KubeObject)
+Change = Callable[[T], dict[str, Any] | None]
+_ATTEMPTS = 5
+
+
+async def bind(
+    client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> tuple[PersistentVolumeClaim, PersistentVolume]:
+    """Bring both to Bound and return them as they then are. May be repeated at any time, also after a crash inside.
+
+    With a volume made for this claim (complete claimRef) these are 3 writes, else 4; none for what is done. claim and
+    volume may be stale. Raises Precondition when the two can no longer belong together (the volume has another claim,
+    the claim another volume, either is being deleted), ApiNotFound when one is gone, ApiConflict when one was made
+    anew under the same name or others kept changing it.
+    """
+    volume = await change(client, VOLUMES, volume, lambda now: _claim_reference(now, claim))
+    volume = await set_phase(client, volume, "Bound")
+    claim = await change(client, CLAIMS, claim, lambda now: _completion(now, volume))
+    claim = await change(client, CLAIMS, claim, lambda now: _bound_status(now, volume), subresource="status")
+    return claim, volume
+
+
+async def set_phase(
+    client: Client, volume: PersistentVolume, phase: str, *, reason: str = "", message: str = ""
+) -> PersistentVolume:
+    """Give the volume that phase unless it has it. May be repeated. Raises ApiNotFound, ApiConflict.
+
+    The API server stamps status.lastPhaseTransitionTime.
+    """
+
+    def status(now: PersistentVolume) -> dict[str, Any] | None:
+        if now.status.phase == phase:
+            return None
+        return {"status": {"phase": phase, "reason": reason or None, "message": message or None}}
+
+    return await change(client, VOLUMES, volume, status, subresource="status")
+
+
+async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, subresource: str = "") -> T:
+    """Merge-patch obj by what patch(obj) says (None: nothing to do), for as long as it is the same object.
+
+    When obj was stale it is read again and patch asked again. Raises ApiNotFound, and ApiConflict when the object was
+    made anew (another uid) or changed under each of 5 attempts.
+    """
+    meta = obj.metadata
+    for attempt in range(_ATTEMPTS):
+        body = patch(obj)
+        if body is None:
+            return obj
+        version = obj.metadata.resource_version
+        try:
+            return await client.patch(
+                kind, meta.name, body, meta.namespace, subresource=subresource, resource_version=version
+            )
+        except ApiConflict:
+            obj = await client.get(kind, meta.name, meta.namespace)
+            if obj.metadata.uid != meta.uid or attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def find_best(
+    claim: PersistentVolumeClaim, candidates: Iterable[PersistentVolume], *, delayed: bool
+) -> PersistentVolume | None:
+    """The volume that the claim shall have: one that is claimed for it and fits, else the smallest free one.
+
+    A delayed claim gets only a volume claimed for it; free ones are the scheduler's to choose.
+    """
+    best: tuple[int, str] | None = None
+    found = None
+    for volume in candidates:
+        if is_claimed_by(volume, claim):
+            if not mismatch(volume, claim):
+                return volume
+        elif not delayed and is_free_for(volume, claim):
+            rank = (capacity(volume), volume.metadata.name)
+            if best is None or rank < best:
+                best, found = rank, volume
+    return found
+
+
+def _claim_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:
+    _check_volume(volume, claim)
+    ref = volume.spec.claim_ref
+    if ref is not None and ref.uid:
+        return None
+    body: dict[str, Any] = {"spec": {"claimRef": to_builtins(refer(CLAIMS, claim))}}
+    if ref is None:  # chosen by us, not by a person: whoever unbinds may clear it
+        body["metadata"] = {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}
+    return body
+
+
+def _check_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+    if volume.metadata.deleting:
+        raise Precondition(f"volume {volume.metadata.name} is being deleted, it cannot be bound to claim {claim.key}")
+    if volume.spec.claim_ref is not None and not is_claimed_by(volume, claim):
+        other = volume.spec.claim_ref
+        raise Precondition(
+            f"volume {volume.metadata.name} belongs to claim {other.namespace}/{other.name} uid {other.uid}, "
+            f"it cannot be bound to claim {claim.key} uid {claim.metadata.uid}"
+        )
+
+
+def _completion(claim: PersistentVolumeClaim, volume: PersistentVolume) -> dict[str, Any] | None:
+    if claim.spec.volume_name not in ("", volume.metadata.name):
+        raise Precondition(f"claim {claim.key} has volume {claim.spec.volume_name}, not {volume.metadata.name}")
+    notes = claim.metadata.annotations
+    marks = {} if names.BIND_COMPLETED in notes else {names.BIND_COMPLETED: "yes"}
+    if claim.spec.volume_name:
+        return {"metadata": {"annotations": marks}} if marks else None
+    if claim.metadata.deleting:
+        raise Precondition(f"claim {claim.key} is being deleted, it gets no volume any more")
+    if names.BOUND_BY_CONTROLLER not in notes:
+        marks[names.BOUND_BY_CONTROLLER] = "yes"
+    return {"metadata": {"annotations": marks}, "spec": {"volumeName": volume.metadata.name}}
+
+
+def _bound_status(claim: PersistentVolumeClaim, volume: PersistentVolume) -> dict[str, Any] | None:
+    now, wanted = claim.status, volume.spec
+    status: dict[str, Any] = {}
+    if now.access_modes != wanted.access_modes:
+        status["accessModes"] = wanted.access_modes
+    if now.phase != "Bound":  # later the capacity is the resizer's to write
+        status["phase"] = "Bound"
+        if to_bytes(now.capacity.get("storage", "-1")) != capacity(volume):
+            status["capacity"] = wanted.capacity
+        if wanted.volume_attributes_class_name:
+            status["currentVolumeAttributesClassName"] = wanted.volume_attributes_class_name
+    return {"status": status} if status else None
