@@ -1,0 +1,286 @@
+"""How to reach a cluster and as whom: kubeconfig files, exec plugins, and the service account inside a pod.
+
+Sources: client-go tools/clientcmd; client.authentication.k8s.io/v1 ExecCredential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tonnage.aio.clock import parse_rfc3339
+from tonnage.errors import Invalid, Unavailable
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_AGE = 60.0  # bound tokens are rotated by the kubelet: look again after so many seconds
+_EXEC_SECONDS = 60.0
+
+
+class _Struct(msgspec.Struct, rename="kebab", frozen=True):
+    pass
+
+
+class _Cluster(_Struct, frozen=True):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+
+
+class _ExecEnv(msgspec.Struct, frozen=True):
+    name: str
+    value: str
+
+
+class _Exec(msgspec.Struct, rename="camel", frozen=True):
+    command: str
+    api_version: str = "client.authentication.k8s.io/v1"
+    args: list[str] | None = None
+    env: list[_ExecEnv] | None = None
+
+
+class _User(_Struct, frozen=True):
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    password: str = ""
+    exec: _Exec | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = "default"
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+    cluster: _Cluster | None = None
+    user: _User | None = None
+    context: _Context | None = None
+
+
+class _Kubeconfig(_Struct, frozen=True):
+    current_context: str = ""
+    clusters: list[_Named] | None = None
+    users: list[_Named] | None = None
+    contexts: list[_Named] | None = None
+
+
+class _ExecStatus(msgspec.Struct, rename="camel", frozen=True):
+    token: str = ""
+    expiration_timestamp: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+
+
+class _ExecCredential(msgspec.Struct, frozen=True):
+    status: _ExecStatus = _ExecStatus()
+
+
+Token = Callable[[], Awaitable[str]]
+
+
+async def _no_token() -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where an API server is and how to be let in.
+
+    server: URL. tls: None for plain http. token: gives the bearer token of the moment ("" for none); it is asked
+    before each request and keeps what it may. namespace: the default one.
+    """
+
+    server: str
+    tls: ssl.SSLContext | None = None
+    server_name: str = ""
+    token: Token = _no_token
+    namespace: str = "default"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def load(path: str | Path | None = None, *, context: str = "") -> Access:
+    """Read a kubeconfig file: path, else the first of $KUBECONFIG that is there, else ~/.kube/config.
+
+    Raises Invalid with the file's name and what is missing in it.
+    """
+    file = _find(path)
+    try:
+        config = msgspec.yaml.decode(file.read_bytes(), type=_Kubeconfig)
+    except OSError as failure:
+        raise Invalid(f"kubeconfig {file}: {failure.strerror}") from failure
+    except msgspec.MsgspecError as failure:
+        raise Invalid(f"kubeconfig {file}: {failure}") from failure
+    name = context or config.current_context
+    chosen = _pick(config.contexts, name, file, "context").context or _Context()
+    cluster = _pick(config.clusters, chosen.cluster, file, "cluster").cluster or _Cluster()
+    user = _pick(config.users, chosen.user, file, "user").user or _User() if chosen.user else _User()
+    if not cluster.server:
+        raise Invalid(f"kubeconfig {file}: cluster {chosen.cluster!r} names no server")
+    headers = {}
+    if user.username:
+        pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    tls = _tls(cluster, user, file) if cluster.server.startswith("https:") else None
+    token = _token(user, file, tls)
+    return Access(cluster.server.rstrip("/"), tls, cluster.tls_server_name, token, chosen.namespace, headers)
+
+
+def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Access:
+    """Access for a pod by its service account; the token is read again when it is older than a minute.
+
+    Raises Invalid outside a pod.
+    """
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host or not (folder / "token").exists():
+        raise Invalid(f"not inside a pod: KUBERNETES_SERVICE_HOST or {folder}/token is missing; give a kubeconfig")
+    host = f"[{host}]" if ":" in host else host
+    tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    namespace = (folder / "namespace").read_text().strip() if (folder / "namespace").exists() else "default"
+    return Access(f"https://{host}:{port}", tls, token=file_token(folder / "token"), namespace=namespace)
+
+
+def file_token(file: Path, *, now: Callable[[], float] = time.monotonic) -> Token:
+    """A token kept in a file that somebody renews; read at most once a minute."""
+    kept = ("", float("-inf"))
+
+    async def token() -> str:
+        nonlocal kept
+        if now() - kept[1] > _TOKEN_AGE:
+            try:
+                kept = (file.read_text().strip(), now())
+            except OSError as failure:
+                if not kept[0]:
+                    raise Unavailable(f"token file {file}: {failure.strerror}") from failure
+        return kept[0]
+
+    return token
+
+
+def _find(path: str | Path | None) -> Path:
+    if path:
+        return Path(path).expanduser()
+    listed = [Path(p) for p in os.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
+    return next((p for p in listed if p.exists()), listed[0] if listed else Path("~/.kube/config").expanduser())
+
+
+def _pick(entries: list[_Named] | None, name: str, file: Path, what: str) -> _Named:
+    for entry in entries or ():
+        if entry.name == name:
+            return entry
+    raise Invalid(f"kubeconfig {file}: no {what} named {name!r}; there are {[e.name for e in entries or ()]}")
+
+
+def _tls(cluster: _Cluster, user: _User, file: Path) -> ssl.SSLContext:
+    try:
+        if cluster.certificate_authority_data:
+            authority = base64.b64decode(cluster.certificate_authority_data).decode()
+            tls = ssl.create_default_context(cadata=authority)
+        elif cluster.certificate_authority:
+            tls = ssl.create_default_context(cafile=str(file.parent / cluster.certificate_authority))
+        else:
+            tls = ssl.create_default_context()
+        if cluster.insecure_skip_tls_verify:
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        _client_certificate(tls, user, file)
+    except (OSError, ValueError) as failure:
+        raise Invalid(f"kubeconfig {file}: certificates cannot be used: {failure}") from failure
+    return tls
+
+
+def _client_certificate(tls: ssl.SSLContext, user: _User, file: Path) -> None:
+    if user.client_certificate_data and user.client_key_data:
+        load_certificate(tls, base64.b64decode(user.client_certificate_data), base64.b64decode(user.client_key_data))
+    elif user.client_certificate:
+        key = str(file.parent / user.client_key) if user.client_key else None
+        tls.load_cert_chain(str(file.parent / user.client_certificate), key)
+
+
+def load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Give a context a client certificate from memory (OpenSSL reads files only: a private one, removed at once)."""
+    with tempfile.NamedTemporaryFile(prefix="tonnage-", suffix=".pem") as both:  # mode 0600
+        both.write(certificate + b"\n" + key)
+        both.flush()
+        tls.load_cert_chain(both.name)
+
+
+def _token(user: _User, file: Path, tls: ssl.SSLContext | None) -> Token:
+    if user.token_file:
+        return file_token(file.parent / user.token_file)
+    if user.token:
+
+        async def fixed() -> str:
+            return user.token
+
+        return fixed
+    return ExecPlugin(user.exec, file, tls) if user.exec else _no_token
+
+
+class ExecPlugin:
+    """Asks a program for credentials, and again when they have run out."""
+
+    def __init__(self, spec: Any, file: Path, tls: ssl.SSLContext | None) -> None:
+        self._spec, self._file, self._tls = spec, file, tls
+        self._status: _ExecStatus | None = None
+        self._lock = asyncio.Lock()
+
+    async def __call__(self) -> str:
+        """The token of the moment. Raises Unavailable when the program fails."""
+        async with self._lock:
+            if self._status is None or self._expired(self._status):
+                self._status = await self._ask()
+                if self._status.client_certificate_data and self._tls is not None:
+                    certificate = self._status.client_certificate_data.encode()
+                    load_certificate(self._tls, certificate, self._status.client_key_data.encode())
+            return self._status.token
+
+    @staticmethod
+    def _expired(status: _ExecStatus) -> bool:
+        return bool(status.expiration_timestamp) and parse_rfc3339(status.expiration_timestamp) - 10 < time.time()
+
+    async def _ask(self) -> _ExecStatus:
+        spec: _Exec = self._spec
+        info = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        extra = {e.name: e.value for e in spec.env or ()}
+        environment = {**os.environ, **extra, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        command = str(self._file.parent / spec.command) if "/" in spec.command else spec.command
+        try:
+            process = await asyncio.create_subprocess_exec(
+                command,
+                *(spec.args or ()),
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as failure:
+            raise Unavailable(f"credential program {command!r} cannot be started: {failure.strerror}") from failure
+        try:
+            out, errors = await asyncio.wait_for(process.communicate(), _EXEC_SECONDS)
+        except TimeoutError as failure:
+            process.kill()
+            raise Unavailable(f"credential program {command!r} gave no answer in {_EXEC_SECONDS:.0f} s") from failure
+        if process.returncode != 0:
+            text = errors.decode(errors="replace").strip()[-300:]
+            raise Unavailable(f"credential program {command!r} failed with code {process.returncode}: {text}")
+        try:
+            return msgspec.json.decode(out, type=_ExecCredential).status
+        except msgspec.MsgspecError as failure:
+            raise Unavailable(f"credential program {command!r} printed no ExecCredential: {failure}") from failure
