@@ -1,0 +1,212 @@
+"""The box's data folder: whose it is, who uses it, where things lie in it.
+
+    <data>/tonnage.json        marks the folder as ours: format version and the cluster's settings
+    <data>/lock                held (flock) by the process that runs the cluster; its pid inside
+    <data>/state.db            every object of the API server
+    <data>/tls, <data>/kubeconfig, <data>/tonnage.log
+    <data>/nodes/<node>/kubelet        as /var/lib/kubelet of a real node
+    <data>/nodes/<node>/pools/<pool>   the volumes
+
+Sockets lie in a runtime folder of their own, since a unix socket's path may have 107 bytes at most.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from tonnage.errors import Busy, Invalid, Precondition
+
+FORMAT = 1
+_LONGEST_SOCKET = 107
+_LONGEST_BELOW = 60  # what is put behind the runtime folder's path, at most
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a cluster was made with; kept so that `tonnage up` alone starts it again as it was."""
+
+    nodes: int = 1
+    pools: list[str] = []
+    runtime: str = "bwrap"
+    compat: list[str] = []
+
+
+class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: int
+    settings: Settings
+
+
+def default_folder() -> Path:
+    """/var/lib/tonnage for root, else the user's data folder."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/tonnage")
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "tonnage"
+
+
+class DataFolder:
+    """One data folder. open() takes it for this process; everything else needs no lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.state = self.path / "state.db"
+        self.tls = self.path / "tls"
+        self.kubeconfig = self.path / "kubeconfig"
+        self.log = self.path / "tonnage.log"
+        self._marker = self.path / "tonnage.json"
+        self._lock_file = self.path / "lock"
+        self._lock: int | None = None
+
+    def node(self, name: str) -> Path:
+        """The folder of a node."""
+        return self.path / "nodes" / name
+
+    def sockets(self) -> Path:
+        """The folder for sockets: inside the data folder where its path is short enough, else below the system's."""
+        inside = self.path / "run"
+        if len(os.fsencode(inside)) + _LONGEST_BELOW <= _LONGEST_SOCKET:
+            return inside
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        base = Path("/run") if os.geteuid() == 0 and Path("/run").is_dir() else Path(tempfile.gettempdir())
+        return base / f"tonnage-{digest}"
+
+    def exists(self) -> bool:
+        """Whether a cluster of ours lies here."""
+        return self._marker.exists()
+
+    def settings(self) -> Settings | None:
+        """The settings kept here, or None in a fresh folder. Raises Invalid when the folder is somebody else's."""
+        if not self.exists():
+            return None
+        try:
+            marker = msgspec.json.decode(self._marker.read_bytes(), type=_Marker)
+        except (msgspec.MsgspecError, OSError) as failure:
+            raise Invalid(f"data folder {self.path}: tonnage.json cannot be read: {failure}") from failure
+        if marker.format != FORMAT:
+            raise Invalid(
+                f"data folder {self.path} has format {marker.format}, this tonnage writes {FORMAT}: use the version "
+                "that made it, or another --data"
+            )
+        return marker.settings
+
+    def open(self, settings: Settings) -> None:
+        """Take the folder for this process, making it when it is not there, and keep the settings.
+
+        Raises Invalid (not ours, not writable, full) or Busy (another process runs a cluster here).
+        """
+        self._check_ours()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._take()
+            self.path.chmod(0o700)
+            self._write(settings)
+            for folder in (self.sockets(), self.path / "nodes"):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as failure:
+            self.close()
+            raise Invalid(
+                f"data folder {self.path} cannot be used: {failure.strerror} ({failure.filename or self.path}); "
+                "choose another with --data"
+            ) from failure
+
+    def _check_ours(self) -> None:
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
+            raise Invalid(f"data folder {self.path} is not a folder")
+        try:
+            foreign = (
+                self.path.exists()
+                and not self.exists()
+                and any(entry for entry in self.path.iterdir() if entry != self._lock_file)
+            )
+        except OSError as failure:
+            raise Invalid(f"data folder {self.path} cannot be read: {failure.strerror}") from failure
+        if foreign:
+            raise Invalid(
+                f"data folder {self.path} holds files that are not tonnage's (tonnage.json is missing): nothing was "
+                "touched; choose an empty or new folder with --data"
+            )
+
+    def _take(self) -> None:
+        lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(lock, 32).decode().strip()
+            os.close(lock)
+            raise Busy(
+                f"data folder {self.path} is in use by process {pid or '?'}: use that cluster, end it with "
+                f"`tonnage down --data {self.path}`, or choose another --data"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock = lock
+
+    def _write(self, settings: Settings) -> None:
+        if self.exists() and self.settings() == settings:
+            return
+        fresh = self._marker.with_suffix(".new")
+        with open(fresh, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(_Marker(FORMAT, settings))) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self._marker)
+
+    def close(self) -> None:
+        """Give the folder back. May be repeated."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def running(self) -> int | None:
+        """pid of the process that runs a cluster here, or None."""
+        try:
+            lock = os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = os.read(lock, 32).decode().strip()
+            return int(text) if text.isdigit() else -1
+        finally:
+            os.close(lock)
+        return None
+
+    def end_running(self, *, seconds: float = 15.0) -> bool:
+        """Ask the process that runs here to end and wait for it; False when none runs.
+
+        Raises Precondition when it does not end in time.
+        """
+        pid = self.running()
+        if pid is None or pid <= 0:
+            return False
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while self.running() == pid:
+            if time.monotonic() > deadline:
+                raise Precondition(f"process {pid} has not ended within {seconds:.0f} s; see {self.log}")
+            time.sleep(0.05)
+        return True
+
+    def purge(self) -> None:
+        """Remove the folder with everything in it. The caller has unmounted what was mounted below it.
+
+        Raises Invalid when the folder is not ours.
+        """
+        self._check_ours()
+        if not self.exists():
+            return
+        self._lock_file.unlink(missing_ok=True)
+        for entry in self.path.iterdir():  # the marker goes last: a purge that is killed can be repeated
+            if entry != self._marker:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        shutil.rmtree(self.sockets(), ignore_errors=True)
+        self._marker.unlink()
+        self.path.rmdir()

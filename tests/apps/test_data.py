@@ -1,0 +1,84 @@
+"""The data folder: only ours is used, by one process, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tonnage.apps.data import DataFolder, Settings
+from tonnage.errors import Busy, Invalid
+
+
+def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path / "d")
+    first.open(Settings(nodes=3))
+
+    assert DataFolder(tmp_path / "d").running() == os.getpid()
+    with pytest.raises(Busy, match=f"in use by process {os.getpid()}"):
+        DataFolder(tmp_path / "d").open(Settings())
+    first.close()
+    second = DataFolder(tmp_path / "d")
+    assert second.running() is None
+    assert second.settings() == Settings(nodes=3)
+    second.open(Settings(nodes=4))
+    assert second.settings() == Settings(nodes=4)
+    assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
+    second.close()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+
+    with pytest.raises(Invalid, match="not tonnage's"):
+        DataFolder(tmp_path).open(Settings())
+    with pytest.raises(Invalid, match="not tonnage's"):
+        DataFolder(tmp_path).purge()
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_unknown_format_and_broken_marker_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "tonnage.json").write_text('{"format": 99, "settings": {}}')
+    with pytest.raises(Invalid, match="format 99"):
+        DataFolder(tmp_path).settings()
+    (tmp_path / "tonnage.json").write_text("{")
+    with pytest.raises(Invalid, match="cannot be read"):
+        DataFolder(tmp_path).settings()
+
+
+def test_a_file_or_link_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path)
+
+    for name in ("file", "link"):
+        with pytest.raises(Invalid, match="not a folder"):
+            DataFolder(tmp_path / name).open(Settings())
+
+
+def test_read_only_parent_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="cannot be used"):
+        DataFolder(Path("/proc/tonnage")).open(Settings())
+
+
+def test_purge_removes_all_of_it_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("stays")
+    data = DataFolder(tmp_path / "d")
+    data.open(Settings())
+    (data.node("n1") / "pools").mkdir(parents=True)
+    (data.node("n1") / "link").symlink_to(tmp_path / "outside")
+    data.close()
+
+    data.purge()
+    data.purge()
+
+    assert not data.path.exists()
+    assert (tmp_path / "outside").read_text() == "stays"
+
+
+def test_long_paths_get_short_sockets(tmp_path: Path) -> None:
+    short, long = DataFolder(Path("/srv/t")), DataFolder(tmp_path / ("x" * 120))
+
+    assert short.sockets() == Path("/srv/t/run")
+    assert len(str(long.sockets())) < 47
+    assert long.sockets() != DataFolder(tmp_path / ("y" * 120)).sockets()
