@@ -200,6 +200,7 @@ class Volume(Object, frozen=True):
     empty_dir: EmptyDirVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
     projected: dict[str, Any] | None = None
+    downward_api: dict[str, Any] | None = msgspec.field(default=None, name="downwardAPI")
 
 
 class VolumeMount(Object, frozen=True):
@@ -208,6 +209,8 @@ class VolumeMount(Object, frozen=True):
     name: str = ""
     mount_path: str = ""
     sub_path: str = ""
+    sub_path_expr: str = ""
+    mount_propagation: str | None = None
     read_only: bool = False
 
 
@@ -239,6 +242,7 @@ class SecurityContext(Object, frozen=True):
 
     run_as_user: int | None = None
     run_as_group: int | None = None
+    run_as_non_root: bool | None = None
     fs_group: int | None = None
     fs_group_change_policy: str | None = None
     supplemental_groups: list[int] = []
@@ -255,12 +259,17 @@ class Container(Object, frozen=True):
     args: list[str] = []
     working_dir: str = ""
     env: list[EnvVar] = []
+    env_from: list[dict[str, Any]] = []
     resources: ResourceRequirements = ResourceRequirements()
     volume_mounts: list[VolumeMount] = []
     volume_devices: list[VolumeDevice] = []
     ports: list[ContainerPort] = []
     security_context: SecurityContext = SecurityContext()
     restart_policy: str | None = None
+    liveness_probe: dict[str, Any] | None = None
+    readiness_probe: dict[str, Any] | None = None
+    startup_probe: dict[str, Any] | None = None
+    lifecycle: dict[str, Any] | None = None
 
 
 class Toleration(Object, frozen=True):
@@ -334,6 +343,8 @@ class PodSpec(Object, frozen=True):
     priority: int | None = None
     security_context: SecurityContext = SecurityContext()
     host_network: bool = False
+    hostname: str = ""
+    active_deadline_seconds: int | None = None
 
 
 class ContainerState(Object, frozen=True):
@@ -366,6 +377,8 @@ class PodStatus(Object, frozen=True):
     message: str = ""
     nominated_node_name: str = ""
     conditions: list[Condition] = []
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    pod_ip: str = msgspec.field(default="", name="podIP")
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     start_time: str | None = None
@@ -394,6 +407,13 @@ def claim_name(pod_name: str, volume: Volume) -> str:
     return volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim else ""
 
 
+class SecretReference(Object, frozen=True):
+    """A Secret anywhere."""
+
+    name: str = ""
+    namespace: str = ""
+
+
 class CSIPersistentVolumeSource(Object, frozen=True):
     """Where a PV's bytes are, for a CSI driver."""
 
@@ -402,6 +422,8 @@ class CSIPersistentVolumeSource(Object, frozen=True):
     read_only: bool = False
     fs_type: str | None = None
     volume_attributes: dict[str, str] = {}
+    node_stage_secret_ref: SecretReference | None = None
+    node_publish_secret_ref: SecretReference | None = None
 
 
 class LocalVolumeSource(Object, frozen=True):
