@@ -1,0 +1,87 @@
+"""`tonnage VERB`: the table of verbs, and what exit codes mean.
+
+0  done          1  it failed: the reason is on standard error
+2  the command line or a setting is wrong          3  in use, or not possible in the present state
+4  the machine lacks something (root, a program, room)
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from tonnage import __version__
+from tonnage.errors import (
+    ApiError,
+    Busy,
+    Exhausted,
+    HostError,
+    Invalid,
+    OutOfRange,
+    Precondition,
+    TonnageError,
+    Unavailable,
+    Unsupported,
+)
+
+# verb -> (module, one line of help). Modules are imported only when their verb is used: starting stays quick.
+VERBS = {
+    "up": ("tonnage.cli.up", "run a cluster on this machine"),
+    "down": ("tonnage.cli.down", "end the cluster of a data folder; --purge removes it"),
+    "demo": ("tonnage.cli.demo", "tell the story on real volumes, checking every line"),
+}
+
+_CODES: tuple[tuple[type[TonnageError], int], ...] = (
+    (Invalid, 2),
+    (OutOfRange, 2),
+    (Unsupported, 4),
+    (HostError, 4),
+    (Exhausted, 4),
+    (Busy, 3),
+    (Precondition, 3),
+    (Unavailable, 1),
+    (ApiError, 1),
+)
+
+
+def exit_code(failure: TonnageError) -> int:
+    """The exit code for an error of ours."""
+    return next((code for kind, code in _CODES if isinstance(failure, kind)), 1)
+
+
+def build_parser(chosen: str = "") -> argparse.ArgumentParser:
+    """The parser of the whole command line; only the chosen verb's own options are filled in."""
+    parser = argparse.ArgumentParser(
+        prog="tonnage",
+        description="Node-local storage for Kubernetes: every pod gets disk of a fixed size, or does not start.",
+    )
+    parser.add_argument("--version", action="version", version=f"tonnage {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, (module, summary) in VERBS.items():
+        sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if verb == chosen:
+            importlib.import_module(module).add_arguments(sub)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    verb = next((a for a in given if a in VERBS), "")
+    options = build_parser(verb).parse_args(given)
+    try:
+        return int(importlib.import_module(VERBS[options.verb][0]).run(options))
+    except TonnageError as failure:
+        print(f"tonnage {options.verb}: {failure}", file=sys.stderr)
+        return exit_code(failure)
+    except KeyboardInterrupt:
+        print(f"tonnage {options.verb}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
