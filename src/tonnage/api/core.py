@@ -234,6 +234,7 @@ class ContainerPort(Object, frozen=True):
 
     container_port: int = 0
     host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
@@ -339,6 +340,9 @@ class PodSpec(Object, frozen=True):
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
     scheduling_gates: list[SchedulingGate] = []
+    topology_spread_constraints: list[dict[str, Any]] = []
+    resource_claims: list[dict[str, Any]] = []
+    resources: ResourceRequirements = ResourceRequirements()
     overhead: dict[str, str] = {}
     priority: int | None = None
     security_context: SecurityContext = SecurityContext()
