@@ -1,0 +1,201 @@
+"""CSI Controller: make, delete, list and count volumes on this node (CSI 1.12, Controller Service)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from tonnage.csi import capabilities, volume_id
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, Driver, context_of, is_inline
+from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.parameters import Selection, select
+from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unsupported
+from tonnage.pools.base import Capacity, Pool, Volume, VolumeRequest
+
+log = logging.getLogger(__name__)
+
+LEAST = 1 << 20
+"""Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
+
+_RPC = csi_pb2.ControllerServiceCapability.RPC
+_OFFERED = (
+    _RPC.CREATE_DELETE_VOLUME,
+    _RPC.GET_CAPACITY,
+    _RPC.LIST_VOLUMES,
+    _RPC.SINGLE_NODE_MULTI_WRITER,
+)
+
+
+class Controller:
+    """The service."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def ControllerGetCapabilities(
+        self, _request: csi_pb2.ControllerGetCapabilitiesRequest
+    ) -> csi_pb2.ControllerGetCapabilitiesResponse:
+        """What is offered."""
+        offered = [csi_pb2.ControllerServiceCapability(rpc=_RPC(type=kind)) for kind in _OFFERED]
+        return csi_pb2.ControllerGetCapabilitiesResponse(capabilities=offered)
+
+    async def CreateVolume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
+        """Make a volume; the same name again gives the same volume.
+
+        Raises Invalid, Exhausted (also when the volume is wanted on another node), OutOfRange, AlreadyExists.
+        """
+        if not request.name:
+            raise Invalid("name is missing")
+        use = capabilities.check(request.volume_capabilities)
+        _refuse_unoffered(request)
+        self._check_place(request)
+        selection = select(self._driver, request.parameters)
+        fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
+        size, limit = await _sizes(request.capacity_range, selection.pool, fstype, block=use.block)
+        name = volume_id.safe_name(request.name)
+        await self._refuse_elsewhere(name, selection.pool)
+        owner = {**selection.owner, **({OWNER_NAME: request.name} if name != request.name else {})}
+        volume = await selection.pool.create(
+            VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner)
+        )
+        if is_inline(volume):
+            raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
+        return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
+
+    async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
+        """Delete a volume; an unknown one is success. Raises Precondition while it is in use, Unavailable when its
+        pool is not served here."""
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        place = self._driver.locate(request.volume_id)
+        if place is not None:
+            pool, name = place
+            await pool.delete(name)
+        elif await self._driver.find_inline(request.volume_id) is not None:
+            raise Precondition(f"volume {request.volume_id} is an inline volume: it ends with its pod")
+        return csi_pb2.DeleteVolumeResponse()
+
+    async def ValidateVolumeCapabilities(
+        self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
+    ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
+        """Say whether a volume can be used like that; if not, `message` says why. Raises NotFound."""
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        if not request.volume_capabilities:
+            raise Invalid("volume_capabilities is missing")
+        _, volume = await self._driver.find(request.volume_id)
+        try:
+            capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
+            select(self._driver, request.parameters)
+            if request.mutable_parameters:
+                raise Invalid("mutable_parameters are not offered (no MODIFY_VOLUME)")
+        except Invalid as reason:
+            return csi_pb2.ValidateVolumeCapabilitiesResponse(message=str(reason))
+        confirmed = csi_pb2.ValidateVolumeCapabilitiesResponse.Confirmed(
+            volume_context=request.volume_context,
+            volume_capabilities=request.volume_capabilities,
+            parameters=request.parameters,
+        )
+        return csi_pb2.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
+
+    async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
+        """This driver's volumes in the order of their ids. A token is the last id told, so that it holds while volumes
+        come and go. Inline volumes are not listed: they are the kubelet's, and no PV tells of them."""
+        if request.max_entries < 0:
+            raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
+        after = request.starting_token
+        if after and (volume_id.split(after) or ("",))[0] not in self._driver.pools:
+            raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
+        found = [(vid, pool, volume) async for vid, pool, volume in self._listed() if vid > after]
+        found.sort(key=lambda item: item[0])
+        page = found[: request.max_entries] if request.max_entries else found
+        return csi_pb2.ListVolumesResponse(
+            entries=[csi_pb2.ListVolumesResponse.Entry(volume=self._volume(pool, volume)) for _, pool, volume in page],
+            next_token=page[-1][0] if len(page) < len(found) else "",
+        )
+
+    async def _listed(self) -> AsyncIterator[tuple[str, Pool, Volume]]:
+        for pool in self._driver.pools.values():
+            for volume in await pool.list():
+                if not is_inline(volume) and volume.owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
+                    yield volume_id.join(pool.name, volume.name), pool, volume
+
+    async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
+        """Room for volumes of these parameters here, now; 0 where such a volume cannot be (CSI: not an error)."""
+        if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
+            return _room(Capacity(0, 0, 0, 0, 0))
+        try:
+            return _room(await self._capacity(request))
+        except (Invalid, Unsupported) as reason:
+            log.info("no capacity for such volumes driver=%s reason=%r", self._driver.name, str(reason))
+            return _room(Capacity(0, 0, 0, 0, 0))
+
+    async def _capacity(self, request: csi_pb2.GetCapacityRequest) -> Capacity:
+        selection: Selection = select(self._driver, request.parameters)
+        block, fstype = False, ""
+        if request.volume_capabilities:
+            use = capabilities.check(request.volume_capabilities)
+            block, fstype = use.block, use.fstype
+        fstype = capabilities.choose_fstype(selection.pool, fstype, selection.fstype, block=block)
+        return await selection.pool.capacity(fstype=fstype, block=block)
+
+    def _check_place(self, request: csi_pb2.CreateVolumeRequest) -> None:
+        if not request.HasField("accessibility_requirements"):
+            return
+        wanted = request.accessibility_requirements
+        places = wanted.requisite or wanted.preferred
+        if places and not any(self._is_here(place.segments) for place in places):
+            raise Exhausted(f"the volume is wanted elsewhere: this is node {self._driver.node_id}")
+
+    def _is_here(self, segments: Mapping[str, str]) -> bool:
+        here = self._driver.topology
+        return all(here.get(key) == value for key, value in segments.items())
+
+    async def _refuse_elsewhere(self, name: str, chosen: Pool) -> None:
+        """The name is the volume's identity whatever its parameters: two pools must not both have it."""
+        for pool in self._driver.pools.values():
+            if pool is chosen:
+                continue
+            try:
+                await pool.get(name)
+            except NotFound:
+                continue
+            raise AlreadyExists(f"volume {name} exists in pool {pool.name}, asked is pool {chosen.name}")
+
+    def _volume(self, pool: Pool, volume: Volume) -> csi_pb2.Volume:
+        return csi_pb2.Volume(
+            capacity_bytes=volume.size,
+            volume_id=volume_id.join(pool.name, volume.name),
+            volume_context=context_of(volume),
+            accessible_topology=[csi_pb2.Topology(segments=self._driver.topology)],
+        )
+
+
+def _refuse_unoffered(request: csi_pb2.CreateVolumeRequest) -> None:
+    if request.HasField("volume_content_source"):
+        kind = request.volume_content_source.WhichOneof("type") or "empty"
+        raise Invalid(f"a volume from a {kind} source is not offered: ask for an empty volume")
+    if request.mutable_parameters:
+        raise Invalid("mutable_parameters are not offered (no MODIFY_VOLUME): remove the VolumeAttributesClass")
+
+
+async def _sizes(asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, *, block: bool) -> tuple[int, int]:
+    """Size and limit in bytes. Without a size: the least that makes sense, or what the limit allows."""
+    size, limit = asked.required_bytes, asked.limit_bytes
+    if size < 0 or limit < 0:
+        raise Invalid(f"capacity_range {size} to {limit} bytes: sizes must not be negative")
+    if size == 0:
+        room = await pool.capacity(fstype=fstype, block=block)
+        size = min(max(room.smallest, LEAST), limit or max(room.smallest, LEAST))
+    return size, limit
+
+
+def _room(capacity: Capacity) -> csi_pb2.GetCapacityResponse:
+    return csi_pb2.GetCapacityResponse(
+        available_capacity=capacity.free,
+        maximum_volume_size=Int64Value(value=capacity.largest),
+        minimum_volume_size=Int64Value(value=capacity.smallest),
+    )

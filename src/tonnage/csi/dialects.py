@@ -1,0 +1,53 @@
+"""Class parameters and inline attributes of other drivers, accepted under those drivers' names, so that objects written
+for them work unchanged. Each key is listed with its values; what means nothing here is checked and then ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tonnage.errors import Invalid
+
+_BOOLS = frozenset({"true", "false", "True", "False", "TRUE", "FALSE", "t", "f", "T", "F", "1", "0"})
+_TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """values: which values each foreign key may have. renamed: foreign switch -> parameter of a pool that means the
+    same, passed on as "true" or "false" when the pool has it."""
+
+    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def translate(self, parameters: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:
+        """Parameters without the foreign keys, or with ours in their place where a pool that knows `known` has one.
+
+        Keys that the pool knows itself stay as they are. Raises Invalid for a value that is not listed.
+        """
+        result = {}
+        for key, value in parameters.items():
+            if key in known or key not in self.values:
+                result[key] = value
+                continue
+            if value not in self.values[key]:
+                raise Invalid(f"{key}={value[:40]!r}: want one of {', '.join(sorted(self.values[key]))}")
+            if (ours := self.renamed.get(key)) is not None and ours in known:
+                result.setdefault(ours, "true" if value in _TRUE else "false")
+        return result
+
+
+PMEM_CSI = Dialect(
+    values={
+        "eraseafter": _BOOLS,
+        "kataContainers": _BOOLS,
+        "usage": frozenset({"AppDirect", "FileIO"}),
+        "nsmode": frozenset({"fsdax", "sector"}),
+        "persistencyModel": frozenset({"normal", "none", "cache", ""}),
+    },
+    renamed={"eraseafter": "erase"},
+)
+"""PMEM-CSI's words: eraseafter is done by pools that erase; the others choose between ways to reach memory, of which
+there is one here, and are ignored (docs/limitations.md)."""
+
+DIALECTS: Mapping[str, Dialect] = {"pmem-csi.intel.com": PMEM_CSI}

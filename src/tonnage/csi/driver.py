@@ -1,0 +1,153 @@
+"""A CSI driver: a name over pools. Several drivers (names) may share the same pools and their InFlight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from tonnage import __version__
+from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.api import names
+from tonnage.csi import volume_id
+from tonnage.csi.dialects import DIALECTS, Dialect
+from tonnage.csi.inflight import InFlight
+from tonnage.errors import Invalid, NotFound, Unavailable
+from tonnage.pools.base import Pool, Volume, check_name
+
+OWNER_DRIVER = "driver"
+OWNER_NAME = "name"
+OWNER_INLINE = "inline"
+"""Keys of a volume's owner record that are ours: the driver's name, the name the CO chose, "true" for inline."""
+CONTEXT_CREATED = "tonnage.dev/created"
+"""Key of a volume's context: when it was made, RFC 3339."""
+KEPT = frozenset(
+    {
+        names.CSI_PVC_NAME,
+        names.CSI_PVC_NAMESPACE,
+        names.CSI_PV_NAME,
+        names.PARAM_CLUSTER,
+        names.PARAM_EPHEMERAL,
+        names.PARAM_RECLAIM,
+    }
+)
+"""Parameters that are kept in the owner record and told again in the volume's context."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What the services of one driver name share.
+
+    node_id: the node's name. default_pool: name of the pool for requests that name none. state: folder of the driver's
+    own (0700), where inline volumes are staged. Raises Invalid when it does not hold together.
+    """
+
+    node_id: str
+    pools: Mapping[str, Pool]
+    state: Path
+    name: str = names.DRIVER
+    version: str = __version__
+    default_pool: str = ""
+    topology_key: str = names.TOPOLOGY_NODE
+    max_volumes: int = 0
+    in_flight: InFlight = field(default_factory=InFlight)
+    clock: Clock = field(default_factory=RealClock)
+
+    def __post_init__(self) -> None:
+        if not self.pools:
+            raise Invalid(f"driver {self.name}: needs at least one pool")
+        if not names.is_dns_subdomain(self.name.lower()) or len(self.name) > 63:
+            raise Invalid(f"driver name {self.name!r}: want a DNS name of at most 63 characters")
+        if self.default_pool and self.default_pool not in self.pools:
+            raise Invalid(f"default pool {self.default_pool!r} is not among {', '.join(self.pools)}")
+        if not self.node_id or len(self.node_id.encode()) > 256:
+            raise Invalid(f"node id {self.node_id[:40]!r}: want 1 to 256 bytes")
+        for pool in self.pools:
+            if len(check_name(pool)) > volume_id.MAX_POOL:
+                raise Invalid(f"pool name {pool!r}: want at most {volume_id.MAX_POOL} characters")
+
+    @property
+    def dialect(self) -> Dialect:
+        """What is accepted beyond our own words under this name."""
+        return DIALECTS.get(self.name, Dialect())
+
+    @property
+    def topology(self) -> dict[str, str]:
+        """The segment of this node."""
+        return {self.topology_key: names.label_value(self.node_id)}
+
+    @property
+    def first_pool(self) -> Pool:
+        """The pool for requests that name none."""
+        return self.pools[self.default_pool] if self.default_pool else next(iter(self.pools.values()))
+
+    def pool(self, name: str) -> Pool:
+        """The pool of that name, the default one for "". Raises Invalid naming those there are."""
+        if not name:
+            return self.first_pool
+        if name not in self.pools:
+            raise Invalid(f"there is no pool {name[:63]!r} on node {self.node_id}: it has {', '.join(self.pools)}")
+        return self.pools[name]
+
+    def locate(self, vid: str) -> tuple[Pool, str] | None:
+        """Pool and volume name of an id; None when no volume of ours can have it.
+
+        Raises Unavailable when its pool is not served here: a volume that cannot be reached is not gone.
+        """
+        parts = volume_id.split(vid)
+        if parts is None:
+            return None
+        pool, name = parts
+        if pool not in self.pools:
+            raise Unavailable(
+                f"volume {vid}: pool {pool!r} is not served on node {self.node_id} (it has {', '.join(self.pools)})"
+            )
+        return self.pools[pool], name
+
+    async def find(self, vid: str) -> tuple[Pool, Volume]:
+        """The volume with that id. Raises NotFound."""
+        place = self.locate(vid)
+        if place is None:
+            raise NotFound(f"there is no volume {vid!r} on node {self.node_id}")
+        pool, name = place
+        return pool, await pool.get(name)
+
+    async def find_inline(self, handle: str) -> tuple[Pool, Volume] | None:
+        """The inline volume with that handle, in whichever pool it lies."""
+        name = volume_id.inline_name(handle)
+        for pool in self.pools.values():
+            try:
+                volume = await pool.get(name)
+            except NotFound:
+                continue
+            if is_inline(volume):
+                return pool, volume
+        return None
+
+
+def is_inline(volume: Volume) -> bool:
+    """Whether a volume was made by a publish call, so that the unpublish call ends it."""
+    return volume.owner.get(OWNER_INLINE) == "true"
+
+
+def context_of(volume: Volume) -> dict[str, str]:
+    """The volume's context: always the same for the same volume, since it is read from its record."""
+    context = {key: value for key, value in volume.owner.items() if key in KEPT}
+    context[CONTEXT_CREATED] = rfc3339(volume.created)
+    return context
+
+
+def lock_key(method: str, request: Message) -> str | None:
+    """The key of InFlight for a request; None for calls that change no volume."""
+    if method == "CreateVolume":
+        return volume_id.safe_name(request.name)  # type: ignore[attr-defined]
+    if method in _LOCKED:
+        return volume_id.lock_key(request.volume_id)  # type: ignore[attr-defined]
+    return None
+
+
+_LOCKED = frozenset(
+    {"DeleteVolume", "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
+)

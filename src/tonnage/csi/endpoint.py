@@ -1,0 +1,52 @@
+"""A driver with its sockets: the CSI socket and, for a kubelet, the registration socket."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.controller import Controller
+from tonnage.csi.driver import Driver, lock_key
+from tonnage.csi.identity import Identity
+from tonnage.csi.node import Node
+from tonnage.csi.registration import Registration
+from tonnage.csi.server import CsiServer, Service
+
+log = logging.getLogger(__name__)
+
+
+def services(driver: Driver) -> list[Service]:
+    """The CSI services of a driver. GroupController and SnapshotMetadata are not offered (UNIMPLEMENTED)."""
+    described = csi_pb2.DESCRIPTOR.services_by_name
+    offered = {"Identity": Identity(driver), "Controller": Controller(driver), "Node": Node(driver)}
+    return [Service(descriptor, offered.get(name), key=lock_key) for name, descriptor in described.items()]
+
+
+class DriverEndpoint:
+    """Serves a driver at `socket` and, with `registry`, registers it there. The pools are opened by the caller."""
+
+    def __init__(self, driver: Driver, socket: Path, *, registry: Path | None = None) -> None:
+        self.driver = driver
+        self.socket = socket
+        self._server = CsiServer(socket, services(driver), in_flight=driver.in_flight, clock=driver.clock)
+        self._registration = Registration(driver.name, socket, registry) if registry is not None else None
+
+    async def start(self) -> None:
+        """Serve, then register. Raises as sockets.bind_private."""
+        await self._server.start()
+        if self._registration is not None:
+            await self._registration.start()
+
+    async def stop(self) -> None:
+        """Withdraw the registration, then stop serving (in less than a second). May be repeated."""
+        if self._registration is not None:
+            await self._registration.stop()
+        await self._server.stop()
+
+    async def __aenter__(self) -> DriverEndpoint:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

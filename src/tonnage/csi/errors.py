@@ -1,0 +1,105 @@
+"""Our errors <-> gRPC codes: the one table, and CsiError, the error that a CSI call ends with.
+
+No gRPC library is needed here, so that controllers and the kubelet may import it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tonnage import errors
+
+
+class Code(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+    @property
+    def label(self) -> str:
+        """As grpc-go prints it, in events and metrics: "ResourceExhausted"."""
+        return _LABELS[self]
+
+
+_LABELS = {code: "".join(word.capitalize() for word in code.name.split("_")) for code in Code}
+_LABELS[Code.OK] = "OK"
+_LABELS[Code.CANCELLED] = "Canceled"
+
+CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (errors.Invalid, Code.INVALID_ARGUMENT),
+    # Understood but not offered: the same request can never succeed here, which INVALID_ARGUMENT tells a CO and
+    # UNIMPLEMENTED (the whole call is missing) does not.
+    (errors.Unsupported, Code.INVALID_ARGUMENT),
+    (errors.NotFound, Code.NOT_FOUND),
+    (errors.AlreadyExists, Code.ALREADY_EXISTS),
+    (errors.Exhausted, Code.RESOURCE_EXHAUSTED),
+    (errors.OutOfRange, Code.OUT_OF_RANGE),
+    (errors.Precondition, Code.FAILED_PRECONDITION),
+    (errors.Busy, Code.ABORTED),
+    (errors.Unavailable, Code.UNAVAILABLE),
+    (errors.HostError, Code.INTERNAL),
+)
+"""Which code an error of the domain becomes; what is not here is INTERNAL."""
+
+_IN_BACKGROUND = frozenset({Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED})
+
+
+class CsiError(errors.TonnageError):
+    """A CSI call that did not succeed. str() reads as grpc-go prints a status."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(f"rpc error: code = {code.label} desc = {message}")
+        self.code = code
+        self.message = message
+
+    @property
+    def final(self) -> bool:
+        """Nothing goes on in the background: a controller call need not be repeated to learn its outcome
+        (kubernetes-behaviour.md 5.5)."""
+        return self.code not in _IN_BACKGROUND
+
+    @property
+    def node_final(self) -> bool:
+        """The same for NodeStage and NodePublish, where a lack of room is not final (6.5)."""
+        return self.final and self.code is not Code.RESOURCE_EXHAUSTED
+
+    @property
+    def infeasible(self) -> bool:
+        """The request can never succeed as it is (5.5)."""
+        return self.code is Code.INVALID_ARGUMENT
+
+    @property
+    def exhausted(self) -> bool:
+        """No room here now: another node may have it (5.5)."""
+        return self.code is Code.RESOURCE_EXHAUSTED
+
+
+def to_csi(failure: BaseException) -> CsiError:
+    """The CsiError that a driver answers for any failure."""
+    if isinstance(failure, CsiError):
+        return failure
+    for kind, code in CODES:
+        if isinstance(failure, kind):
+            return CsiError(code, str(failure))
+    return CsiError(Code.INTERNAL, f"{type(failure).__name__}: {failure}")
+
+
+def expected(failure: BaseException) -> bool:
+    """Whether a failure is one of the table, rather than a fault of the program."""
+    return isinstance(failure, (CsiError, *(kind for kind, _ in CODES)))

@@ -1,0 +1,37 @@
+"""CSI Identity: who is this driver and what does it offer (CSI 1.12, Identity Service)."""
+
+from __future__ import annotations
+
+from google.protobuf.wrappers_pb2 import BoolValue
+
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import Driver
+
+_SERVICES = (
+    csi_pb2.PluginCapability.Service.CONTROLLER_SERVICE,
+    csi_pb2.PluginCapability.Service.VOLUME_ACCESSIBILITY_CONSTRAINTS,
+)
+
+
+class Identity:
+    """The service."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
+        """Name and version."""
+        return csi_pb2.GetPluginInfoResponse(name=self._driver.name, vendor_version=self._driver.version)
+
+    async def GetPluginCapabilities(
+        self, _request: csi_pb2.GetPluginCapabilitiesRequest
+    ) -> csi_pb2.GetPluginCapabilitiesResponse:
+        """A controller service, and volumes that are bound to a place."""
+        capabilities = [
+            csi_pb2.PluginCapability(service=csi_pb2.PluginCapability.Service(type=kind)) for kind in _SERVICES
+        ]
+        return csi_pb2.GetPluginCapabilitiesResponse(capabilities=capabilities)
+
+    async def Probe(self, _request: csi_pb2.ProbeRequest) -> csi_pb2.ProbeResponse:
+        """Ready: the socket is made only when all pools are open."""
+        return csi_pb2.ProbeResponse(ready=BoolValue(value=True))

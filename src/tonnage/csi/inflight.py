@@ -1,0 +1,29 @@
+"""Which volumes have a call under way: a second one is refused instead of queued (CSI: ABORTED, "operation pending").
+
+One InFlight is shared by all drivers that serve the same pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tonnage.errors import Busy
+
+
+class InFlight:
+    """The keys being worked on."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, str] = {}
+
+    @contextmanager
+    def hold(self, key: str, doing: str) -> Iterator[None]:
+        """Claim key while the body runs. Raises Busy when it is claimed already."""
+        if (running := self._keys.get(key)) is not None:
+            raise Busy(f"operation pending for volume {key}: {running} is under way, repeat {doing} later")
+        self._keys[key] = doing
+        try:
+            yield
+        finally:
+            del self._keys[key]

@@ -1,0 +1,105 @@
+"""Inline volumes: made by NodePublishVolume, gone with NodeUnpublishVolume (KEP-596, kubernetes-behaviour.md 6.4).
+
+The record in the pool is made first and deleted last, so that after a kill at any point the kubelet's repeated call
+finds it and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.api import names, quantity
+from tonnage.csi import capabilities, volume_id
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.capabilities import Use
+from tonnage.csi.driver import OWNER_INLINE, OWNER_NAME, Driver, is_inline
+from tonnage.csi.parameters import Selection, select
+from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition
+from tonnage.pools.base import Pool, VolumeRequest
+
+SIZE = "size"
+_POD_KEYS = (names.CSI_POD_NAME, names.CSI_POD_NAMESPACE, names.CSI_POD_UID)
+
+
+class Inline:
+    """Publishes and unpublishes inline volumes of a driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def publish(self, request: csi_pb2.NodePublishVolumeRequest, target: Path, use: Use) -> None:
+        """Make the pod's volume, mount it, show it at target. May be repeated. Raises as Pool's methods and Invalid."""
+        if use.block:
+            raise Invalid("an inline volume is a file system: raw block needs a claim")
+        pool, wanted = self._request(request.volume_id, dict(request.volume_context), use)
+        if not os.path.isdir(target.parent):
+            raise Precondition(f"{target.parent} is not there: the caller makes the folder that holds the target path")
+        found = await self._driver.find_inline(request.volume_id)
+        if found is not None and found[0] is not pool:
+            raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
+        volume = await pool.create(wanted)
+        if not is_inline(volume):
+            raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
+        staging = self._staging(volume.name)
+        _make_private(staging)
+        await pool.stage(volume.name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
+        readonly = request.readonly or use.readonly or "ro" in use.flags
+        await pool.publish(volume.name, staging, target, readonly=readonly)
+
+    async def unpublish(self, handle: str, target: Path) -> None:
+        """Take the volume away from target and delete it. May be repeated; an unknown one is success."""
+        found = await self._driver.find_inline(handle)
+        name = volume_id.inline_name(handle)
+        pool = found[0] if found else self._driver.first_pool
+        await pool.unpublish(name, target)
+        if found is None:
+            return
+        staging = self._staging(name)
+        await pool.unstage(name, staging)
+        with suppress(FileNotFoundError):
+            os.rmdir(staging)
+        await pool.delete(name)
+
+    def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:
+        selection = self._select(attributes)
+        size = _size(attributes.get(SIZE, ""))
+        fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
+        owner = {**selection.owner, OWNER_INLINE: "true"}
+        owner.update({key: attributes[key] for key in _POD_KEYS if key in attributes})
+        name = volume_id.inline_name(handle)
+        if name != handle:
+            owner[OWNER_NAME] = handle
+        return selection.pool, VolumeRequest(name, size, fstype=fstype, parameters=selection.parameters, owner=owner)
+
+    def _select(self, attributes: Mapping[str, str]) -> Selection:
+        try:
+            return select(self._driver, {key: value for key, value in attributes.items() if key != SIZE})
+        except Invalid as reason:
+            raise Invalid(f"volumeAttributes: {reason}; {SIZE!r} is required") from None
+
+    def _staging(self, name: str) -> Path:
+        return self._driver.state / "inline" / name
+
+
+def _size(text: str) -> int:
+    if not text:
+        raise Invalid(f'volumeAttributes: {SIZE!r} is missing: an inline volume needs a size, such as "4Gi"')
+    try:
+        size = quantity.to_bytes(text)
+    except Invalid as reason:
+        raise Invalid(f"volumeAttributes: {SIZE}: {reason}") from None
+    if size <= 0:
+        raise Invalid(f"volumeAttributes: {SIZE}={text!r}: want more than 0")
+    return size
+
+
+def _make_private(path: Path) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+    except OSError as failure:
+        raise HostError(f"cannot make {path}: {failure.strerror}") from failure

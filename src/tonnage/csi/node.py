@@ -1,0 +1,159 @@
+"""CSI Node: bring volumes to pods and take them away (CSI 1.12, Node Service; kubernetes-behaviour.md 6.3, 6.5)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tonnage.api import names
+from tonnage.csi import capabilities
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import Driver
+from tonnage.csi.inline import Inline
+from tonnage.csi.limits import check_path
+from tonnage.csi.targets import SingleWriters
+from tonnage.errors import Invalid, NotFound, Precondition, Unavailable
+from tonnage.pools.base import Stats
+
+_RPC = csi_pb2.NodeServiceCapability.RPC
+_OFFERED = (_RPC.STAGE_UNSTAGE_VOLUME, _RPC.GET_VOLUME_STATS, _RPC.SINGLE_NODE_MULTI_WRITER)
+
+
+class Node:
+    """The service. writers: shared by all drivers over the same pools."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._inline = Inline(driver)
+        self._writers = SingleWriters()
+
+    async def NodeGetCapabilities(
+        self, _request: csi_pb2.NodeGetCapabilitiesRequest
+    ) -> csi_pb2.NodeGetCapabilitiesResponse:
+        """What is offered."""
+        offered = [csi_pb2.NodeServiceCapability(rpc=_RPC(type=kind)) for kind in _OFFERED]
+        return csi_pb2.NodeGetCapabilitiesResponse(capabilities=offered)
+
+    async def NodeGetInfo(self, _request: csi_pb2.NodeGetInfoRequest) -> csi_pb2.NodeGetInfoResponse:
+        """The node's id and its segment."""
+        return csi_pb2.NodeGetInfoResponse(
+            node_id=self._driver.node_id,
+            max_volumes_per_node=self._driver.max_volumes,
+            accessible_topology=csi_pb2.Topology(segments=self._driver.topology),
+        )
+
+    async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
+        """Mount a volume at its staging path, made ready for use at the first time; attach raw block.
+
+        Raises NotFound, Invalid (path, capability), HostError.
+        """
+        _check_given(request.volume_id)
+        staging = Path(check_path("staging_target_path", request.staging_target_path))
+        use = capabilities.check_one(request)
+        pool, volume = await self._driver.find(request.volume_id)
+        capabilities.check_fits(volume, use)
+        await pool.stage(volume.name, staging, options=use.flags)
+        return csi_pb2.NodeStageVolumeResponse()
+
+    async def NodeUnstageVolume(self, request: csi_pb2.NodeUnstageVolumeRequest) -> csi_pb2.NodeUnstageVolumeResponse:
+        """Undo stage; success when nothing is there."""
+        _check_given(request.volume_id)
+        staging = Path(check_path("staging_target_path", request.staging_target_path))
+        try:
+            place = self._driver.locate(request.volume_id)
+        except Unavailable:
+            _refuse_mounted(staging)
+            place = None
+        if place is not None:
+            pool, name = place
+            await pool.unstage(name, staging)
+        return csi_pb2.NodeUnstageVolumeResponse()
+
+    async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
+        """Show a staged volume to a pod, or make an inline volume and show that.
+
+        Raises NotFound, Invalid, Precondition (not staged), AlreadyExists (something else is at the target).
+        """
+        _check_given(request.volume_id)
+        target = Path(check_path("target_path", request.target_path))
+        use = capabilities.check_one(request)
+        if request.volume_context.get(names.CSI_EPHEMERAL, "") == "true":
+            await self._inline.publish(request, target, use)
+            return csi_pb2.NodePublishVolumeResponse()
+        pool, volume = await self._driver.find(request.volume_id)
+        capabilities.check_fits(volume, use)
+        if not request.staging_target_path:
+            raise Precondition(f"volume {request.volume_id}: staging_target_path is missing, stage the volume first")
+        staging = Path(check_path("staging_target_path", request.staging_target_path))
+        self._writers.check(volume.name, target, single=use.single_writer)
+        check_parent(target)
+        readonly = request.readonly or use.readonly or "ro" in use.flags
+        await pool.publish(volume.name, staging, target, readonly=readonly)
+        self._writers.add(volume.name, target, single=use.single_writer)
+        return csi_pb2.NodePublishVolumeResponse()
+
+    async def NodeUnpublishVolume(
+        self, request: csi_pb2.NodeUnpublishVolumeRequest
+    ) -> csi_pb2.NodeUnpublishVolumeResponse:
+        """Undo publish; success when nothing is there. Ends an inline volume."""
+        _check_given(request.volume_id)
+        target = Path(check_path("target_path", request.target_path))
+        try:
+            place = self._driver.locate(request.volume_id)
+        except Unavailable:
+            _refuse_mounted(target)
+            return csi_pb2.NodeUnpublishVolumeResponse()
+        if place is None:
+            await self._inline.unpublish(request.volume_id, target)
+            return csi_pb2.NodeUnpublishVolumeResponse()
+        pool, name = place
+        await pool.unpublish(name, target)
+        self._writers.remove(name, target)
+        return csi_pb2.NodeUnpublishVolumeResponse()
+
+    async def NodeGetVolumeStats(
+        self, request: csi_pb2.NodeGetVolumeStatsRequest
+    ) -> csi_pb2.NodeGetVolumeStatsResponse:
+        """Usage in bytes and inodes as seen at volume_path. Raises NotFound for the volume or the path."""
+        _check_given(request.volume_id)
+        path = Path(check_path("volume_path", request.volume_path))
+        inline = await self._driver.find_inline(request.volume_id)
+        pool, volume = inline or await self._driver.find(request.volume_id)
+        if not os.path.lexists(path):
+            raise NotFound(f"volume {request.volume_id}: nothing is at {path}")
+        return csi_pb2.NodeGetVolumeStatsResponse(usage=_usage(await pool.stats(volume.name, path)))
+
+
+def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
+    usage = [
+        csi_pb2.VolumeUsage(
+            unit=csi_pb2.VolumeUsage.BYTES, total=stats.total, used=stats.used, available=stats.available
+        )
+    ]
+    if stats.inodes:
+        usage.append(
+            csi_pb2.VolumeUsage(
+                unit=csi_pb2.VolumeUsage.INODES,
+                total=stats.inodes,
+                used=stats.inodes_used,
+                available=stats.inodes_free,
+            )
+        )
+    return usage
+
+
+def _check_given(volume_id: str) -> None:
+    if not volume_id:
+        raise Invalid("volume_id is missing")
+
+
+def check_parent(target: Path) -> None:
+    """Raises Precondition when the folder that shall hold target is missing: making it is the kubelet's part."""
+    if not os.path.isdir(target.parent):
+        raise Precondition(f"{target.parent} is not there: the caller makes the folder that holds the target path")
+
+
+def _refuse_mounted(path: Path) -> None:
+    """For a volume whose pool is not served here: nothing to undo if nothing is mounted, else it must be kept."""
+    if os.path.ismount(path) or os.path.isfile(path):
+        raise Unavailable(f"{path} is in use by a volume whose pool is not served here: configure that pool again")

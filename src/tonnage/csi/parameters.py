@@ -1,0 +1,52 @@
+"""Class parameters and inline attributes: which pool they choose, what goes to it, what goes into the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tonnage.api import names
+from tonnage.csi.driver import KEPT, OWNER_DRIVER, Driver
+from tonnage.errors import Invalid
+from tonnage.pools.base import Pool
+
+POOL = "pool"
+KIND = "kind"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What parameters mean. fstype: "" when they do not say."""
+
+    pool: Pool
+    fstype: str
+    parameters: Mapping[str, str]
+    owner: Mapping[str, str]
+
+
+def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
+    """Read parameters. Raises Invalid for an unknown key or pool, naming it and what there is."""
+    pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
+    ours = {key: value for key, value in parameters.items() if not key.startswith(names.CSI_PREFIX)}
+    ours.pop(POOL, None)
+    ours.pop(KIND, None)
+    ours = driver.dialect.translate(ours, pool.parameters)
+    if unknown := sorted(set(ours) - pool.parameters):
+        accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *driver.dialect.values})
+        raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
+    owner = {key: value for key, value in parameters.items() if key in KEPT}
+    owner[OWNER_DRIVER] = driver.name
+    return Selection(pool, parameters.get(names.CSI_FSTYPE, ""), ours, owner)
+
+
+def _pool(driver: Driver, name: str, kind: str) -> Pool:
+    pool = driver.pool(name)
+    if not kind or pool.kind == kind:
+        return pool
+    if name:
+        raise Invalid(f"pool {name!r} is of kind {pool.kind}, asked is {kind[:40]!r}")
+    for other in driver.pools.values():
+        if other.kind == kind:
+            return other
+    kinds = ", ".join(sorted({other.kind for other in driver.pools.values()}))
+    raise Invalid(f"there is no pool of kind {kind[:40]!r} on node {driver.node_id}: it has {kinds}")

@@ -1,0 +1,86 @@
+"""Unix sockets that only their owner may open, taken over safely from a process that died."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+from tonnage.errors import HostError, Invalid, Precondition
+
+LONGEST_PATH = 107
+"""Bytes of a unix socket's path that Linux takes."""
+
+
+def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
+    """A listening socket at path, mode 0600, its folder made with 0700 if missing.
+
+    It is bound beside its place and renamed there, so that nobody ever sees it closed to callers or open to others. A
+    socket left by a dead process is replaced. Raises Invalid (path too long, something else lies there), Precondition
+    (a living process answers there), HostError.
+    """
+    check_length(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_taken(path)
+        return _bind(path, backlog)
+    except OSError as failure:
+        raise HostError(f"cannot make the socket {path}: {failure.strerror or failure}") from failure
+
+
+def check_length(path: Path) -> None:
+    """Raises Invalid when no unix socket can have this path."""
+    if (size := len(os.fsencode(path))) > LONGEST_PATH:
+        raise Invalid(f"socket path {path} has {size} bytes, Linux takes {LONGEST_PATH}: choose a shorter folder")
+
+
+def _refuse_taken(path: Path) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Invalid(f"{path} exists and is not a socket: it is left alone, remove it or choose another path")
+    if _answers(path):
+        raise Precondition(f"another process serves {path}: stop it or choose another path")
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        # EAGAIN means a full backlog: somebody lives there.
+        return probe.connect_ex(os.fspath(path)) in {0, errno.EAGAIN}
+
+
+def _bind(path: Path, backlog: int) -> socket.socket:
+    # The dot keeps a kubelet, which watches the folder of registration sockets, from looking at the unfinished one.
+    beside = path.with_name(f".{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(os.fspath(beside))
+        os.chmod(beside, 0o600)
+        made.listen(backlog)
+        made.setblocking(False)
+        os.rename(beside, path)
+    except BaseException:
+        made.close()
+        beside.unlink(missing_ok=True)
+        raise
+    return made
+
+
+def inode_of(path: Path) -> int:
+    """Inode of what lies at path, 0 for nothing."""
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return 0
+
+
+def remove_if_same(path: Path, inode: int) -> None:
+    """Remove path if it still is that inode: a successor's socket is left alone."""
+    if inode and inode_of(path) == inode:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""The words of CSI without protobuf: what controllers and the kubelet pass to client.py and get from it.
+
+Sizes are bytes. Topologies are plain mappings of segment keys to values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from tonnage.api import names
+
+Topology = Mapping[str, str]
+
+
+class AccessMode(IntEnum):
+    """How a volume may be accessed; the numbers are those of CSI."""
+
+    SINGLE_NODE_WRITER = 1
+    SINGLE_NODE_READER_ONLY = 2
+    MULTI_NODE_READER_ONLY = 3
+    MULTI_NODE_SINGLE_WRITER = 4
+    MULTI_NODE_MULTI_WRITER = 5
+    SINGLE_NODE_SINGLE_WRITER = 6
+    SINGLE_NODE_MULTI_WRITER = 7
+
+    @classmethod
+    def of(cls, mode: str, *, single_node_multi_writer: bool) -> AccessMode:
+        """The mode for one of Kubernetes' access modes (kubernetes-behaviour.md 5.3, 6.3).
+
+        single_node_multi_writer: whether the driver has that capability. Raises KeyError for an unknown mode.
+        """
+        fine = single_node_multi_writer
+        return {
+            names.READ_WRITE_ONCE: cls.SINGLE_NODE_MULTI_WRITER if fine else cls.SINGLE_NODE_WRITER,
+            names.READ_WRITE_ONCE_POD: cls.SINGLE_NODE_SINGLE_WRITER if fine else cls.SINGLE_NODE_WRITER,
+            names.READ_ONLY_MANY: cls.MULTI_NODE_READER_ONLY,
+            names.READ_WRITE_MANY: cls.MULTI_NODE_MULTI_WRITER,
+        }[mode]
+
+
+@dataclass(frozen=True)
+class VolumeCapability:
+    """One way to use a volume: raw block, or a file system (fstype "" for the driver's default)."""
+
+    mode: AccessMode = AccessMode.SINGLE_NODE_WRITER
+    block: bool = False
+    fstype: str = ""
+    mount_flags: Sequence[str] = ()
+    mount_group: str = ""
+
+
+@dataclass(frozen=True)
+class TopologyRequirement:
+    """Where a volume must be reachable: in one of requisite, best in the first of preferred."""
+
+    requisite: Sequence[Topology] = ()
+    preferred: Sequence[Topology] = ()
+
+
+@dataclass(frozen=True)
+class ContentSource:
+    """What a new volume is filled from: one of the two ids."""
+
+    snapshot_id: str = ""
+    volume_id: str = ""
+
+
+@dataclass(frozen=True)
+class CreatedVolume:
+    """A volume as the driver tells of it. size 0: unknown. context goes into the PV's volumeAttributes."""
+
+    id: str
+    size: int
+    context: Mapping[str, str] = field(default_factory=dict)
+    topologies: Sequence[Topology] = ()
+    content: ContentSource | None = None
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Answer of GetCapacity. maximum, minimum: None when the driver does not say."""
+
+    available: int
+    maximum: int | None = None
+    minimum: int | None = None
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """A driver's name and version."""
+
+    name: str
+    version: str
+    manifest: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """A driver's word on its node. max_volumes 0: no limit."""
+
+    node_id: str
+    max_volumes: int = 0
+    topology: Topology = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Answer of NodeGetVolumeStats: bytes and inodes; inodes are 0 where the driver tells none."""
+
+    total: int = 0
+    used: int = 0
+    available: int = 0
+    inodes: int = 0
+    inodes_used: int = 0
+    inodes_free: int = 0
+    abnormal: bool = False
+    message: str = ""
+
+
+# Capabilities by the names they have in csi.proto.
+CONTROLLER_SERVICE = "CONTROLLER_SERVICE"
+VOLUME_ACCESSIBILITY_CONSTRAINTS = "VOLUME_ACCESSIBILITY_CONSTRAINTS"
+CREATE_DELETE_VOLUME = "CREATE_DELETE_VOLUME"
+PUBLISH_UNPUBLISH_VOLUME = "PUBLISH_UNPUBLISH_VOLUME"
+LIST_VOLUMES = "LIST_VOLUMES"
+GET_CAPACITY = "GET_CAPACITY"
+CREATE_DELETE_SNAPSHOT = "CREATE_DELETE_SNAPSHOT"
+CLONE_VOLUME = "CLONE_VOLUME"
+EXPAND_VOLUME = "EXPAND_VOLUME"
+MODIFY_VOLUME = "MODIFY_VOLUME"
+SINGLE_NODE_MULTI_WRITER = "SINGLE_NODE_MULTI_WRITER"
+STAGE_UNSTAGE_VOLUME = "STAGE_UNSTAGE_VOLUME"
+GET_VOLUME_STATS = "GET_VOLUME_STATS"
+VOLUME_MOUNT_GROUP = "VOLUME_MOUNT_GROUP"
