@@ -102,25 +102,26 @@ def find_best(
 
 
 def _claim_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:
-    _check_volume(volume, claim)
     ref = volume.spec.claim_ref
+    if ref is not None and not is_claimed_by(volume, claim):
+        raise Precondition(
+            f"volume {volume.metadata.name} belongs to claim {ref.namespace}/{ref.name} uid {ref.uid}, "
+            f"it cannot be bound to claim {claim.key} uid {claim.metadata.uid}"
+        )
     if ref is not None and ref.uid:
         return None
+    _check_alive(volume, claim)
     body: dict[str, Any] = {"spec": {"claimRef": to_builtins(refer(CLAIMS, claim))}}
     if ref is None:  # chosen by us, not by a person: whoever unbinds may clear it
         body["metadata"] = {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}
     return body
 
 
-def _check_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+def _check_alive(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
     if volume.metadata.deleting:
         raise Precondition(f"volume {volume.metadata.name} is being deleted, it cannot be bound to claim {claim.key}")
-    if volume.spec.claim_ref is not None and not is_claimed_by(volume, claim):
-        other = volume.spec.claim_ref
-        raise Precondition(
-            f"volume {volume.metadata.name} belongs to claim {other.namespace}/{other.name} uid {other.uid}, "
-            f"it cannot be bound to claim {claim.key} uid {claim.metadata.uid}"
-        )
+    if claim.metadata.deleting:
+        raise Precondition(f"claim {claim.key} is being deleted, it gets no volume any more")
 
 
 def _completion(claim: PersistentVolumeClaim, volume: PersistentVolume) -> dict[str, Any] | None:
@@ -130,8 +131,7 @@ def _completion(claim: PersistentVolumeClaim, volume: PersistentVolume) -> dict[
     marks = {} if names.BIND_COMPLETED in notes else {names.BIND_COMPLETED: "yes"}
     if claim.spec.volume_name:
         return {"metadata": {"annotations": marks}} if marks else None
-    if claim.metadata.deleting:
-        raise Precondition(f"claim {claim.key} is being deleted, it gets no volume any more")
+    _check_alive(volume, claim)
     if names.BOUND_BY_CONTROLLER not in notes:
         marks[names.BOUND_BY_CONTROLLER] = "yes"
     return {"metadata": {"annotations": marks}, "spec": {"volumeName": volume.metadata.name}}

@@ -1,0 +1,58 @@
+"""Indexes that several controllers keep on the shared caches: the same name is always the same indexer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.api.matching import class_name, is_bound
+from tonnage.kube.cache import Cache
+from tonnage.kube.informer import Informer, Informers
+
+PODS_BY_CLAIM = "controllers: pods by claim"
+CLAIMS_UNBOUND = "controllers: unbound claims by class"
+VOLUMES_BY_CLAIM = "controllers: volumes by claim"
+VOLUMES_AVAILABLE = "controllers: available volumes by class"
+
+
+def pods_by_claim(informers: Informers, *, fields: str = "") -> Informer[Pod]:
+    """The pods (of that field selector), found by `namespace/name` of each claim that they use."""
+    informer = informers.of(PODS, fields=fields)
+    informer.cache.add_index(PODS_BY_CLAIM, claim_keys)
+    return informer
+
+
+def claim_keys(pod: Pod) -> Iterable[str]:
+    """Keys of all claims that a pod uses, those of ephemeral volumes included."""
+    return [f"{pod.metadata.namespace}/{name}" for name in pod.claim_names()]
+
+
+def claims(informers: Informers) -> Informer[PersistentVolumeClaim]:
+    """All claims; those that are not bound are found by their class ("" for none)."""
+    informer = informers.of(CLAIMS)
+    informer.cache.add_index(CLAIMS_UNBOUND, lambda claim: () if is_bound(claim) else (class_name(claim),))
+    return informer
+
+
+def volumes(informers: Informers) -> Informer[PersistentVolume]:
+    """All volumes, found by the key of the claim they are for, and the available ones by their class."""
+    informer = informers.of(VOLUMES)
+    informer.cache.add_index(VOLUMES_BY_CLAIM, _claimed)
+    informer.cache.add_index(VOLUMES_AVAILABLE, _available)
+    return informer
+
+
+def candidates(cache: Cache[PersistentVolume], claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    """The volumes that may serve the claim: claimed for it, or available in its class."""
+    return cache.by(VOLUMES_BY_CLAIM, claim.key) + cache.by(VOLUMES_AVAILABLE, class_name(claim))
+
+
+def _claimed(volume: PersistentVolume) -> Iterable[str]:
+    ref = volume.spec.claim_ref
+    return () if ref is None else (f"{ref.namespace}/{ref.name}",)
+
+
+def _available(volume: PersistentVolume) -> Iterable[str]:
+    free = volume.spec.claim_ref is None and volume.status.phase == "Available"
+    return (volume.spec.storage_class_name,) if free else ()
