@@ -1,0 +1,40 @@
+"""Taking a finalizer off an object."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tonnage.api.kinds import Kind
+from tonnage.api.meta import KubeObject
+from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.kube.client import Client
+
+T = TypeVar("T", bound=KubeObject)
+
+
+async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
+    """Take the finalizer off obj, in one write. May be repeated: an object that is gone or made anew is left alone.
+
+    Raises ApiConflict when the object has changed since it was read: look at it again.
+    """
+    meta = obj.metadata
+    rest = [f for f in meta.finalizers if f != finalizer]
+    if rest == meta.finalizers:
+        return
+    patch = {"metadata": {"finalizers": rest or None, "uid": meta.uid}}
+    try:
+        await client.patch(kind, meta.name, patch, meta.namespace, resource_version=meta.resource_version)
+    except ApiNotFound:
+        return
+    except ApiConflict:
+        now = await _look(client, kind, obj)
+        if now is not None and finalizer in now.metadata.finalizers:
+            raise
+
+
+async def _look(client: Client, kind: Kind[T], obj: T) -> T | None:
+    try:
+        now = await client.get(kind, obj.metadata.name, obj.metadata.namespace)
+    except ApiNotFound:
+        return None
+    return now if now.metadata.uid == obj.metadata.uid else None

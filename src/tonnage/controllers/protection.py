@@ -1,0 +1,150 @@
+"""Lets claims and volumes go when nobody uses them any more (kubernetes-behaviour.md 4.6).
+
+The finalizers are there since creation (the API server's admission); here they are only taken off. A claim is in use
+while a pod with a node names it, ended or not; by an ephemeral volume only while its owner pod has not been shut down.
+Watched: claims that are being deleted, and pods that go or are shut down; all else cannot end a use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.controllers.finalizers import release
+from tonnage.controllers.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.informer import Informers
+
+
+class ClaimProtection:
+    """Takes kubernetes.io/pvc-protection off deleted claims that no pod uses."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._pod_lists = _PodLists(client)
+        pods, claims = pods_by_claim(informers), informers.of(CLAIMS)
+        self._pods, self._claims = pods.cache, claims.cache
+        self._controller = Controller("pvc_protection", self.reconcile)
+        self._controller.watch(claims, _deleted_claim)
+        self._controller.watch(pods, self._ended_use)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> None:
+        """Let the claim go if it is being deleted and unused. May be repeated. Raises ApiError."""
+        claim = self._claims.get(key)
+        if claim is None or not _held(claim):
+            return
+        if any(uses(pod, claim) for pod in self._pods.by(PODS_BY_CLAIM, key)) or await self._used_live(claim):
+            return
+        await release(self._client, CLAIMS, claim, names.PVC_PROTECTION)
+
+    async def _used_live(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether a pod that the cache does not know yet uses the claim.
+
+        Only its owner can use an ephemeral claim (others that name it would find it being deleted, and the kubelet
+        refuses those): one GET. Any pod can use another claim: one LIST of the namespace, shared by all who ask.
+        """
+        meta = claim.metadata
+        owner = next((o for o in meta.owner_references if o.controller and o.kind == "Pod"), None)
+        if owner is None:
+            return any(uses(pod, claim) for pod in await self._pod_lists.of(meta.namespace))
+        try:
+            return uses(await self._client.get(PODS, owner.name, meta.namespace), claim)
+        except ApiNotFound:
+            return False
+
+    def _ended_use(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        if old is None or (new is not None and not _shut_down(new)):
+            return ()
+        return [key for key in claim_keys(old) if (claim := self._claims.get(key)) is not None and _held(claim)]
+
+
+class VolumeProtection:
+    """Takes kubernetes.io/pv-protection off deleted volumes that are not bound.
+
+    While external-provisioner's finalizer is there too, the volume cannot go anyway: ours stays as long, so that the
+    two writers do not refuse one another.
+    """
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        informer = volumes(informers)
+        self._volumes = informer.cache
+        self._controller = Controller("pv_protection", self.reconcile)
+        self._controller.watch(informer, _deleted_volume)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, name: str) -> None:
+        """Let the volume go if it is being deleted and not bound. May be repeated. Raises ApiError."""
+        volume = self._volumes.get(name)
+        if volume is not None and any(_deleted_volume(None, volume)):
+            await release(self._client, VOLUMES, volume, names.PV_PROTECTION)
+
+
+class _PodLists:
+    """LISTs of the pods of a namespace. Who asks while one runs shares the next one: it begins after they asked."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._running: dict[str, asyncio.Lock] = {}
+        self._next: dict[str, asyncio.Task[list[Pod]]] = {}
+
+    async def of(self, namespace: str) -> list[Pod]:
+        """All pods of the namespace, as they are at some time after the call."""
+        if namespace not in self._next:
+            self._next[namespace] = asyncio.ensure_future(self._list(namespace))
+        return await asyncio.shield(self._next[namespace])
+
+    async def _list(self, namespace: str) -> list[Pod]:
+        lock = self._running.setdefault(namespace, asyncio.Lock())
+        async with lock:
+            del self._next[namespace]
+            pods = (await self._client.list(PODS, namespace)).items
+        if namespace not in self._next:
+            self._running.pop(namespace, None)
+        return pods
+
+
+def uses(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    """Whether the pod keeps the claim in use."""
+    if not pod.spec.node_name:
+        return False
+    name = claim.metadata.name
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == name:
+            return True
+        if volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == name:
+            owned = claim.metadata.controller_uid() == pod.metadata.uid
+            if owned and not _shut_down(pod):
+                return True
+    return False
+
+
+def _shut_down(pod: Pod) -> bool:
+    return pod.metadata.deleting and pod.metadata.deletion_grace_period_seconds == 0
+
+
+def _held(claim: PersistentVolumeClaim) -> bool:
+    return claim.metadata.deleting and names.PVC_PROTECTION in claim.metadata.finalizers
+
+
+def _deleted_claim(_: PersistentVolumeClaim | None, claim: PersistentVolumeClaim | None) -> Iterable[str]:
+    return (claim.key,) if claim is not None and _held(claim) else ()
+
+
+def _deleted_volume(_: PersistentVolume | None, volume: PersistentVolume | None) -> Iterable[str]:
+    if volume is None or not volume.metadata.deleting or volume.status.phase == "Bound":
+        return ()
+    held = volume.metadata.finalizers
+    return (volume.key,) if names.PV_PROTECTION in held and names.PROVISIONER_FINALIZER not in held else ()
