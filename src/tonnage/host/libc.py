@@ -1,0 +1,48 @@
+"""The C library by ctypes: system calls that Python does not offer. Calls release the interpreter's lock."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+_libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
+_libc.statx.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p]
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    """A system call by its number. Raises OSError."""
+    words: list[Any] = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return _checked(_libc.syscall(ctypes.c_long(number), *words))
+
+
+def mount(source: bytes | None, target: bytes, fstype: bytes | None, flags: int, data: bytes | None) -> None:
+    """mount(2). Raises OSError."""
+    _checked(_libc.mount(source, target, fstype, flags, data))
+
+
+def umount2(target: bytes, flags: int) -> None:
+    """umount2(2). Raises OSError."""
+    _checked(_libc.umount2(target, flags))
+
+
+def statx(directory: int, path: bytes, flags: int, mask: int) -> bytes:
+    """statx(2): the 256 bytes of struct statx. Raises OSError."""
+    buffer = ctypes.create_string_buffer(256)
+    _checked(_libc.statx(directory, path, flags, mask, buffer))
+    return buffer.raw
+
+
+def unshare(flags: int) -> None:
+    """unshare(2): for the calling thread. Raises OSError."""
+    _checked(_libc.unshare(flags))

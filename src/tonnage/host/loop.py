@@ -1,0 +1,164 @@
+"""Loop devices by ioctl (linux/loop.h): a file as a block device. Blocking; call it from a thread.
+
+Loop devices are global, not a namespace's. One attached with `autoclear` goes by itself when its last user closes it:
+so what a killed process leaves is freed by the kernel, and umount frees the device.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tonnage.errors import HostError
+
+CONTROL = "/dev/loop-control"
+BLOCK_SIZE = 4096
+"""Logical block size of all our devices: the one that works on every pool's file system, reflinked XFS included."""
+MAJOR = 7
+
+_CTL_GET_FREE = 0x4C82
+_CONFIGURE, _CLEAR, _GET_STATUS, _SET_CAPACITY = 0x4C0A, 0x4C01, 0x4C05, 0x4C07
+_READ_ONLY, _AUTOCLEAR, _DIRECT_IO = 1, 4, 16
+_INFO = struct.Struct("=QQQQQIIII64s64s32s2Q")  # struct loop_info64
+_CONFIG = struct.Struct(f"=II{_INFO.size}s64x")  # struct loop_config
+_TRIES = 128
+_attaching = threading.Lock()  # threads would all be told the same free device
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An attached device. `fd` keeps it open; close it when something else (a mount) does, or it is not needed."""
+
+    index: int
+    fd: int
+
+    @property
+    def path(self) -> str:
+        """Its device node."""
+        return device(self.index)
+
+    def close(self) -> None:
+        """Let go of the device; an autoclear device that nobody else uses is freed."""
+        os.close(self.fd)
+
+
+def device(index: int) -> str:
+    """The device node of loop device number index."""
+    return f"/dev/loop{index}"
+
+
+def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True) -> Loop:
+    """Make the open file fd a block device, with direct I/O where its file system can. name: for people to see.
+
+    Raises HostError.
+    """
+    flags = (_READ_ONLY if readonly else 0) | (_AUTOCLEAR if autoclear else 0)
+    try:
+        try:
+            return _attach(fd, name, flags | _DIRECT_IO)
+        except OSError as failure:
+            if failure.errno != errno.EINVAL:
+                raise
+            return _attach(fd, name, flags)  # a file system without direct I/O, as tmpfs
+    except OSError as failure:
+        raise HostError(f"cannot attach {name} to a loop device: {failure}") from failure
+
+
+def _attach(fd: int, name: str, flags: int) -> Loop:
+    info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, os.fsencode(name)[-63:], b"", b"", 0, 0)
+    config = _CONFIG.pack(fd, BLOCK_SIZE, info)
+    control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            with _attaching:
+                index = fcntl.ioctl(control, _CTL_GET_FREE)
+                loop = Loop(index, os.open(device(index), os.O_RDWR | os.O_CLOEXEC))
+                try:
+                    fcntl.ioctl(loop.fd, _CONFIGURE, config)
+                    return loop
+                except OSError as failure:
+                    loop.close()
+                    if failure.errno != errno.EBUSY:  # busy: another process took it, ask for the next
+                        raise
+        raise OSError(errno.EBUSY, f"every free device was taken by others, {_TRIES} times")
+    finally:
+        os.close(control)
+
+
+def detach(index: int) -> None:
+    """Free a device; one in use is freed when its last user closes it. One that is free is success.
+
+    Raises HostError.
+    """
+    try:
+        fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, OSError) as failure:
+        if failure.errno in (errno.ENOENT, errno.ENXIO):
+            return
+        raise HostError(f"cannot open {device(index)}: {failure}") from failure
+    try:
+        fcntl.ioctl(fd, _CLEAR, 0)
+    except OSError as failure:
+        if failure.errno != errno.ENXIO:
+            raise HostError(f"cannot free {device(index)}: {failure}") from failure
+    finally:
+        os.close(fd)
+
+
+def set_capacity(index: int) -> None:
+    """Make the device see the new size of its file. Raises HostError."""
+    try:
+        fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(fd, _SET_CAPACITY, 0)
+        finally:
+            os.close(fd)
+    except OSError as failure:
+        raise HostError(f"cannot set the capacity of {device(index)}: {failure}") from failure
+
+
+def refuse_discard(index: int) -> None:
+    """Make the device refuse discard, which would punch holes into a file whose space is allocated for good.
+
+    Raises HostError.
+    """
+    for limit in ("discard_max_bytes", "write_zeroes_unmap_max_bytes"):
+        # The second exists from Linux 6.17 on; before, only a file system that never asks for zeroing is safe.
+        with suppress(FileNotFoundError):
+            try:
+                with open(f"/sys/block/loop{index}/queue/{limit}", "w") as file:
+                    file.write("0")
+            except PermissionError as failure:
+                raise HostError(f"cannot set {limit} of {device(index)}: {failure}") from failure
+
+
+def backing(index: int) -> str | None:
+    """The path of the file behind a device, None when it is free. A deleted file's path is its former one."""
+    try:
+        with open(f"/sys/block/loop{index}/loop/backing_file", "rb") as file:
+            path = os.fsdecode(file.read().removesuffix(b"\n"))
+    except OSError:
+        return None
+    return path.removesuffix(" (deleted)") or None
+
+
+def is_autoclear(index: int) -> bool:
+    """Whether a device frees itself when its last user closes it."""
+    try:
+        with open(f"/sys/block/loop{index}/loop/autoclear") as file:
+            return file.read().strip() == "1"
+    except OSError:
+        return False
+
+
+def attached() -> Iterator[tuple[int, str]]:
+    """All devices in use on this machine with the paths of their files."""
+    for entry in os.scandir("/sys/block"):
+        if entry.name.startswith("loop") and entry.name[4:].isdigit() and (path := backing(int(entry.name[4:]))):
+            yield int(entry.name[4:]), path

@@ -1,0 +1,240 @@
+"""Mounts without a fork: the mount API of Linux 5.2 by system calls, with mount(2) where the kernel is older.
+
+Blocking; call it from a thread. A path that a pod could reach is opened once without following a symlink, and the
+mount is moved onto that very inode, so it cannot be changed in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.errors import HostError, Precondition
+from tonnage.host import libc
+
+_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x100, 0x800
+_CLOEXEC, _TREE_CLONE, _MOVE_F_EMPTY, _MOVE_T_EMPTY = 1, 1, 4, 0x40
+_SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
+_MS_REMOUNT, _MS_BIND = 32, 4096
+_UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
+_STATX_ATTR_MOUNT_ROOT = 0x2000
+
+_ATTRS = {"ro": (1, 1), "nosuid": (2, 2), "nodev": (4, 4), "noexec": (8, 8), "noatime": (0x10, 1024)}
+_ATTRS |= {"relatime": (0, 1 << 21), "strictatime": (0x20, 1 << 24), "nodiratime": (0x80, 2048)}
+_DEFAULTS = frozenset({"rw", "suid", "dev", "exec", "atime", "diratime", "defaults"})
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A line of /proc/self/mountinfo (proc(5)). root: what of the file system is shown; device: major:minor."""
+
+    mount_id: int
+    device: str
+    root: str
+    target: str
+    options: str
+    fstype: str
+    source: str
+
+
+def mounts() -> Iterator[Mount]:
+    """All mounts of this process's mount namespace, in the kernel's order. Raises HostError."""
+    try:
+        text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+    except OSError as failure:
+        raise HostError(f"cannot read the table of mounts: {failure}") from failure
+    return parse(text)
+
+
+def parse(text: str) -> Iterator[Mount]:
+    """Read the lines of a mountinfo file; ones that are not understood are left out."""
+    for line in text.splitlines():
+        left, separator, right = line.partition(" - ")
+        head, tail = left.split(" "), right.split(" ")
+        if separator and len(head) >= 6 and len(tail) >= 2 and head[0].isdigit():
+            yield Mount(
+                int(head[0]), head[2], _plain(head[3]), _plain(head[4]), head[5], _plain(tail[0]), _plain(tail[1])
+            )
+
+
+def _plain(field: str) -> str:
+    """Undo the octal escapes for space, tab, newline, backslash and '#'."""
+    if "\\" not in field:
+        return field
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def is_mount(path: str | os.PathLike[str]) -> bool:
+    """Whether something is mounted exactly at path, also a bind of the same file system; False where nothing is.
+
+    A symlink at the end is not followed. Raises HostError.
+    """
+    try:
+        answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT, 0)
+    except OSError as failure:
+        if failure.errno in (errno.ENOENT, errno.ENOTDIR):
+            return False
+        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
+    attributes, known = struct.unpack_from("=Q", answer, 8)[0], struct.unpack_from("=Q", answer, 56)[0]
+    if known & _STATX_ATTR_MOUNT_ROOT:
+        return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # Linux before 5.8
+    return any(mount.target == real for mount in mounts())
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open a mount point without following a symlink. Raises Precondition for a symlink, HostError."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+    try:
+        if os.path.islink(f"/proc/self/fd/{fd}") and (os.fstat(fd).st_mode & 0o170000) == 0o120000:
+            raise Precondition(f"{path} is a symlink: nothing is mounted through it")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Sequence[str] = ()) -> None:
+    """Mount a file system. options: as after `mount -o`, one each.
+
+    Raises HostError with the kernel's own words, Precondition when target is a symlink.
+    """
+    with _opened(target) as at:
+        try:
+            tree = _new_tree(source, fstype, options)
+        except OSError as failure:
+            if failure.errno != errno.ENOSYS:
+                raise HostError(f"cannot mount {fstype} of {source} at {target}: {failure.strerror}") from failure
+            _old_mount(source, target, at, fstype, options)
+            return
+        _move(tree, at, target)
+
+
+def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:
+    """A mount that is not yet anywhere; it dies with its descriptor. Raises OSError."""
+    context = libc.syscall(_FSOPEN, fstype.encode(), _CLOEXEC)
+    try:
+        _configure(context, _SET_STRING, "source", source)
+        attrs = 0
+        for option in options:
+            if option in _ATTRS:
+                attrs |= _ATTRS[option][0]
+            if option == "ro":
+                _configure(context, _SET_FLAG, "ro", None)
+            elif option not in _ATTRS and option not in _DEFAULTS:
+                key, has_value, value = option.partition("=")
+                _configure(context, _SET_STRING if has_value else _SET_FLAG, key, value if has_value else None)
+        libc.syscall(_FSCONFIG, context, _CMD_CREATE, None, None, 0)
+        return libc.syscall(_FSMOUNT, context, _CLOEXEC, attrs)
+    except OSError as failure:
+        raise OSError(failure.errno, _with_kernel_words(context, failure)) from failure
+    finally:
+        os.close(context)
+
+
+def _configure(context: int, command: int, key: str, value: str | None) -> None:
+    libc.syscall(_FSCONFIG, context, command, key.encode(), None if value is None else os.fsencode(value), 0)
+
+
+def _with_kernel_words(context: int, failure: OSError) -> str:
+    """The error's text and what the kernel wrote about it ("e ext4: bad option")."""
+    lines = []
+    with suppress(OSError):
+        while line := os.read(context, 4096):
+            lines.append(line.decode(errors="replace").strip().removeprefix("e ").removeprefix("w "))
+    return "; ".join([os.strerror(failure.errno or 0), *lines])
+
+
+def _old_mount(source: str, target: str | os.PathLike[str], at: int, fstype: str, options: Sequence[str]) -> None:
+    flags = 0
+    for option in options:
+        flags |= _ATTRS.get(option, (0, 0))[1]
+    data = ",".join(option for option in options if option not in _ATTRS and option not in _DEFAULTS)
+    try:
+        libc.mount(os.fsencode(source), _by_fd(at), fstype.encode(), flags, data.encode() or None)
+    except OSError as failure:
+        raise HostError(f"cannot mount {fstype} of {source} at {target}: {failure.strerror}") from failure
+
+
+def bind(source: str | os.PathLike[str], target: str | os.PathLike[str], *, readonly: bool = False) -> None:
+    """Show a directory or file at a second place; read-only from its first moment where the kernel is 5.12 or later.
+
+    Raises HostError, Precondition when target is a symlink.
+    """
+    with _opened(target) as at:
+        try:
+            try:
+                tree = libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _TREE_CLONE | os.O_CLOEXEC)
+            except OSError as failure:
+                if failure.errno != errno.ENOSYS:
+                    raise
+                _old_bind(source, at, readonly=readonly)
+                return
+            if readonly:
+                _set_readonly(tree)
+        except OSError as failure:
+            raise HostError(f"cannot bind {source} to {target}: {failure.strerror}") from failure
+        _move(tree, at, target)
+
+
+def _set_readonly(tree: int) -> None:
+    attr = struct.pack("=QQQQ", 1, 0, 0, 0)  # struct mount_attr: MOUNT_ATTR_RDONLY
+    try:
+        libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, attr, len(attr))
+    except OSError as failure:
+        os.close(tree)
+        raise OSError(failure.errno, f"read-only: {failure.strerror}") from failure
+
+
+def _old_bind(source: str | os.PathLike[str], at: int, *, readonly: bool) -> None:
+    libc.mount(os.fsencode(source), _by_fd(at), None, _MS_BIND, None)
+    if readonly:
+        libc.mount(None, _by_fd(at), None, _MS_REMOUNT | _MS_BIND | 1, None)
+
+
+def _move(tree: int, at: int, target: str | os.PathLike[str]) -> None:
+    try:
+        libc.syscall(_MOVE_MOUNT, tree, b"", at, b"", _MOVE_F_EMPTY | _MOVE_T_EMPTY)
+    except OSError as failure:
+        raise HostError(f"cannot mount at {target}: {failure.strerror}") from failure
+    finally:
+        os.close(tree)
+
+
+def _by_fd(fd: int) -> bytes:
+    return f"/proc/self/fd/{fd}".encode()
+
+
+def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
+    """Take away the topmost mount at target; False when nothing is mounted there. Symlinks are not followed.
+
+    Raises Precondition while it is in use, HostError.
+    """
+    try:
+        libc.umount2(os.fsencode(target), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
+    except OSError as failure:
+        if failure.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
+            return False
+        if failure.errno == errno.EBUSY:
+            raise Precondition(f"{target} is in use: a process has a file or directory of it open") from failure
+        raise HostError(f"cannot unmount {target}: {failure.strerror}") from failure
+    return True
+
+
+def private_namespace() -> None:
+    """Give the calling thread a mount namespace of its own that passes nothing on. For tests and runtimes.
+
+    Raises OSError.
+    """
+    libc.unshare(0x20000)
+    libc.mount(None, b"/", None, 16384 | (1 << 18), None)

@@ -1,0 +1,104 @@
+"""Run a program of the machine: the only place that forks. Blocking; call it from a thread.
+
+The program gets no terminal, a small fixed environment and a process group of its own. It is killed with the group
+when its time is over. Of each output stream the first 64 KiB are kept, the rest is read and thrown away.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO
+
+from tonnage.errors import HostError
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+KEPT = 64 * 1024
+_GRACE = 5.0  # seconds a killed program may take to go; one that waits for a dead disk never does
+
+
+class CommandFailed(HostError):
+    """A program could not be started, failed, or took too long. `code` is its exit code, negative for a signal, None
+    when there is none."""
+
+    def __init__(self, command: Sequence[str], why: str, *, code: int | None = None, stderr: str = "") -> None:
+        self.command = tuple(command)
+        self.code = code
+        self.stderr = stderr.strip()
+        super().__init__(f"{' '.join(command)}: {why}" + (f": {self.stderr}" if self.stderr else ""))
+
+
+def run(command: Sequence[str], *, timeout: float = 60.0, pass_fds: Sequence[int] = ()) -> str:
+    """Run a program and return what it printed. timeout: seconds. pass_fds: descriptors it inherits by number.
+
+    Raises CommandFailed.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": PATH, "LC_ALL": "C", "TZ": "UTC"},
+            cwd="/",
+            pass_fds=tuple(pass_fds),
+            process_group=0,
+        )
+    except FileNotFoundError:
+        raise CommandFailed(command, f"{command[0]} is not installed on this machine") from None
+    except OSError as failure:
+        raise CommandFailed(command, f"cannot be started: {failure.strerror}") from failure
+    with process:
+        stdout, stderr = _finish(process, command, timeout)
+    if process.returncode:
+        why = f"exit code {process.returncode}" if process.returncode > 0 else f"killed by signal {-process.returncode}"
+        raise CommandFailed(command, why, code=process.returncode, stderr=stderr or stdout)
+    return stdout
+
+
+def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: float) -> tuple[str, str]:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    deadline = time.monotonic() + timeout
+    kept = _drain((process.stdout, process.stderr), deadline)
+    try:
+        if kept is None:
+            raise subprocess.TimeoutExpired(command, timeout)
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        raise CommandFailed(command, f"not done after {timeout:g} s, killed") from None
+    except BaseException:
+        _kill(process)
+        raise
+    return kept[0], kept[1]
+
+
+def _drain(streams: Sequence[IO[bytes]], deadline: float) -> list[str] | None:
+    """Read all streams to their ends, keeping the first KEPT bytes of each. None when the deadline comes first."""
+    kept = [bytearray() for _ in streams]
+    with selectors.DefaultSelector() as selector:
+        for index, stream in enumerate(streams):
+            selector.register(stream, selectors.EVENT_READ, kept[index])
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready and time.monotonic() >= deadline:
+                return None
+            for key, _ in ready:
+                data = os.read(key.fd, 65536)
+                key.data.extend(data[: KEPT - len(key.data)])
+                if not data:
+                    selector.unregister(key.fileobj)
+    return [data.decode(errors="replace") for data in kept]
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE)

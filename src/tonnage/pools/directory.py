@@ -1,0 +1,209 @@
+"""A pool's directory: taken by one process, marked as ours, with a record beside each volume. Blocking.
+
+Layout: `.tonnage-pool` (marker, locked while in use), `<name>.json` (record), `<name>.img` or `<name>` (content, the
+pool's own affair), `.new-...` (half-written, removed at the next start). A volume exists when its record does.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+
+from tonnage.errors import HostError, NotFound, Unavailable
+from tonnage.pools.base import MAX_NAME, State, Volume
+
+log = logging.getLogger(__name__)
+MARKER = ".tonnage-pool"
+VERSION = 1
+_RECORD = ".json"
+_HALF = ".new-"
+_OURS = frozenset({MARKER, "lost+found"})
+
+
+class Marker(msgspec.Struct):
+    """Content of the marker file."""
+
+    kind: str
+    id: UUID
+    version: int = VERSION
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A volume's sidecar. size: usable bytes; length: of the image file, 0 for none; uuid: of its file system."""
+
+    name: str
+    size: int
+    uuid: UUID
+    length: int = 0
+    sparse: bool = False
+    block: bool = False
+    fstype: str = ""
+    state: str = "new"
+    parameters: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    created: float = 0.0
+    version: int = VERSION
+
+    def volume(self) -> Volume:
+        """The volume as the pool's users see it."""
+        return Volume(
+            self.name,
+            self.size,
+            block=self.block,
+            fstype=self.fstype,
+            state=State(self.state),
+            parameters=self.parameters,
+            owner=self.owner,
+            created=self.created,
+        )
+
+
+class Directory:
+    """One pool directory. All methods raise Unavailable when it cannot be reached, HostError when a write fails."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path = path
+        self._kind = kind
+        self._marker = -1
+        self._at = -1
+
+    def open(self) -> None:
+        """Make the directory if it is missing, check that it is ours, take it.
+
+        Raises Unavailable when it is not a plain directory, holds foreign files, belongs to another kind of pool or a
+        newer version, or is in use by another process.
+        """
+        try:
+            self._check()
+            self._take()
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"pool directory {self.path}: {failure.strerror}{_hint(failure)}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        with suppress(FileExistsError):
+            self.path.mkdir(mode=0o700, parents=True)
+        mode = os.lstat(self.path).st_mode
+        if stat.S_ISLNK(mode):
+            raise Unavailable(f"pool directory {self.path} is a symlink: name the directory itself")
+        if not stat.S_ISDIR(mode):
+            raise Unavailable(f"pool directory {self.path} is not a directory")
+        names = {entry for entry in os.listdir(self.path) if not entry.startswith(_HALF)}
+        if MARKER not in names and (foreign := sorted(names - _OURS)):
+            raise Unavailable(
+                f"pool directory {self.path} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
+            )
+
+    def _take(self) -> None:
+        self._at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._marker = os.open(MARKER, flags, 0o600, dir_fd=self._at)
+        try:
+            fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unavailable(f"pool directory {self.path} is in use by another process: stop that one first") from None
+        text = os.pread(self._marker, 4096, 0)
+        if not text:  # new, or killed before the marker was written: nothing can be in it then
+            os.pwrite(self._marker, msgspec.json.encode(Marker(self._kind, uuid4())), 0)
+            os.fsync(self._marker)
+            os.fsync(self._at)
+            return
+        try:
+            marker = msgspec.json.decode(text, type=Marker)
+        except msgspec.MsgspecError as failure:
+            raise Unavailable(f"pool directory {self.path}: its marker {MARKER} is damaged ({failure})") from failure
+        if marker.version > VERSION:
+            raise Unavailable(f"pool directory {self.path} was made by a newer tonnage (format {marker.version})")
+        if marker.kind != self._kind:
+            raise Unavailable(f"pool directory {self.path} belongs to a pool of kind {marker.kind}, not {self._kind}")
+
+    def close(self) -> None:
+        """Let it go. May be repeated."""
+        for fd in (self._marker, self._at):
+            if fd >= 0:
+                os.close(fd)
+        self._marker = self._at = -1
+
+    def clean(self) -> None:
+        """Remove half-written files."""
+        for entry in os.listdir(self.path):
+            if entry.startswith(_HALF):
+                log.info("removing half-written file path=%s", self.path / entry)
+                os.unlink(self.path / entry)
+
+    def records(self) -> Iterator[Record | str]:
+        """All records; for one that cannot be read its name, logged."""
+        for entry in sorted(os.listdir(self.path)):
+            name = entry.removesuffix(_RECORD)
+            if name == entry or entry.startswith(".") or len(name) > MAX_NAME:
+                continue
+            try:
+                yield self.read(name)
+            except (msgspec.MsgspecError, ValueError) as failure:
+                log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
+                yield name
+
+    def read(self, name: str) -> Record:
+        """One record. Raises NotFound, ValueError when it is damaged."""
+        try:
+            text = (self.path / f"{name}{_RECORD}").read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"no record of volume {name}") from None
+        record = msgspec.json.decode(text, type=Record)
+        if record.version > VERSION:
+            raise Unavailable(f"volume {name} in {self.path} was made by a newer tonnage (format {record.version})")
+        if record.name != name:
+            raise ValueError(f"it is of volume {record.name!r}")
+        State(record.state)
+        return record
+
+    def write(self, record: Record) -> None:
+        """Write or replace a record; durable when this returns."""
+        half, final = f"{_HALF}{record.name}{_RECORD}", f"{record.name}{_RECORD}"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(half, flags, 0o600, dir_fd=self._at)
+            try:
+                text = msgspec.json.encode(record)
+                if os.write(fd, text) != len(text):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
+            os.fsync(self._at)
+        except OSError as failure:
+            with suppress(OSError):
+                os.unlink(half, dir_fd=self._at)
+            raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
+
+    def remove(self, name: str) -> None:
+        """Remove a record, which is the end of the volume; durable when this returns. May be repeated."""
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(f"{name}{_RECORD}", dir_fd=self._at)
+            os.fsync(self._at)
+        except OSError as failure:
+            raise HostError(f"cannot remove the record of volume {name}: {failure.strerror}") from failure
+
+
+def _hint(failure: OSError) -> str:
+    hints = {
+        errno.EACCES: ": run as root, or choose a directory that you may write",
+        errno.EPERM: ": run as root, or choose a directory that you may write",
+        errno.EROFS: ": choose one on a writable file system",
+        errno.ENOSPC: ": make room on its disk",
+    }
+    return hints.get(failure.errno or 0, "")

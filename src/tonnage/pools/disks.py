@@ -1,0 +1,105 @@
+"""The disks under the pools of this process: sparse images promise space that several pools may have promised too.
+
+Called from threads. A disk is known by its device number; all pools on it share one account of what is promised but
+not yet allocated, which must not exceed what the disk has free.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import Exhausted
+
+KEPT = 16 * 1024**2
+"""Bytes of each disk that are never promised: records and the disk's own metadata need room."""
+
+
+class Disk:
+    """One disk and the files on it that may still grow, with the length each may reach."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._promised: dict[Path, int] = {}
+        self._total = 0
+
+    def promise(self, path: Path, length: int, *, ratio: float) -> None:
+        """Count a file that will grow to length bytes. ratio: how often free space may be promised, inf for no bound.
+
+        Raises Exhausted.
+        """
+        with self._lock:
+            if ratio != float("inf") and length > (room := self._room(ratio, length)):
+                raise Exhausted(
+                    f"the disk under {self._path} has {from_bytes(max(0, room))} that is neither used nor promised,"
+                    f" {from_bytes(length)} are needed: free space there, or give the pool overcommit="
+                )
+            self._add(path, length)
+
+    def remember(self, path: Path, length: int) -> None:
+        """Count a file found at start; it was promised before."""
+        with self._lock:
+            self._add(path, length)
+
+    def forget(self, path: Path) -> None:
+        """Stop counting a file: gone, or wholly allocated. May be repeated."""
+        with self._lock:
+            self._total -= self._promised.pop(path, 0)
+
+    def room(self, *, ratio: float, enough: int) -> int:
+        """Bytes that may still be promised. It is not counted further than `enough`, which saves looking at files."""
+        if ratio == float("inf"):
+            return enough
+        with self._lock:
+            return max(0, min(enough, self._room(ratio, enough)))
+
+    def free(self) -> int:
+        """Bytes the disk has free for us now, whatever is promised."""
+        found = os.statvfs(self._path)
+        return max(0, found.f_bavail * found.f_frsize - KEPT)
+
+    def unallocated(self) -> int:
+        """Bytes that are promised and not yet allocated."""
+        with self._lock:
+            return self._exactly()
+
+    def _add(self, path: Path, length: int) -> None:
+        self._total += length - self._promised.get(path, 0)
+        self._promised[path] = length
+
+    def _room(self, ratio: float, enough: int) -> int:
+        free = int(self.free() * ratio)
+        if free - self._total >= enough:  # nothing allocated yet would be the worst case
+            return free - self._total
+        return free - self._exactly()
+
+    def _exactly(self) -> int:
+        return sum(max(0, length - _allocated(path)) for path, length in self._promised.items())
+
+
+def _allocated(path: Path) -> int:
+    try:
+        return os.stat(path).st_blocks * 512
+    except OSError:
+        return 0
+
+
+class Disks:
+    """All disks of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._disks: dict[int, Disk] = {}
+
+    def of(self, path: Path) -> Disk:
+        """The disk under path. Raises OSError."""
+        number = os.stat(path).st_dev
+        with self._lock:
+            return self._disks.setdefault(number, Disk(path))
+
+
+SHARED = Disks()
+"""The account of this process; tests bring their own."""

@@ -1,0 +1,108 @@
+"""What pools with real mounts share: stage a device, show a volume to a pod and take it away. Blocking."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
+from tonnage.host import mount
+from tonnage.pools.base import Stats
+
+_READONLY = 1  # ST_RDONLY of statvfs
+
+
+def make_directory(path: Path) -> None:
+    """Make a mount point, or accept the directory that is there. Raises Precondition for anything else, HostError."""
+    try:
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o750)
+        mode = os.lstat(path).st_mode
+    except OSError as failure:
+        raise HostError(f"cannot make directory {path}: {failure.strerror}") from failure
+    if not stat.S_ISDIR(mode):
+        raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(mode) else 'not a directory'}: remove it")
+
+
+def make_file(path: Path) -> None:
+    """Make a file to bind a device node onto, or accept the one there. Raises Precondition, HostError."""
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        mode = os.lstat(path).st_mode
+    except OSError as failure:
+        raise HostError(f"cannot make file {path}: {failure.strerror}") from failure
+    if stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
+        raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(mode) else 'a directory'}: remove it")
+
+
+def publish(source: Path, target: Path, *, block: bool, readonly: bool) -> None:
+    """Bind source to target; the same again is success.
+
+    Raises AlreadyExists when target shows something else or differs in readonly, Precondition, HostError.
+    """
+    if mount.is_mount(target):
+        _same(source, target, readonly=readonly)
+        return
+    make_file(target) if block else make_directory(target)
+    mount.bind(source, target, readonly=readonly)
+
+
+def _same(source: Path, target: Path, *, readonly: bool) -> None:
+    try:
+        wanted, shown = os.stat(source), os.stat(target)
+        is_readonly = bool(os.statvfs(target).f_flag & _READONLY)
+        forced = bool(os.statvfs(source).f_flag & _READONLY)
+    except OSError as failure:
+        raise HostError(f"cannot look at {target}: {failure.strerror}") from failure
+    if (wanted.st_dev, wanted.st_ino) != (shown.st_dev, shown.st_ino):
+        raise AlreadyExists(f"{target} already shows something else: unpublish it first")
+    if is_readonly != readonly and not (is_readonly and forced):
+        now = "read-only" if is_readonly else "writable"
+        raise AlreadyExists(f"{target} is already published {now}, asked is readonly={readonly}")
+
+
+def unpublish(target: Path) -> None:
+    """Take away all mounts at target and target itself, which is never followed; nothing there is success.
+
+    Raises Precondition while it is in use or when it holds files without being a mount, HostError.
+    """
+    while mount.umount(target):
+        pass
+    try:
+        mode = os.lstat(target).st_mode
+        os.rmdir(target) if stat.S_ISDIR(mode) else os.unlink(target)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as failure:
+        if failure.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise Precondition(f"{target} is not a mount and not empty: its files are kept, look at them") from failure
+        raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
+
+
+def unstage(path: Path) -> None:
+    """Take away all mounts at a staging path; the directory stays. Raises Precondition while in use, HostError."""
+    while mount.umount(path):
+        pass
+
+
+def stats(path: Path) -> Stats:
+    """Usage of the file system at path. Raises NotFound, HostError."""
+    try:
+        found = os.statvfs(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"nothing is at {path}") from None
+    except OSError as failure:
+        raise HostError(f"cannot read the usage of {path}: {failure.strerror}") from failure
+    unit = found.f_frsize
+    return Stats(
+        total=found.f_blocks * unit,
+        used=(found.f_blocks - found.f_bfree) * unit,
+        available=found.f_bavail * unit,
+        inodes=found.f_files,
+        inodes_used=found.f_files - found.f_ffree,
+        inodes_free=found.f_ffree,
+    )

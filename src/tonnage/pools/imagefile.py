@@ -1,0 +1,230 @@
+"""One image file: make it, format it once, attach and mount it, remove it. Blocking.
+
+While mkfs runs the file is locked by a descriptor that mkfs inherits: should we be killed, the lock lasts as long as
+the orphaned mkfs, and nobody formats or mounts under its hands.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.errors import Busy, Exhausted, HostError, Precondition
+from tonnage.host import device, loop, mount
+from tonnage.host.run import run
+from tonnage.pools.directory import Record
+from tonnage.pools.formats import FORMATS
+
+_MKFS_TIMEOUT = 300.0
+_mkfs_at_once = threading.BoundedSemaphore((os.cpu_count() or 1) + 1)
+_OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
+_CHUNK = 1024**2
+
+
+def make(path: Path, record: Record) -> None:
+    """Make the file of a new volume: a hole, or allocated. Replaces a leftover without a record.
+
+    Raises Exhausted when the disk is full, HostError.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _extend(fd, record)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+    except OSError as failure:
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise Exhausted(f"no room for the {record.length} bytes of {path}: {failure.strerror}") from failure
+        raise HostError(f"cannot make {path}: {failure.strerror}") from failure
+
+
+def _extend(fd: int, record: Record) -> None:
+    if record.sparse:
+        os.ftruncate(fd, record.length)
+    else:
+        os.posix_fallocate(fd, 0, record.length)
+
+
+def open_image(path: Path, *, shared: bool = False) -> int:
+    """Open the file for use. Unless shared it is locked; the lock belongs to the open file, so a loop device that is
+    attached to it keeps it as well, and a file system is never mounted from two devices at once.
+
+    Raises Busy while somebody else has it locked, HostError when the file is gone.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}; the volume's content is lost if it is") from failure
+    try:
+        if not shared:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as failure:
+        os.close(fd)
+        raise Busy(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run") from failure
+    return fd
+
+
+def format_image(fd: int, path: Path, record: Record) -> None:
+    """Make the file system of a volume in state new, on a file that nobody was ever given.
+
+    What an interrupted mkfs of ours left is thrown away. Raises Precondition when something foreign is on it,
+    HostError.
+    """
+    try:
+        found = device.probe(fd)
+        if found is not None and found.uuid != record.uuid:
+            raise Precondition(
+                f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
+                " it will not be formatted; look at it, then delete the volume"
+            )
+        if not device.is_pristine(fd) or os.fstat(fd).st_size != record.length:
+            os.ftruncate(fd, 0)
+            _extend(fd, record)
+    except OSError as failure:
+        raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
+    command = FORMATS[record.fstype].mkfs(f"/dev/fd/{fd}", record.length, record.uuid)
+    with _mkfs_at_once:
+        run(command, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+    if not record.sparse:
+        _extend(fd, record)  # mkfs may have punched holes into what was allocated
+    try:
+        os.fsync(fd)
+    except OSError as failure:
+        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
+
+
+def mount_image(fd: int, path: Path, record: Record, target: Path, options: Sequence[str]) -> None:
+    """Attach and mount a formatted image. The device frees itself with the last mount. Raises HostError."""
+    attached = loop.attach(fd, str(path))
+    try:
+        if not record.sparse:
+            loop.refuse_discard(attached.index)
+        defaults = (*_OPTIONS[record.fstype], *(("discard",) if record.sparse else ()))
+        mount.mount(attached.path, target, record.fstype, (*defaults, *options))
+    finally:
+        attached.close()
+
+
+def attach_block(fd: int, path: Path, record: Record, *, readonly: bool = False) -> int:
+    """Attach a raw block volume until it is detached, and say which loop device it is. Raises HostError."""
+    attached = loop.attach(fd, str(path), readonly=readonly, autoclear=False)
+    try:
+        if not record.sparse:
+            loop.refuse_discard(attached.index)
+    except BaseException:
+        loop.detach(attached.index)
+        raise
+    finally:
+        attached.close()
+    return attached.index
+
+
+def is_used(path: Path) -> bool:
+    """Whether anything has the file open: a loop device, so a mount in any namespace, or an orphaned mkfs.
+
+    A lease can be had only on a file that nobody else has open. Raises HostError.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+    try:
+        for pause in (0.0, 0.01, 0.05, 0.2):  # the kernel frees a loop device a moment after its last umount
+            time.sleep(pause)
+            try:
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                return False
+            except BlockingIOError:
+                continue
+            except OSError:  # a file system without leases: ask the loop devices
+                return any(backing == str(path) for _, backing in loop.attached())
+        return True
+    finally:
+        os.close(fd)
+
+
+def remove(path: Path) -> None:
+    """Remove the file. May be repeated. Raises HostError."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as failure:
+        raise HostError(f"cannot remove {path}: {failure.strerror}") from failure
+
+
+def zero(path: Path) -> None:
+    """Overwrite all that was ever written to the file. May be repeated; one that is gone is success.
+
+    Raises HostError.
+    """
+    try:
+        _overwrite(path)
+    except FileNotFoundError:
+        return
+    except OSError as failure:
+        raise HostError(f"cannot overwrite {path}: {failure.strerror}") from failure
+
+
+def _overwrite(path: Path) -> None:
+    zeros = bytes(_CHUNK)
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        end, at = os.fstat(fd).st_size, 0
+        while at < end:
+            try:
+                start = os.lseek(fd, at, os.SEEK_DATA)
+            except OSError as failure:
+                if failure.errno == errno.ENXIO:
+                    break
+                raise
+            at = os.lseek(fd, start, os.SEEK_HOLE)
+            while start < at:
+                start += os.pwrite(fd, zeros[: at - start], start)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def loop_of(path: Path) -> int | None:
+    """The number of the loop device whose node is at path, None when there is none."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return os.minor(found.st_rdev) if found.st_rdev and os.major(found.st_rdev) == loop.MAJOR else None
+
+
+def is_readonly(index: int) -> bool:
+    """Whether a loop device refuses writes."""
+    try:
+        with open(f"/sys/block/loop{index}/ro") as file:
+            return file.read().strip() == "1"
+    except OSError:
+        return False
+
+
+def shows(image: Path, path: Path) -> bool:
+    """Whether the mount at path is of that image."""
+    number = os.stat(path).st_dev
+    if os.major(number) == loop.MAJOR:
+        return loop.backing(os.minor(number)) == str(image)
+    real = str(path.resolve())  # btrfs has device numbers of its own
+    for entry in mount.mounts():
+        if entry.target == real and entry.source.startswith("/dev/loop"):
+            return loop.backing(int(entry.source.removeprefix("/dev/loop"))) == str(image)
+    return False

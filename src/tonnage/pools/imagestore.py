@@ -1,0 +1,324 @@
+"""The blocking half of the image pool: a directory of image files and their records, thread-safe.
+
+A caller holds a lock for each volume name; what several volumes share is counted under one lock here. Order of steps,
+so that a kill between any two leaves nothing lost: create makes image, then record; format runs mkfs, then writes the
+state, then mounts; delete removes record, then image. An image without a record is therefore rubbish.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, Precondition, Unavailable
+from tonnage.host import loop, mount
+from tonnage.pools import filesystem, imagefile
+from tonnage.pools.base import Capacity, Stats, VolumeRequest
+from tonnage.pools.directory import Directory, Record
+from tonnage.pools.disks import Disk, Disks
+from tonnage.pools.formats import BLOCK, FORMATS
+from tonnage.pools.request import Want
+
+log = logging.getLogger(__name__)
+_IMAGE = ".img"
+_NODE = "device"  # the device node inside the staging directory of a raw block volume
+_HUGE = 2**62
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much a pool may promise. size: bytes, 0 for what the disk has. ratio: how often the disk's free space may
+    be promised, inf for any amount. sparse: images grow as they are written."""
+
+    size: int = 0
+    ratio: float = 1.0
+    sparse: bool = False
+
+
+class ImageStore:
+    """Image files in a directory."""
+
+    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+        self.path = path.parent.resolve() / path.name  # the kernel names the files of loop devices by real paths
+        self.bounds = bounds
+        self.records: dict[str, Record] = {}
+        self._damaged: set[str] = set()
+        self._used = 0
+        self._lock = threading.Lock()
+        self._directory = Directory(self.path, "image")
+        self._disks = disks
+        self._disk: Disk | None = None
+        self._clock = clock
+
+    def open(self) -> None:
+        """Take the directory, read the records, throw away what a kill left. Raises Unavailable, HostError."""
+        self._directory.open()
+        try:
+            self._load()
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"pool directory {self.path}: {failure.strerror}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self) -> None:
+        self._disk = self._disks.of(self.path)
+        self._directory.clean()
+        records, damaged = {}, set()
+        for found in self._directory.records():
+            if isinstance(found, str):
+                damaged.add(found)
+            else:
+                records[found.name] = found
+        self._free_loops()
+        for entry in os.listdir(self.path):
+            name = entry.removesuffix(_IMAGE)
+            if name != entry and name not in records and name not in damaged:
+                self._discard(self.path / entry)
+        self.records, self._damaged = records, damaged
+        self._used = sum(record.size for record in records.values()) + sum(map(self._length, damaged))
+        for record in records.values():
+            if record.sparse:
+                self._disk.remember(self._image(record.name), record.length)
+
+    def _discard(self, image: Path) -> None:
+        if imagefile.is_used(image):
+            log.error("image without a record is in use, left alone path=%s", image)
+            return
+        log.info("removing image without a record path=%s", image)
+        imagefile.remove(image)
+
+    def _length(self, name: str) -> int:
+        with suppress(OSError):
+            return os.stat(self._image(name)).st_size
+        return 0
+
+    def _free_loops(self) -> None:
+        """Free the loop devices of this pool that are mounted nowhere: raw block ones that a kill left behind."""
+        ours = [index for index, path in loop.attached() if os.path.dirname(path) == str(self.path)]
+        if not ours:
+            return
+        shown = set()
+        for entry in mount.mounts():
+            shown.add(entry.source)
+            if entry.fstype == "devtmpfs" and entry.root.startswith("/loop"):
+                shown.add(f"/dev{entry.root}")
+        for index in ours:
+            if loop.device(index) not in shown and not loop.is_autoclear(index):
+                log.info("freeing loop device that is shown nowhere device=%s", loop.device(index))
+                loop.detach(index)
+
+    def close(self) -> None:
+        """Give the directory back. May be repeated."""
+        if self._disk is not None:
+            for name in self.records:
+                self._disk.forget(self._image(name))
+        self._directory.close()
+
+    def _image(self, name: str) -> Path:
+        return self.path / f"{name}{_IMAGE}"
+
+    def record(self, name: str) -> Record:
+        """A record. Raises NotFound, HostError for a damaged one."""
+        if name in self._damaged:
+            raise HostError(f"the record of volume {name} in {self.path} is damaged: repair or remove it by hand")
+        try:
+            return self.records[name]
+        except KeyError:
+            raise NotFound(f"pool directory {self.path} has no volume {name[:128]!r}") from None
+
+    @property
+    def _account(self) -> Disk:
+        if self._disk is None:
+            raise Unavailable(f"pool directory {self.path} is not open")
+        return self._disk
+
+    def room(self, fstype: str) -> Capacity:
+        """Room for volumes with that file system, "" for raw block. Raises Unavailable."""
+        size, used = self.bounds.size, self._used
+        least = FORMATS[fstype].least if fstype else BLOCK
+        free = max(0, size - used) if size else _HUGE
+        enough = FORMATS[fstype].length(free) if fstype and size else free
+        try:
+            room = self._account.room(ratio=self.bounds.ratio, enough=enough)
+        except OSError as failure:
+            raise Unavailable(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
+        if room < enough:
+            free = min(free, FORMATS[fstype].usable(room) if fstype else room // BLOCK * BLOCK)
+        largest = free // BLOCK * BLOCK
+        return Capacity(
+            total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
+        )
+
+    def create(self, request: VolumeRequest, want: Want) -> Record:
+        """Make image and record; durable when this returns. Raises Exhausted, HostError."""
+        self.record_is_free(request.name)
+        length = FORMATS[want.fstype].length(want.size) if want.fstype else want.size
+        created = self._clock.time()
+        record = Record(
+            request.name,
+            want.size,
+            uuid5(NAMESPACE_URL, f"{self.path}/{request.name}/{created!r}"),
+            length=length,
+            sparse=self.bounds.sparse,
+            block=request.block,
+            fstype=want.fstype,
+            parameters=dict(request.parameters),
+            owner=dict(request.owner),
+            created=created,
+        )
+        self._book(record)
+        image = self._image(record.name)
+        try:
+            self._account.promise(image, length, ratio=self.bounds.ratio)
+            imagefile.make(image, record)
+            self._directory.write(record)
+        except BaseException:
+            self._unbook(record)
+            with suppress(HostError):
+                imagefile.remove(image)
+            raise
+        if not record.sparse:
+            self._account.forget(image)
+        self.records[record.name] = record
+        return record
+
+    def record_is_free(self, name: str) -> None:
+        """Raises HostError when a damaged record has that name."""
+        if name in self._damaged:
+            self.record(name)
+
+    def _book(self, record: Record) -> None:
+        with self._lock:
+            if self.bounds.size and self._used + record.size > self.bounds.size:
+                raise Exhausted(f"volume {record.name} of {record.size} bytes does not fit any more into {self.path}")
+            self._used += record.size
+
+    def _unbook(self, record: Record) -> None:
+        with self._lock:
+            self._used -= record.size
+        self._account.forget(self._image(record.name))
+
+    def delete(self, name: str) -> None:
+        """Remove a volume. Raises Precondition while its image is in use, HostError."""
+        record = self.records.get(name)
+        if record is None:
+            self.record_is_free(name)
+            return
+        image = self._image(name)
+        if imagefile.is_used(image):
+            raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
+        if record.parameters.get("erase") == "zero":
+            imagefile.zero(image)
+        self._directory.remove(name)
+        del self.records[name]
+        self._unbook(record)
+        imagefile.remove(image)
+
+    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
+        """See Pool.stage."""
+        record, image = self.record(name), self._image(name)
+        if mount.is_mount(path):
+            if not imagefile.shows(image, path):
+                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
+            return
+        filesystem.make_directory(path)
+        if record.block:
+            self._stage_block(record, image, path / _NODE)
+            return
+        if record.state == "new" and not image.exists():
+            imagefile.make(image, record)  # a power cut may take an empty image whose record it kept
+        fd = imagefile.open_image(image)
+        try:
+            if record.state == "new":
+                imagefile.format_image(fd, image, record)
+                record = msgspec.structs.replace(record, state="formatted")
+                self._directory.write(record)
+                self.records[name] = record
+            imagefile.mount_image(fd, image, record, path, options)
+        finally:
+            os.close(fd)
+
+    def _stage_block(self, record: Record, image: Path, node: Path) -> None:
+        if mount.is_mount(node):
+            if (index := imagefile.loop_of(node)) is None or loop.backing(index) != str(image):
+                raise AlreadyExists(f"{node} shows something else: unmount it first")
+            return
+        filesystem.make_file(node)
+        self._show_block(record, image, node, readonly=False)
+
+    def _show_block(self, record: Record, image: Path, node: Path, *, readonly: bool) -> None:
+        fd = imagefile.open_image(image, shared=readonly)
+        try:
+            index = imagefile.attach_block(fd, image, record, readonly=readonly)
+        finally:
+            os.close(fd)
+        try:
+            mount.bind(loop.device(index), node)
+        except BaseException:
+            loop.detach(index)
+            raise
+
+    def unstage(self, path: Path) -> None:
+        """See Pool.unstage."""
+        node = path / _NODE
+        if not mount.is_mount(path) and mount.is_mount(node):
+            self._hide_block(node)
+        filesystem.unstage(path)
+
+    def _hide_block(self, node: Path) -> None:
+        """Unmount and remove a device node and free its loop device if it is one of this pool."""
+        index = imagefile.loop_of(node)
+        filesystem.unpublish(node)
+        if index is not None and os.path.dirname(loop.backing(index) or "") == str(self.path):
+            loop.detach(index)
+
+    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+        """See Pool.publish."""
+        record, image = self.record(name), self._image(name)
+        source = staging / _NODE if record.block else staging
+        if not mount.is_mount(source):
+            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+        if not record.block:
+            if not imagefile.shows(image, source):
+                raise Precondition(f"{staging} is a mount of something else than volume {name}")
+            filesystem.publish(source, target, block=False, readonly=readonly)
+        elif mount.is_mount(target):
+            index = imagefile.loop_of(target)
+            if index is None or loop.backing(index) != str(image) or imagefile.is_readonly(index) != readonly:
+                raise AlreadyExists(f"{target} shows something else, or not with readonly={readonly}")
+        elif readonly:  # a read-only bind of a device node does not stop writes, a read-only device does
+            filesystem.make_file(target)
+            self._show_block(record, image, target, readonly=True)
+        else:
+            filesystem.publish(source, target, block=True, readonly=False)
+
+    def unpublish(self, target: Path) -> None:
+        """See Pool.unpublish."""
+        index = imagefile.loop_of(target)
+        if index is not None and imagefile.is_readonly(index):
+            self._hide_block(target)
+        else:
+            filesystem.unpublish(target)
+
+    def stats(self, name: str, path: Path) -> Stats:
+        """See Pool.stats."""
+        record = self.record(name)
+        if record.block:
+            node = path / _NODE if path.is_dir() else path
+            if imagefile.loop_of(node) is None:
+                raise NotFound(f"volume {name} is not at {path}")
+            return Stats(total=record.size, used=record.size, available=0)
+        if not mount.is_mount(path):
+            raise NotFound(f"volume {name} is not mounted at {path}")
+        return filesystem.stats(path)

@@ -1,0 +1,45 @@
+"""Where a pool's blocking calls run: a few threads of its own, so that one dead disk stops only its own pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Threads:
+    """At most `workers` threads, started when there is work."""
+
+    def __init__(self, name: str, workers: int = 4) -> None:
+        self._name = name
+        self._workers = workers
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run blocking work and wait for its end, even when cancelled meanwhile: what it began cannot be taken back,
+        and the caller's locks must outlast it. The cancellation is raised then."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix=f"pool-{self._name}")
+        future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            while not future.done():
+                try:
+                    await asyncio.wait((future,))
+                except asyncio.CancelledError:
+                    continue
+            if not future.cancelled():
+                future.exception()  # seen: the cancellation is what the caller gets
+            raise
+
+    def close(self) -> None:
+        """End the threads. May be repeated; run() starts new ones."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
