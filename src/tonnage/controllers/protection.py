@@ -7,9 +7,9 @@ Watched: claims that are being deleted, and pods that go or are shut down; all e
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
+from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
@@ -93,26 +93,26 @@ class VolumeProtection:
 
 
 class _PodLists:
-    """LISTs of the pods of a namespace. Who asks while one runs shares the next one: it begins after they asked."""
+    """LISTs of the pods of a namespace. Who asks while one runs shares the next: that one begins after they asked."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._running: dict[str, asyncio.Lock] = {}
-        self._next: dict[str, asyncio.Task[list[Pod]]] = {}
+        self._locks = KeyedLocks()
+        self._asked = 0
+        self._last: dict[str, tuple[int, list[Pod]]] = {}  # how many had asked when it began, and what it found
 
     async def of(self, namespace: str) -> list[Pod]:
-        """All pods of the namespace, as they are at some time after the call."""
-        if namespace not in self._next:
-            self._next[namespace] = asyncio.ensure_future(self._list(namespace))
-        return await asyncio.shield(self._next[namespace])
-
-    async def _list(self, namespace: str) -> list[Pod]:
-        lock = self._running.setdefault(namespace, asyncio.Lock())
-        async with lock:
-            del self._next[namespace]
-            pods = (await self._client.list(PODS, namespace)).items
-        if namespace not in self._next:
-            self._running.pop(namespace, None)
+        """All pods of the namespace, as they are at some time after the call. Raises ApiError, Unavailable."""
+        self._asked += 1
+        mine = self._asked
+        async with self._locks.hold(namespace):
+            begun, pods = self._last.get(namespace, (0, []))
+            if begun < mine:
+                begun = self._asked
+                pods = (await self._client.list(PODS, namespace)).items
+                self._last[namespace] = (begun, pods)
+        if not self._locks.held(namespace):
+            self._last.pop(namespace, None)
         return pods
 
 
