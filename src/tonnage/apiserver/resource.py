@@ -53,6 +53,9 @@ class Context(Protocol):
     def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:
         """Read all objects of a kind, or those of one namespace (copies of your own)."""
 
+    def used(self, namespace: str) -> Mapping[str, int]:
+        """What the objects of a namespace use, by the names quota gives resources, in nanos (quota.Ledger)."""
+
     async def hold(self, key: str) -> None:
         """Take the lock of key and keep it until the write has been answered (quota: check and write as one).
 

@@ -1,0 +1,170 @@
+"""Patches of plain JSON values: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch (Kubernetes).
+
+All functions return a new value and never change what they are given; the result may share unchanged parts with it.
+A patch that makes no sense raises Invalid; one that is well formed but does not fit the object raises ApiInvalid.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tonnage.errors import ApiInvalid, Invalid
+
+Json = Any
+_MAX_OPERATIONS = 10_000
+
+
+def merge(target: Json, patch: Json) -> Json:
+    """Apply a merge patch: null deletes, objects merge, anything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+# JSON patch
+
+
+def apply_json_patch(target: Json, operations: Json) -> Json:
+    """Apply a JSON patch. Raises Invalid (malformed) and ApiInvalid (a path that is not there, a failed test)."""
+    if not isinstance(operations, list):
+        raise Invalid("a JSON patch is a list of operations")
+    if len(operations) > _MAX_OPERATIONS:
+        raise Invalid(f"a JSON patch has at most {_MAX_OPERATIONS} operations, this one has {len(operations)}")
+    result = copy.deepcopy(target)
+    for operation in operations:
+        if not isinstance(operation, dict) or operation.get("op") not in _OPERATIONS:
+            raise Invalid(f"JSON patch: {operation!r} is not an operation (add, remove, replace, move, copy, test)")
+        result = _OPERATIONS[operation["op"]](result, operation)
+    return result
+
+
+def _pointer(operation: Mapping[str, Json], member: str) -> list[str]:
+    path = operation.get(member)
+    if not isinstance(path, str) or (path and not path.startswith("/")):
+        raise Invalid(f"JSON patch: {member} {path!r} of {operation.get('op')} is not a JSON pointer")
+    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+
+
+def _value(operation: Mapping[str, Json]) -> Json:
+    if "value" not in operation:
+        raise Invalid(f"JSON patch: {operation['op']} of {operation.get('path')!r} has no value")
+    return copy.deepcopy(operation["value"])
+
+
+def _missing(path: list[str]) -> ApiInvalid:
+    return ApiInvalid(f"JSON patch: there is nothing at /{'/'.join(path)}")
+
+
+def _index(part: str, length: int, path: list[str]) -> int:
+    """A list index below length. Raises ApiInvalid."""
+    if not part.isascii() or not part.isdigit() or (part != "0" and part.startswith("0")) or len(part) > 9:
+        raise ApiInvalid(f"JSON patch: {part!r} of /{'/'.join(path)} is not a list index")
+    if int(part) >= length:
+        raise _missing(path)
+    return int(part)
+
+
+def _at(value: Json, path: list[str]) -> Json:
+    for part in path:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list):
+            value = value[_index(part, len(value), path)]
+        else:
+            raise _missing(path)
+    return value
+
+
+def _add_at(target: Json, path: list[str], value: Json) -> Json:
+    if not path:
+        return value
+    parent, last = _at(target, path[:-1]), path[-1]
+    if isinstance(parent, dict):
+        parent[last] = value
+    elif isinstance(parent, list):
+        parent.insert(len(parent) if last == "-" else _index(last, len(parent) + 1, path), value)
+    else:
+        raise _missing(path)
+    return target
+
+
+def _remove_at(target: Json, path: list[str]) -> Json:
+    """Remove in place and return what was there."""
+    if not path:
+        raise Invalid("JSON patch: the whole object cannot be removed")
+    parent, last = _at(target, path[:-1]), path[-1]
+    if isinstance(parent, dict) and last in parent:
+        return parent.pop(last)
+    if isinstance(parent, list):
+        return parent.pop(_index(last, len(parent), path))
+    raise _missing(path)
+
+
+def _op_add(target: Json, operation: Mapping[str, Json]) -> Json:
+    return _add_at(target, _pointer(operation, "path"), _value(operation))
+
+
+def _op_remove(target: Json, operation: Mapping[str, Json]) -> Json:
+    _remove_at(target, _pointer(operation, "path"))
+    return target
+
+
+def _op_replace(target: Json, operation: Mapping[str, Json]) -> Json:
+    path, value = _pointer(operation, "path"), _value(operation)
+    if not path:
+        return value
+    parent = _at(target, path[:-1])
+    _at(target, path)
+    parent[int(path[-1]) if isinstance(parent, list) else path[-1]] = value
+    return target
+
+
+def _op_move(target: Json, operation: Mapping[str, Json]) -> Json:
+    source, path = _pointer(operation, "from"), _pointer(operation, "path")
+    if source == path[: len(source)] and source != path:
+        raise Invalid("JSON patch: a value cannot be moved into itself")
+    if source == path:
+        _at(target, source)
+        return target
+    return _add_at(target, path, _remove_at(target, source))
+
+
+def _op_copy(target: Json, operation: Mapping[str, Json]) -> Json:
+    return _add_at(target, _pointer(operation, "path"), copy.deepcopy(_at(target, _pointer(operation, "from"))))
+
+
+def _op_test(target: Json, operation: Mapping[str, Json]) -> Json:
+    path, wanted = _pointer(operation, "path"), _value(operation)
+    found = _at(target, path)
+    if not same(found, wanted):
+        raise ApiInvalid(f"JSON patch: test of /{'/'.join(path)} failed: want {wanted!r}, found {found!r}")
+    return target
+
+
+_OPERATIONS: dict[str, Callable[[Json, Mapping[str, Json]], Json]] = {
+    "add": _op_add,
+    "remove": _op_remove,
+    "replace": _op_replace,
+    "move": _op_move,
+    "copy": _op_copy,
+    "test": _op_test,
+}
+
+
+def same(one: Json, other: Json) -> bool:
+    """Equality of JSON values: numbers by value, but true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(v, other[k]) for k, v in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)

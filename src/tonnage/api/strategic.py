@@ -1,0 +1,198 @@
+"""Strategic merge patch: a merge patch that knows which lists are sets, and by which key their items are told apart.
+
+Directives: `$patch: replace|delete|merge`, `$setElementOrder/<list>`, `$retainKeys`, `$deleteFromPrimitiveList/<list>`
+(kubernetes/community: strategic-merge-patch). Which lists merge is a fact of each kind's Go types; the table below
+names them for the kinds served, by the path of field names from the object's root (lists add no step).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tonnage.errors import Invalid
+
+Json = Any
+Object = dict[str, Any]
+PRIMITIVE = ""  # a list of strings that merges as a set
+
+_CONTAINER = {
+    "env": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "resizePolicy": None,
+}
+_POD_SPEC: dict[str, str | None] = {
+    "spec.volumes": "name",
+    "spec.imagePullSecrets": "name",
+    "spec.hostAliases": "ip",
+    "spec.topologySpreadConstraints": "topologyKey",
+    "spec.resourceClaims": "name",
+    "spec.tolerations": None,
+    "spec.schedulingGates": "name",
+}
+for _kind in ("containers", "initContainers", "ephemeralContainers"):
+    _POD_SPEC[f"spec.{_kind}"] = "name"
+    _POD_SPEC.update({f"spec.{_kind}.{field}": key for field, key in _CONTAINER.items()})
+_POD_SPEC["spec.volumes.projected.sources"] = None
+
+_META: dict[str, str | None] = {"metadata.ownerReferences": "uid", "metadata.finalizers": PRIMITIVE}
+_BY_KIND: dict[str, dict[str, str | None]] = {
+    "Pod": {
+        **_POD_SPEC,
+        "status.conditions": "type",
+        "status.podIPs": "ip",
+        "status.hostIPs": None,
+        "status.resourceClaimStatuses": "name",
+    },
+    "Node": {
+        "spec.podCIDRs": PRIMITIVE,
+        "status.conditions": "type",
+        "status.addresses": "type",
+    },
+    "Namespace": {"status.conditions": "type"},
+    "PersistentVolumeClaim": {"status.conditions": "type"},
+    "ServiceAccount": {"secrets": "name"},
+    "CSINode": {"spec.drivers": "name"},
+}
+
+
+def merge_keys(kind: str) -> dict[str, str | None]:
+    """Path of a merging list -> merge key, "" for lists of strings; lists that are not here are replaced whole."""
+    return _META | _BY_KIND.get(kind, {})
+
+
+def apply(target: Json, patch: Json, kind: str) -> Object:
+    """Apply a strategic merge patch to an object of kind. Raises Invalid on directives that make no sense."""
+    if not isinstance(patch, dict):
+        raise Invalid("a strategic merge patch is an object")
+    return _merge_object(target if isinstance(target, dict) else {}, patch, "", merge_keys(kind))
+
+
+def _directive(patch: Object) -> str:
+    action = patch.get("$patch", "merge")
+    if action not in ("merge", "replace", "delete"):
+        raise Invalid(f"strategic merge patch: $patch is merge, replace or delete, not {action!r}")
+    return str(action)
+
+
+def _plain(patch: Json) -> Json:
+    """A patch as a value, where there is nothing to merge with: without directives and nulls."""
+    if isinstance(patch, list):
+        items = [_plain(item) for item in patch if not (isinstance(item, dict) and item.get("$patch") == "delete")]
+        return [item for item in items if item != {} or {} in patch]
+    if not isinstance(patch, dict):
+        return patch
+    return {k: _plain(v) for k, v in patch.items() if v is not None and not k.startswith("$")}
+
+
+def _merge_object(target: Object, patch: Object, path: str, keys: dict[str, str | None]) -> Object:
+    action = _directive(patch)
+    if action == "replace":
+        return {k: _plain(v) for k, v in patch.items() if k != "$patch" and v is not None}
+    if action == "delete":
+        return {}
+    result = _retained(target, patch)
+    for name, value in patch.items():
+        if name.startswith("$"):
+            _check_directive(name)
+        elif value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merge_value(result.get(name), value, f"{path}.{name}" if path else name, keys)
+            if isinstance(value, dict) and value.get("$patch") == "delete":
+                del result[name]
+    _list_directives(result, patch, path, keys)
+    return result
+
+
+def _check_directive(name: str) -> None:
+    if name not in ("$patch", "$retainKeys") and not name.startswith(
+        ("$setElementOrder/", "$deleteFromPrimitiveList/")
+    ):
+        raise Invalid(f"strategic merge patch: {name!r} is not a directive")
+
+
+def _retained(target: Object, patch: Object) -> Object:
+    """A copy of target with just the fields that $retainKeys names (all, without it)."""
+    if "$retainKeys" not in patch:
+        return dict(target)
+    kept = patch["$retainKeys"]
+    if not isinstance(kept, list):
+        raise Invalid("strategic merge patch: $retainKeys is a list of field names")
+    extra = [k for k, v in patch.items() if not k.startswith("$") and v is not None and k not in kept]
+    if extra:
+        raise Invalid(f"strategic merge patch: {extra[0]!r} is set but $retainKeys does not name it")
+    return {k: v for k, v in target.items() if k in kept}
+
+
+def _merge_value(old: Json, value: Json, path: str, keys: dict[str, str | None]) -> Json:
+    if isinstance(value, dict):
+        return _merge_object(old if isinstance(old, dict) else {}, value, path, keys)
+    if not isinstance(value, list):
+        return value
+    key = keys.get(path)
+    if key is None:
+        return _plain(value)
+    current = old if isinstance(old, list) else []
+    if key == PRIMITIVE:
+        return current + [item for n, item in enumerate(value) if item not in current and item not in value[:n]]
+    return _merge_list(current, value, path, key, keys)
+
+
+def _merge_list(old: list[Json], patch: list[Json], path: str, key: str, keys: dict[str, str | None]) -> list[Json]:
+    """Merge items by key; `- $patch: replace` alone replaces the list by the other items."""
+    for item in patch:
+        if not isinstance(item, dict):
+            raise Invalid(f"strategic merge patch: items of {path} are objects, found {item!r}")
+    if any(item.get("$patch") == "replace" for item in patch):
+        return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
+    result = list(old)
+    for item in patch:
+        if key not in item:
+            raise Invalid(f"strategic merge patch: an item of {path} has no {key!r}, its merge key")
+        places = [n for n, o in enumerate(result) if isinstance(o, dict) and o.get(key) == item[key]]
+        if _directive(item) == "delete":
+            result = [o for n, o in enumerate(result) if n not in places]
+        elif places:
+            result[places[0]] = _merge_object(result[places[0]], item, path, keys)
+        else:
+            result.append(_merge_object({}, item, path, keys))
+    return result
+
+
+def _list_directives(result: Object, patch: Object, path: str, keys: dict[str, str | None]) -> None:
+    for name, value in patch.items():
+        verb, _, listed = name.partition("/")
+        if not listed or not name.startswith("$"):
+            continue
+        if not isinstance(value, list):
+            raise Invalid(f"strategic merge patch: {name} is a list")
+        current = result.get(listed)
+        if not isinstance(current, list):
+            continue
+        if verb == "$deleteFromPrimitiveList":
+            result[listed] = [item for item in current if item not in value]
+        elif verb == "$setElementOrder":
+            key = keys.get(f"{path}.{listed}" if path else listed)
+            result[listed] = _ordered(current, value, key)
+
+
+def _ordered(items: list[Json], order: list[Json], key: str | None) -> list[Json]:
+    """Items in the order wanted; those it does not name keep their place behind the item they followed."""
+
+    def identity(item: Json) -> Json:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    wanted = [identity(o) for o in order]
+    named = sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i)))
+    if len(named) == len(items):
+        return named
+    before: Json = None
+    result = list(named)
+    for item in items:
+        if identity(item) not in wanted:
+            position = next((n + 1 for n, r in enumerate(result) if before is not None and r is before), 0)
+            result.insert(position, item)
+        before = item
+    return result

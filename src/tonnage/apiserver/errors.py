@@ -1,0 +1,100 @@
+"""Our errors as the Status objects of Kubernetes: the one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tonnage import errors
+from tonnage.errors import ApiError, Cause
+
+_TABLE: tuple[tuple[type[errors.TonnageError], int, str], ...] = (
+    (errors.Invalid, 400, "BadRequest"),
+    (errors.NotFound, 404, "NotFound"),
+    (errors.AlreadyExists, 409, "AlreadyExists"),
+    (errors.Exhausted, 507, "InsufficientStorage"),
+    (errors.OutOfRange, 400, "BadRequest"),
+    (errors.Precondition, 409, "Conflict"),
+    (errors.Busy, 429, "TooManyRequests"),
+    (errors.Unsupported, 501, "NotImplemented"),
+    (errors.Unavailable, 503, "ServiceUnavailable"),
+)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """The API error that an error of ours amounts to; anything unknown is a 500."""
+    if isinstance(error, ApiError):
+        return error
+    for cls, code, reason in _TABLE:
+        if isinstance(error, cls):
+            return ApiError(str(error), code=code, reason=reason)
+    return ApiError(f"an error on the server: {type(error).__name__}: {error}", code=500, reason="InternalError")
+
+
+def status(error: ApiError) -> dict[str, Any]:
+    """The Status object of an error."""
+    named = {"name": error.name, "group": error.group, "kind": error.kind}
+    details: dict[str, Any] = {name: value for name, value in named.items() if value}
+    if error.causes:
+        details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in error.causes]
+    if error.retry_after is not None:
+        details["retryAfterSeconds"] = error.retry_after
+    answer: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason,
+    }
+    if details:
+        answer["details"] = details
+    return answer | {"code": error.code}
+
+
+def encode(error: ApiError) -> bytes:
+    """The Status object as JSON."""
+    return msgspec.json.encode(status(error))
+
+
+def success(name: str, group: str, plural: str, uid: str) -> dict[str, Any]:
+    """The Status of a deletion that is done."""
+    details = {"name": name, "kind": plural, "uid": uid} | ({"group": group} if group else {})
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def bad_request(message: str) -> ApiError:
+    """400: the request cannot be understood."""
+    return ApiError(message, code=400, reason="BadRequest")
+
+
+def method_not_allowed(what: str) -> ApiError:
+    """405: nothing here answers to that verb."""
+    return ApiError(what, code=405, reason="MethodNotAllowed")
+
+
+def not_found(qualified: str, group: str, plural: str, name: str) -> ApiError:
+    """404 in the words of Kubernetes."""
+    return errors.ApiNotFound(f'{qualified} "{name}" not found', group=group, kind=plural, name=name)
+
+
+def already_exists(qualified: str, group: str, plural: str, name: str) -> ApiError:
+    """409 for a name that is taken, in the words of Kubernetes."""
+    message = f'{qualified} "{name}" already exists'
+    return errors.ApiAlreadyExists(message, group=group, kind=plural, name=name)
+
+
+def conflict(qualified: str, group: str, plural: str, name: str, why: str) -> ApiError:
+    """409 for a precondition that does not hold, in the words of Kubernetes."""
+    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
+    return errors.ApiConflict(message, group=group, kind=plural, name=name)
+
+
+def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
+    """422 with all causes, in the words of Kubernetes."""
+    what = f"{kind}.{group}" if group else kind
+    lines = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
+    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    return errors.ApiInvalid(f'{what} "{name}" is invalid: {text}', causes=causes, group=group, kind=kind, name=name)

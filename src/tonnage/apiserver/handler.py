@@ -1,0 +1,240 @@
+"""Requests in, answers out: the whole API server without HTTP. server.py and inprocess.py are thin shells around it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tonnage.apiserver import errors, negotiate, pods, reviews, shapes
+from tonnage.apiserver.lifecycle import Stamps
+from tonnage.apiserver.negotiate import Accepted
+from tonnage.apiserver.options import DeleteOptions, ListOptions, WriteOptions
+from tonnage.apiserver.reads import Reads
+from tonnage.apiserver.resource import Resource
+from tonnage.apiserver.routes import Place, Routes
+from tonnage.apiserver.store import Store
+from tonnage.apiserver.watch import Hub, Watcher
+from tonnage.apiserver.writes import Writes, Written
+from tonnage.errors import ApiError, TonnageError
+from tonnage.kube.transport import JSON, Request, Response
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+_JSON_HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache, private"}
+_EVERYTHING = "metadata.name"
+
+PodLogs = Callable[[str, str, Mapping[str, str]], AsyncIterator[bytes]]
+"""(namespace, name, query) -> the log in chunks; raises an ApiError at the first chunk when there is none to show."""
+Documents = Callable[[Request], Awaitable[Response | None]]
+"""Answers paths that name no resource (discovery, health), or None."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An answer without an end known before: chunks of a log."""
+
+    chunks: AsyncIterator[bytes]
+    content_type: str = "text/plain"
+
+
+Answer = Response | Watcher | Stream
+
+
+class Handler:
+    """Answers every request with what Kubernetes would; errors are answers too (Status objects)."""
+
+    def __init__(
+        self,
+        store: Store,
+        hub: Hub,
+        resources: Mapping[str, Resource],
+        stamps: Stamps,
+        *,
+        documents: Documents,
+        pod_logs: PodLogs | None = None,
+        token_user: reviews.TokenCheck = lambda token: None,
+    ) -> None:
+        self._stamps = stamps
+        self._routes = Routes(resources)
+        self._reads = Reads(store, hub, stamps.clock)
+        self._writes = Writes(store, stamps)
+        self._documents = documents
+        self._pod_logs = pod_logs
+        self._token_user = token_user
+
+    async def handle(self, request: Request, user: str) -> Answer:
+        """Answer one request. A Watcher that is answered must be given back to Hub.close."""
+        try:
+            documented = await self._documents(request)
+            if documented is not None:
+                return documented
+            place = self._routes.find(request.path)
+            answer = await self._dispatch(place, request, user)
+        except Exception as error:
+            if not isinstance(error, TonnageError):
+                log.exception("request failed method=%s path=%s", request.method, request.path[:200])
+            return refusal(errors.as_api_error(error))
+        code = answer.status if isinstance(answer, Response) else 200
+        metrics.API_REQUESTS.labels(request.method, place.resource.kind.plural, str(code)).inc()
+        return answer
+
+    async def _dispatch(self, place: Place, request: Request, user: str) -> Answer:
+        if place.subresource and place.subresource != "status":
+            return await self._subresource(place, request, user)
+        match request.method:
+            case "GET":
+                return await self._get(place, request)
+            case "POST" if not place.name:
+                return await self._create(place, request, user)
+            case "PUT" if place.name:
+                return await self._update(place, request, user)
+            case "PATCH" if place.name:
+                return await self._patch(place, request, user)
+            case "DELETE" if not place.subresource:
+                return await self._delete(place, request, user)
+        raise errors.method_not_allowed(f"the server does not allow {request.method} on {request.path[:200]}")
+
+    def _allow(self, place: Place, verb: str) -> None:
+        if verb not in place.resource.verbs:
+            raise errors.method_not_allowed(f"the server does not allow this method on {place.resource.qualified}")
+
+    async def _get(self, place: Place, request: Request) -> Answer:
+        resource, query = place.resource, request.query
+        accepted = negotiate.accepted(request.accept)
+        included = shapes.include(query.get("includeObject", ""))
+        if place.name and "watch" not in query:
+            self._allow(place, "get")
+            body = self._reads.get(resource, place.namespace or "", place.name, accepted, included)
+            return _answer(body, query)
+        options = ListOptions.read(query, resource.field_names)
+        if options.watch:
+            self._allow(place, "watch")
+            return self._reads.watch(resource, place.namespace, options, accepted, included)
+        self._allow(place, "list")
+        return _answer(await self._reads.page(resource, place.namespace, options, accepted, included), query)
+
+    async def _create(self, place: Place, request: Request, user: str) -> Answer:
+        resource = place.resource
+        self._allow(place, "create")
+        if resource.kind.namespaced and place.namespace is None:
+            raise errors.method_not_allowed(f"{resource.qualified} are created in a namespace: name one in the path")
+        obj = negotiate.read_object(request.body, request.content_type)
+        accepted = negotiate.accepted(request.accept)
+        if resource.verbs == ("create",):
+            return _answer(_encode(reviews.answer(resource, obj, user, self._token_user)), request.query, code=201)
+        options = WriteOptions.read(request.query, user)
+        written = await self._writes.create(resource, place.namespace or "", obj, options, request.body)
+        return self._written(resource, written, accepted, request)
+
+    async def _update(self, place: Place, request: Request, user: str) -> Answer:
+        self._allow(place, "update")
+        obj = negotiate.read_object(request.body, request.content_type)
+        accepted = negotiate.accepted(request.accept)
+        written = await self._writes.update(
+            place.resource,
+            place.namespace or "",
+            place.name,
+            obj,
+            WriteOptions.read(request.query, user),
+            subresource=place.subresource,
+            body=request.body,
+        )
+        return self._written(place.resource, written, accepted, request)
+
+    async def _patch(self, place: Place, request: Request, user: str) -> Answer:
+        self._allow(place, "patch")
+        patch = negotiate.read_patch(request.body, request.content_type)
+        accepted = negotiate.accepted(request.accept)
+        options = WriteOptions.read(request.query, user)
+        written = await self._writes.patch(
+            place.resource, place.namespace or "", place.name, patch, options, subresource=place.subresource
+        )
+        return self._written(place.resource, written, accepted, request)
+
+    async def _delete(self, place: Place, request: Request, user: str) -> Answer:
+        accepted = negotiate.accepted(request.accept)
+        body = negotiate.read_object(request.body, request.content_type) if request.body.strip() else {}
+        options = DeleteOptions.read(request.query, body, user)
+        if place.name:
+            self._allow(place, "delete")
+            written = await self._writes.delete(place.resource, place.namespace or "", place.name, options)
+            return self._written(place.resource, written, accepted, request)
+        self._allow(place, "deletecollection")
+        chosen = ListOptions.read(request.query, place.resource.field_names)
+        if place.resource.kind.namespaced and place.namespace is None:
+            raise errors.method_not_allowed("a collection is deleted in one namespace: name it in the path")
+        records = self._reads.selected(place.resource, place.namespace, chosen)
+        gone = await self._writes.delete_collection(place.resource, records, options)
+        return _answer(shapes.render_list(place.resource, Accepted(), "", gone, {}, self._reads.now()), request.query)
+
+    async def _subresource(self, place: Place, request: Request, user: str) -> Answer:
+        resource, namespace, name = place.resource, place.namespace or "", place.name
+        what = (request.method, resource.key, place.subresource)
+        if what == ("GET", "pods", "log"):
+            return self._logs(place, request.query)
+        if request.method not in ("POST", "PUT"):
+            raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
+        body = negotiate.read_object(request.body, request.content_type)
+        options = WriteOptions.read(request.query, user)
+        match what:
+            case ("POST", "pods", "binding"):
+                await pods.bind(self._writes, self._stamps, resource, namespace, name, body, options)
+                return _answer(_encode(pods.created()), request.query, code=201)
+            case ("POST", "pods", "eviction"):
+                await pods.evict(self._writes, resource, namespace, name, body, options)
+                return _answer(_encode(pods.created()), request.query, code=201)
+            case ("PUT", "namespaces", "finalize"):
+                written = await pods.finalize(self._writes, resource, name, body, options)
+                return self._written(resource, written, Accepted(), request)
+        raise ApiError(
+            f"{request.method} {resource.qualified}/{place.subresource} is not built here",
+            code=501,
+            reason="NotImplemented",
+        )
+
+    def _logs(self, place: Place, query: Mapping[str, str]) -> Stream:
+        self._reads.record(place.resource, place.namespace or "", place.name)
+        if self._pod_logs is None:
+            raise ApiError("no kubelet here keeps logs", code=501, reason="NotImplemented")
+        return Stream(self._pod_logs(place.namespace or "", place.name, query))
+
+    def _written(self, resource: Resource, written: Written, accepted: Accepted, request: Request) -> Response:
+        body = written.data
+        if not written.status and written.record is not None:
+            shape = shapes.shape(resource, accepted, shapes.include(""), self._reads.now)
+            body = shape.render(written.record, written.record.revision)
+        elif not written.status and resource.outward is not None and written.obj is not None:
+            body = _encode(resource.outward(written.obj))
+        return _answer(body, request.query, code=written.code, warnings=written.warnings)
+
+
+def _answer(body: bytes, query: Mapping[str, str], *, code: int = 200, warnings: list[str] | None = None) -> Response:
+    if query and query.get("pretty", "") in ("true", "1"):
+        body = msgspec.json.format(body, indent=2) + b"\n"
+    if not warnings:
+        return Response(code, body, _JSON_HEADERS)
+    quoted = (w.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for w in warnings)
+    return Response(code, body, _JSON_HEADERS | {"Warning": ", ".join(f'299 - "{w}"' for w in quoted)})
+
+
+def refusal(error: ApiError) -> Response:
+    """An error as an answer."""
+    headers = dict(_JSON_HEADERS)
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    return Response(error.code, errors.encode(error), headers)
+
+
+def plain(text: str, *, code: int = 200) -> Response:
+    """A few words as an answer."""
+    return Response(code, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+
+
+def json_answer(value: Any) -> Response:
+    """Any JSON value as an answer."""
+    return Response(200, _encode(value), _JSON_HEADERS)

@@ -1,0 +1,160 @@
+"""The HTTPS door: aiohttp around the handler, nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.sslproto
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+
+from tonnage.apiserver.auth import Credentials
+from tonnage.apiserver.errors import as_api_error
+from tonnage.apiserver.handler import Handler, Stream, refusal
+from tonnage.apiserver.negotiate import MAX_BODY, check_size
+from tonnage.apiserver.watch import Hub, Watcher
+from tonnage.errors import ApiError
+from tonnage.kube.transport import JSON, Request, Response
+
+log = logging.getLogger(__name__)
+_STOP_SECONDS = 0.5
+_TLS_BUFFER = 32 << 10
+_FIRST_CHUNK_SECONDS = 0.1
+_UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
+
+
+class HttpShell:
+    """One listening socket."""
+
+    def __init__(self, handler: Handler, hub: Hub, credentials: Credentials) -> None:
+        self._handler = handler
+        self._hub = hub
+        self._credentials = credentials
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError."""
+        # asyncio's TLS allots 256 KiB a connection, a thousand watches would take 280 MiB.
+        asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER
+        server = web.Server(self._serve, request_factory=_request_factory(), handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_SECONDS)
+        await self._runner.setup()
+        context = self._credentials.ssl_context()
+        await web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024).start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Close the socket and what is still open. May be repeated."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        user = self._credentials.authenticate(request.headers.get("Authorization", ""))
+        if user is None:
+            return _http(refusal(_UNAUTHORIZED))
+        try:
+            asked = await _read(request)
+        except ApiError as error:
+            return _http(refusal(error), close=True)
+        if asked.method == "GET":
+            answer = await self._handler.handle(asked, user)
+        else:  # a client that goes away does not stop a write half-way
+            answer = await asyncio.shield(self._handler.handle(asked, user))
+        if isinstance(answer, Response):
+            return _http(answer)
+        if isinstance(answer, Watcher):
+            return await self._watch(request, answer)
+        return await _stream(request, answer)
+
+    async def _watch(self, request: web.BaseRequest, watcher: Watcher) -> web.StreamResponse:
+        transport = request.transport
+        if transport is not None:
+            watcher.on_drop = transport.abort
+        response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(request)
+            while chunk := await watcher.read():
+                await response.write(chunk)
+            with suppress(ConnectionError):
+                await response.write_eof()
+        except ConnectionError:
+            log.debug("watcher has gone")
+        finally:
+            self._hub.close(watcher)
+        return response
+
+
+def _request_factory() -> Any:
+    """aiohttp's own, with our limit of bodies."""
+    loop = asyncio.get_running_loop()
+
+    def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY + 1)
+
+    return make
+
+
+async def _read(request: web.BaseRequest) -> Request:
+    """The request without HTTP. Raises an ApiError (too large, cut short)."""
+    url, headers, body = request.rel_url, request.headers, b""
+    if request.body_exists:
+        check_size(request.content_length or 0)
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            check_size(MAX_BODY + 1)
+        except (web.HTTPException, OSError, ValueError) as error:
+            raise as_api_error(ApiError(f"cannot read the body: {error}", code=400, reason="BadRequest")) from None
+    query = dict(reversed(list(url.query.items()))) if url.raw_query_string else {}
+    return Request(
+        request.method,
+        url.raw_path,
+        query,
+        body,
+        headers.get("Content-Type", JSON),
+        headers.get("Accept", JSON),
+    )
+
+
+def _http(answer: Response, *, close: bool = False) -> web.Response:
+    response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    if close:
+        response.force_close()
+    return response
+
+
+async def _stream(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+    """Send chunks as they come; an error before the first is a plain answer."""
+    first = asyncio.ensure_future(_next(stream.chunks))
+    try:
+        await asyncio.wait({first}, timeout=_FIRST_CHUNK_SECONDS)
+        if first.done() and (error := first.exception()) is not None:
+            if not isinstance(error, Exception):
+                raise error
+            return _http(refusal(as_api_error(error)))
+        response = web.StreamResponse(headers={"Content-Type": stream.content_type})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        chunk = await first
+        while chunk is not None:
+            if chunk:
+                await response.write(chunk)
+            chunk = await _next(stream.chunks)
+        await response.write_eof()
+    finally:
+        first.cancel()
+        closing = getattr(stream.chunks, "aclose", None)
+        if closing is not None:
+            with suppress(asyncio.CancelledError, RuntimeError):
+                await asyncio.gather(first, return_exceptions=True)
+                await closing()
+    return response
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(chunks, None)

@@ -1,0 +1,203 @@
+"""get, list and watch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.apiserver import errors, shapes
+from tonnage.apiserver.negotiate import Accepted
+from tonnage.apiserver.options import ListOptions
+from tonnage.apiserver.resource import Resource
+from tonnage.apiserver.store import Key, Record, Store
+from tonnage.apiserver.watch import Filter, Hub, Watcher, encode_change, line
+from tonnage.errors import ApiError, ApiGone, Cause
+
+_SNAPSHOTS = 16
+_MAX_AHEAD_SECONDS = 3.0
+
+
+class _Token(msgspec.Struct, array_like=True):
+    """What a continue token says: the list's revision, and the last object that was sent."""
+
+    revision: int
+    namespace: str
+    name: str
+
+
+@dataclass
+class _Snapshot:
+    """A list as it was, for pages that are still to come."""
+
+    revision: int
+    records: list[Record]
+
+
+class Reads:
+    """Answers from the store; nothing here changes anything."""
+
+    def __init__(self, store: Store, hub: Hub, clock: Clock) -> None:
+        self._store = store
+        self._hub = hub
+        self._clock = clock
+        self._snapshots: OrderedDict[tuple[str, str | None, int], _Snapshot] = OrderedDict()
+
+    def now(self) -> datetime:
+        """The time, for the ages in tables."""
+        return datetime.fromtimestamp(self._clock.time(), UTC)
+
+    def record(self, resource: Resource, namespace: str, name: str) -> Record:
+        """One object. Raises a 404."""
+        record = self._store.get(Key(resource.collection, namespace, name))
+        if record is None:
+            raise errors.not_found(resource.qualified, resource.kind.group, resource.kind.plural, name)
+        return record
+
+    def get(self, resource: Resource, namespace: str, name: str, accepted: Accepted, included: str) -> bytes:
+        """One object, encoded. Raises a 404."""
+        record = self.record(resource, namespace, name)
+        return shapes.shape(resource, accepted, included, self.now).render(record, record.revision)
+
+    # list
+
+    def selected(self, resource: Resource, namespace: str | None, options: ListOptions) -> list[Record]:
+        """All objects that the options select."""
+        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
+        return _select(wanted, self._store.records(resource.collection, namespace))
+
+    async def page(
+        self, resource: Resource, namespace: str | None, options: ListOptions, accepted: Accepted, included: str
+    ) -> bytes:
+        """A list, encoded. Raises 400, 410 and 504 (a resourceVersion that is not there yet)."""
+        if options.continue_token:
+            snapshot, after = self._continued(resource, namespace, options)
+        else:
+            snapshot, after = await self._fresh(resource, namespace, options), None
+        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
+        pool = snapshot.records
+        if after is not None:
+            pool = [r for r in pool if (r.key.namespace, r.key.name) > after]
+        records = _select(wanted, pool)
+        meta: dict[str, object] = {"resourceVersion": str(snapshot.revision)}
+        if options.limit and len(records) > options.limit:
+            rest = len(records) - options.limit
+            records = records[: options.limit]
+            meta["continue"] = self._token(resource, namespace, snapshot, records[-1])
+            if not options.labels and not options.fields:
+                meta["remainingItemCount"] = rest
+        return shapes.render_list(resource, accepted, included, records, meta, self.now())
+
+    async def _fresh(self, resource: Resource, namespace: str | None, options: ListOptions) -> _Snapshot:
+        asked = int(options.resource_version or 0)
+        await self._reach(asked)
+        if options.match == "Exact" and self._store.changed(resource.collection) > asked:
+            kept = self._snapshots.get((resource.collection, namespace, asked))
+            if kept is None:
+                raise ApiGone(f"The resourceVersion for the provided list is too old: {asked}")
+            return kept
+        revision = asked if options.match == "Exact" else self._store.revision
+        return _Snapshot(revision, self._store.records(resource.collection, namespace))
+
+    async def _reach(self, revision: int) -> None:
+        """Wait a moment for a revision of the future, then raise a 504 as Kubernetes does."""
+        waited = 0.0
+        while revision > self._store.revision:
+            if waited >= _MAX_AHEAD_SECONDS:
+                raise ApiError(
+                    f"Too large resource version: {revision}, current: {self._store.revision}",
+                    code=504,
+                    reason="Timeout",
+                    causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
+                    retry_after=1,
+                )
+            await self._clock.sleep(0.1)
+            waited += 0.1
+
+    def _token(self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: Record) -> str:
+        place = (resource.collection, namespace, snapshot.revision)
+        self._snapshots[place] = snapshot
+        self._snapshots.move_to_end(place)
+        while len(self._snapshots) > _SNAPSHOTS:
+            self._snapshots.popitem(last=False)
+        token = _Token(snapshot.revision, last.key.namespace, last.key.name)
+        return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+
+    def _continued(
+        self, resource: Resource, namespace: str | None, options: ListOptions
+    ) -> tuple[_Snapshot, tuple[str, str]]:
+        text = options.continue_token
+        try:
+            token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+        except (binascii.Error, ValueError):
+            raise errors.bad_request("continue key is not valid: it must come from the list before") from None
+        if options.resource_version not in ("", "0"):
+            raise errors.bad_request("specifying resource version is not allowed when using continue")
+        snapshot = self._snapshots.get((resource.collection, namespace, token.revision))
+        if snapshot is None:
+            if self._store.changed(resource.collection) > token.revision or token.revision > self._store.revision:
+                raise ApiGone(
+                    "The provided continue parameter is too old to display a consistent list result. "
+                    "You must start a new list without the continue parameter."
+                )
+            snapshot = _Snapshot(token.revision, self._store.records(resource.collection, namespace))
+        return snapshot, (token.namespace, token.name)
+
+    # watch
+
+    def watch(
+        self, resource: Resource, namespace: str | None, options: ListOptions, accepted: Accepted, included: str
+    ) -> Watcher:
+        """Open a watch; end it with Hub.close. Raises ApiGone for revisions that are no longer kept."""
+        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
+        revision = self._store.revision
+        watcher = Watcher(wanted, shapes.shape(resource, accepted, included, self.now), revision, bookmark=None)
+        if options.bookmarks:
+            watcher.bookmark = _bookmarks(resource, accepted)
+        watcher.begin(self._beginning(watcher, resource, options, accepted))
+        self._hub.open(watcher)
+        if options.timeout:
+            asyncio.get_running_loop().call_later(options.timeout, watcher.close)
+        return watcher
+
+    def _beginning(self, watcher: Watcher, resource: Resource, options: ListOptions, accepted: Accepted) -> list[bytes]:
+        """The lines that a watch starts with: synthetic ADDED, or what has happened since its revision."""
+        wanted, render = watcher.filter, watcher.shape.render
+        revision = self._store.revision
+        asked = int(options.resource_version or 0)
+        if asked > revision:
+            raise ApiError(
+                f"Too large resource version: {asked}, current: {revision}",
+                code=504,
+                reason="Timeout",
+                causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
+                retry_after=1,
+            )
+        if options.initial_events or (not asked and options.initial_events is None):
+            records = _select(wanted, self._store.records(wanted.collection, wanted.namespace))
+            lines = [line("ADDED", render(r, r.revision)) for r in records]
+        elif not asked:
+            lines = []
+        else:
+            events = self._store.since(wanted.collection, asked)
+            lines = [x for e in events if (x := encode_change(watcher, e, {})) is not None]
+        if options.initial_events and options.bookmarks:
+            lines.append(line("BOOKMARK", shapes.bookmark(resource, accepted, revision, initial=True)))
+        return lines
+
+
+def _bookmarks(resource: Resource, accepted: Accepted) -> Callable[[int], bytes]:
+    return lambda revision: line("BOOKMARK", shapes.bookmark(resource, accepted, revision, initial=False))
+
+
+def _select(wanted: Filter, records: list[Record]) -> list[Record]:
+    if not wanted.labels and not wanted.fields:
+        return records
+    return [record for record in records if wanted.selects(record)]

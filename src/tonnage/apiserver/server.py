@@ -1,0 +1,155 @@
+"""The embedded API server as one thing: a store, the kinds, and doors for HTTPS and for the same process."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.api import kinds
+from tonnage.apiserver import documents as basic_documents
+from tonnage.apiserver.auth import Credentials
+from tonnage.apiserver.handler import Documents, Handler, PodLogs
+from tonnage.apiserver.http import HttpShell
+from tonnage.apiserver.inprocess import InProcess
+from tonnage.apiserver.lifecycle import Stamps
+from tonnage.apiserver.options import WriteOptions
+from tonnage.apiserver.resource import Obj, Resource
+from tonnage.apiserver.reviews import USER
+from tonnage.apiserver.store import Extract, Key, Store
+from tonnage.apiserver.watch import Hub
+from tonnage.apiserver.writes import Writes
+from tonnage.errors import ApiAlreadyExists, Busy, HostError, Invalid, Unavailable
+
+log = logging.getLogger(__name__)
+DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+def served() -> Mapping[str, Resource]:
+    """The kinds served: the registry's rows."""
+    try:
+        from tonnage.apiserver.registry import RESOURCES
+    except ImportError:  # the registry is being written
+        return {row.key: row for row in map(Resource, kinds.ALL)}
+    return RESOURCES
+
+
+def extractor(resources: Mapping[str, Resource]) -> Extract:
+    """What a store reads out of objects for field selectors: of every row that shows the collection."""
+    rows: dict[str, list[Resource]] = {}
+    for resource in resources.values():
+        rows.setdefault(resource.collection, []).append(resource)
+
+    def fields(collection: str, obj: Obj) -> Mapping[str, str]:
+        shown = rows.get(collection, ())
+        if len(shown) == 1:
+            return shown[0].fields(obj)
+        found: dict[str, str] = {}
+        for row in shown:
+            found |= row.fields(row.outward(obj) if row.outward is not None else obj)
+        return found
+
+    return fields
+
+
+class ApiServer:
+    """start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
+
+    The store must have been made with extractor(resources). pod_logs answers pods/log.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        resources: Mapping[str, Resource] | None = None,
+        documents: Documents = basic_documents.basic,
+        pod_logs: PodLogs | None = None,
+        credentials: Credentials | None = None,
+        entropy: random.Random | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock or RealClock()
+        self.credentials = credentials
+        self.hub = Hub(store)
+        self.url = ""
+        resources = served() if resources is None else resources
+        self._resources = resources
+        self._stamps = Stamps(self.clock, entropy or random.SystemRandom())
+        self._handler = Handler(
+            store,
+            self.hub,
+            resources,
+            self._stamps,
+            documents=documents,
+            pod_logs=pod_logs,
+            token_user=credentials.token_user if credentials is not None else lambda token: None,
+        )
+        self._shell: HttpShell | None = None
+
+    async def start(self) -> None:
+        """Load the store and make the namespaces that every cluster has. Raises what Store.start raises."""
+        await self.store.start()
+        writes = Writes(self.store, self._stamps)
+        namespaces = self._resources[kinds.NAMESPACES.plural]
+        for name in DEFAULT_NAMESPACES:
+            if self.store.get(Key(namespaces.collection, "", name)) is None:
+                with suppress(ApiAlreadyExists):
+                    await writes.create(namespaces, "", {"metadata": {"name": name}}, WriteOptions())
+
+    async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
+        """Serve HTTPS and return the URL. Raises Invalid (not loopback, unless exposed on purpose), Busy (port)."""
+        if self.credentials is None:
+            raise Invalid("an API server without credentials serves this process only")
+        if not expose and not _is_loopback(host):
+            raise Invalid(
+                f"{host} can be reached by others: the API server listens on loopback unless exposed on purpose"
+            )
+        shell = HttpShell(self._handler, self.hub, self.credentials)
+        try:
+            bound = await shell.start(host, port)
+        except OSError as error:
+            await shell.stop()
+            if error.errno == errno.EADDRINUSE:
+                raise Busy(f"port {port} on {host} is taken by another program: choose another port") from None
+            raise HostError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+        self._shell = shell
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"https://{shown}:{bound}"
+        log.info("API server ready url=%s", self.url)
+        return self.url
+
+    def transport(self, user: str = USER) -> InProcess:
+        """A transport for clients of this process."""
+        return InProcess(self._handler, self.hub, user)
+
+    def cluster_id(self) -> str:
+        """uid of the namespace kube-system. Raises Unavailable before start()."""
+        record = self.store.get(Key(kinds.NAMESPACES.plural, "", "kube-system"))
+        if record is None:
+            raise Unavailable("the API server has not been started")
+        meta: dict[str, Any] = record.decode()["metadata"]
+        return str(meta["uid"])
+
+    async def stop(self) -> None:
+        """End all watches and requests within a second, then the store. May be repeated."""
+        self.hub.close_all()
+        if self._shell is not None:
+            await self._shell.stop()
+            self._shell = None
+        await self.store.stop()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,290 @@
+"""Where the objects are: the contract of stores, and the one that keeps everything in memory.
+
+Objects are kept as encoded JSON bytes; what list and watch select by (labels, fields) is read out once. There is one
+revision counter for everything. What readers see is what has been answered: a store that writes to disk shows a
+write only when it is durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from tonnage.errors import ApiGone
+
+Obj = dict[str, Any]
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+Extract = Callable[[str, Obj], Mapping[str, str]]
+HISTORY_BYTES = 8 << 20
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_NONE: Mapping[str, str] = {}
+
+
+class Key(NamedTuple):
+    """Where an object is: collection (Resource.collection), namespace ("" for none), name."""
+
+    collection: str
+    namespace: str
+    name: str
+
+
+class Stale(Exception):
+    """The object is no longer at the revision that the write was made from; `current` is what is there now."""
+
+    def __init__(self, key: Key, current: Record | None) -> None:
+        super().__init__(f"{'/'.join(filter(None, key))} has changed meanwhile")
+        self.current = current
+
+
+class Record:
+    """One object at one revision; never changes."""
+
+    __slots__ = ("_extract", "_fields", "_labels", "data", "key", "revision")
+
+    def __init__(self, key: Key, revision: int, data: bytes, extract: Extract, obj: Obj | None = None) -> None:
+        self.key = key
+        self.revision = revision
+        self.data = data
+        self._extract = extract
+        self._labels: Mapping[str, str] | None = None
+        self._fields: Mapping[str, str] | None = None
+        if obj is not None:
+            self._index(obj)
+
+    def _index(self, obj: Obj) -> None:
+        self._labels = obj["metadata"].get("labels") or _NONE
+        self._fields = self._extract(self.key.collection, obj) or _NONE
+
+    def decode(self) -> Obj:
+        """The object as a dict of your own."""
+        return _decode(self.data)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """metadata.labels."""
+        if self._labels is None:
+            self._index(self.decode())
+        assert self._labels is not None
+        return self._labels
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """Values of the kind's selectable fields, besides name and namespace."""
+        if self._fields is None:
+            self._index(self.decode())
+        assert self._fields is not None
+        return self._fields
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change. record of a DELETED is the last state with the revision of the deletion."""
+
+    type: EventType
+    record: Record
+    before: Record | None
+
+
+class Listener(Protocol):
+    """Told of each change, in order of revisions, when it is visible."""
+
+    def __call__(self, event: Event) -> None: ...
+
+
+class Store(Protocol):
+    """The contract. All methods belong to one event loop; reads never wait."""
+
+    @property
+    def revision(self) -> int:
+        """Revision of the newest visible change."""
+
+    def get(self, key: Key) -> Record | None:
+        """The visible object, or None."""
+
+    def records(self, collection: str, namespace: str | None = None) -> list[Record]:
+        """Visible objects of a collection (or of one namespace of it), by namespace and name."""
+
+    def count(self, collection: str) -> int:
+        """How many objects a collection holds."""
+
+    def collections(self) -> Iterable[str]:
+        """Names of the collections that ever held an object."""
+
+    def changed(self, collection: str) -> int:
+        """Revision of the newest change of a collection (since the start)."""
+
+    def since(self, collection: str, revision: int) -> list[Event]:
+        """Changes newer than revision, oldest first. Raises ApiGone when they are no longer kept."""
+
+    async def put(self, key: Key, obj: Obj, expected: int) -> Record:
+        """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
+
+        Returns when the write is durable. Raises Stale, and Exhausted or Unavailable (disk full, read-only, broken);
+        then nothing has been changed and the write may be repeated.
+        """
+
+    async def remove(self, key: Key, last: Obj, expected: int) -> Record:
+        """Delete the object at revision expected; last is the state that watchers are shown. Raises as put."""
+
+    def listen(self, listener: Listener) -> None:
+        """Tell listener of every change from now on."""
+
+    async def start(self) -> None:
+        """Load what is there. Raises Busy, Precondition, Unavailable."""
+
+    async def stop(self) -> None:
+        """Finish what has begun and let go of everything. May be repeated."""
+
+
+class History:
+    """The last changes of one collection, bounded by bytes."""
+
+    def __init__(self, floor: int, limit: int = HISTORY_BYTES) -> None:
+        self.floor = floor
+        self.last = 0
+        self._limit = limit
+        self._bytes = 0
+        self._events: deque[Event] = deque()
+
+    def append(self, event: Event) -> None:
+        """Keep one more change, forget the oldest ones beyond the limit."""
+        self._events.append(event)
+        self.last = event.record.revision
+        self._bytes += len(event.record.data)
+        while self._bytes > self._limit:
+            gone = self._events.popleft()
+            self.floor = gone.record.revision
+            self._bytes -= len(gone.record.data)
+
+    def since(self, revision: int) -> list[Event]:
+        """Changes newer than revision. Raises ApiGone."""
+        if revision < self.floor:
+            raise ApiGone(f"too old resource version: {revision} ({self.floor + 1})")
+        found = []
+        for event in reversed(self._events):
+            if event.record.revision <= revision:
+                break
+            found.append(event)
+        found.reverse()
+        return found
+
+
+class MemoryStore:
+    """Everything in memory, nothing survives. Also the part of every other store that is served from."""
+
+    def __init__(self, fields: Extract, *, history_bytes: int = HISTORY_BYTES) -> None:
+        self._extract = fields
+        self._history_bytes = history_bytes
+        self._objects: dict[str, dict[str, dict[str, Record]]] = {}
+        self._histories: dict[str, History] = {}
+        self._listeners: list[Listener] = []
+        self._revision = 1
+        self._floor = 1
+        self._assigned = 1
+
+    @property
+    def revision(self) -> int:
+        """See Store."""
+        return self._revision
+
+    def get(self, key: Key) -> Record | None:
+        """See Store."""
+        collection, namespace, name = key
+        try:
+            return self._objects[collection][namespace].get(name)
+        except KeyError:
+            return None
+
+    def records(self, collection: str, namespace: str | None = None) -> list[Record]:
+        """See Store."""
+        spaces = self._objects.get(collection, {})
+        chosen = sorted(spaces) if namespace is None else (namespace,)
+        return [records[name] for space in chosen if (records := spaces.get(space)) for name in sorted(records)]
+
+    def count(self, collection: str) -> int:
+        """See Store."""
+        return sum(map(len, self._objects.get(collection, {}).values()))
+
+    def collections(self) -> Iterable[str]:
+        """See Store."""
+        return sorted(self._objects)
+
+    def changed(self, collection: str) -> int:
+        """See Store."""
+        history = self._histories.get(collection)
+        return max(history.last, self._floor) if history else self._floor
+
+    def since(self, collection: str, revision: int) -> list[Event]:
+        """See Store."""
+        return self._history(collection).since(revision)
+
+    def listen(self, listener: Listener) -> None:
+        """See Store."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """See Store."""
+
+    async def stop(self) -> None:
+        """See Store."""
+
+    async def put(self, key: Key, obj: Obj, expected: int) -> Record:
+        """See Store."""
+        self._check(key, expected)
+        record = self._stamp(key, obj)
+        self._apply(record, removed=False)
+        return record
+
+    async def remove(self, key: Key, last: Obj, expected: int) -> Record:
+        """See Store."""
+        self._check(key, expected)
+        record = self._stamp(key, last)
+        self._apply(record, removed=True)
+        return record
+
+    def _history(self, collection: str) -> History:
+        history = self._histories.get(collection)
+        if history is None:
+            history = self._histories[collection] = History(self._floor, self._history_bytes)
+        return history
+
+    def _check(self, key: Key, expected: int) -> None:
+        current = self.get(key)
+        if (current.revision if current else 0) != expected:
+            raise Stale(key, current)
+
+    def _stamp(self, key: Key, obj: Obj) -> Record:
+        """Give obj the next revision and encode it."""
+        self._assigned += 1
+        obj["metadata"]["resourceVersion"] = str(self._assigned)
+        return Record(key, self._assigned, _encode(obj), self._extract, obj)
+
+    def _apply(self, record: Record, *, removed: bool) -> None:
+        """Make a write visible and tell of it."""
+        collection, namespace, name = record.key
+        space = self._objects.setdefault(collection, {}).setdefault(namespace, {})
+        before = space.get(name)
+        if removed:
+            space.pop(name, None)
+            if not space:
+                del self._objects[collection][namespace]
+        else:
+            space[name] = record
+        self._revision = record.revision
+        event = Event("DELETED" if removed else "MODIFIED" if before else "ADDED", record, before)
+        self._history(collection).append(event)
+        for listener in self._listeners:
+            listener(event)
+
+    def _load(self, records: Iterable[Record], revision: int) -> None:
+        """Begin with these records; older revisions than this are gone."""
+        for record in records:
+            collection, namespace, name = record.key
+            self._objects.setdefault(collection, {}).setdefault(namespace, {})[name] = record
+        self._revision = self._floor = self._assigned = max(revision, 1)

@@ -1,0 +1,329 @@
+"""Watches: who gets which change, and the fan-out.
+
+A change costs only those watchers that may want it: each is filed under the most telling equality it asks for (name,
+field, label, namespace) and looked up by what the object says of itself. The line of an event is encoded once for all
+watchers of one shape. Large fan-outs go in slices, so that the loop turns in between. A watcher that does not read
+what it is sent is dropped; its client lists again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tonnage.api.selectors import EVERYTHING, Selector
+from tonnage.apiserver.store import Event, EventType, Record, Store
+from tonnage.observe import metrics
+
+SLICE = 256
+BUFFER_BYTES = 4 << 20
+BUFFER_EVENTS = 16_384
+BOOKMARK_SECONDS = 60.0
+
+Render = Callable[[Record, int], bytes]
+_encode = msgspec.json.Encoder().encode
+
+
+def render_json(record: Record, revision: int) -> bytes:
+    """The object as it is stored, or with a newer revision where that differs (selector watches)."""
+    if record.revision == revision:
+        return record.data
+    obj = record.decode()
+    obj["metadata"]["resourceVersion"] = str(revision)
+    return _encode(obj)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How objects go out: name tells shapes apart, render makes the bytes of one object."""
+
+    name: Hashable = "json"
+    render: Render = render_json
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which objects of a collection are asked for; None for all namespaces."""
+
+    collection: str
+    namespace: str | None = None
+    labels: Selector = EVERYTHING
+    fields: Selector = EVERYTHING
+
+    def selects(self, record: Record) -> bool:
+        """Whether the object is one of them."""
+        if self.namespace is not None and record.key.namespace != self.namespace:
+            return False
+        if self.labels and not self.labels.matches(record.labels):
+            return False
+        return not self.fields or self.fields.matches(_Fields(record))
+
+    def change(self, event: Event) -> tuple[EventType, Record] | None:
+        """What the event is to somebody who sees only these objects, with the object to show."""
+        if not self.labels and not self.fields:
+            wanted = self.namespace is None or event.record.key.namespace == self.namespace
+            return (event.type, event.record) if wanted else None
+        before = event.before is not None and self.selects(event.before)
+        if event.type == "DELETED":
+            return ("DELETED", event.record) if before else None
+        if self.selects(event.record):
+            return ("MODIFIED" if before else "ADDED", event.record)
+        return ("DELETED", event.before) if before and event.before is not None else None
+
+    def file(self) -> tuple[str, ...]:
+        """The most telling equality: where the watcher is filed."""
+        for requirement in self.fields.requirements:
+            if requirement.operator == "In" and len(requirement.values) == 1:
+                return ("field", requirement.key, requirement.values[0])
+        for requirement in self.labels.requirements:
+            if requirement.operator == "In" and len(requirement.values) == 1:
+                return ("label", requirement.key, requirement.values[0])
+        return ("namespace", self.namespace) if self.namespace is not None else ("all",)
+
+
+class _Fields(Mapping[str, str]):
+    """Name, namespace and the kind's own fields as one mapping."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __getitem__(self, key: str) -> str:
+        if key == "metadata.name":
+            return self._record.key.name
+        if key == "metadata.namespace":
+            return self._record.key.namespace
+        return self._record.fields[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("metadata.name", "metadata.namespace", *self._record.fields))
+
+    def __len__(self) -> int:
+        return 2 + len(self._record.fields)
+
+
+def line(kind: str, body: bytes) -> bytes:
+    """One line of a watch."""
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
+
+
+class Watcher:
+    """One open watch: a bounded buffer of lines that its reader empties."""
+
+    def __init__(self, wanted: Filter, shape: Shape, after: int, *, bookmark: Callable[[int], bytes] | None) -> None:
+        self.filter = wanted
+        self.shape = shape
+        self.after = after
+        self.seen = after
+        self.bookmark = bookmark
+        self.dropped = False
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._closed = False
+        self._waiter: asyncio.Future[None] | None = None
+        self.on_drop: Callable[[], None] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will be buffered."""
+        return self._closed
+
+    def push(self, data: bytes, revision: int) -> None:
+        """Buffer a line; drops the watcher when too much waits."""
+        if self._closed:
+            return
+        self._lines.append(data)
+        self._bytes += len(data)
+        self.seen = revision
+        if (self._bytes > BUFFER_BYTES and len(self._lines) > 1) or len(self._lines) > BUFFER_EVENTS:
+            self._drop()
+        self._wake()
+
+    def begin(self, lines: list[bytes]) -> None:
+        """Put what the watch starts with before everything else, however much it is."""
+        self._lines[:0] = lines
+        self._wake()
+
+    def close(self) -> None:
+        """End the watch: the reader gets what is buffered, then the end. May be repeated."""
+        self._closed = True
+        self._wake()
+
+    def _drop(self) -> None:
+        self.dropped = True
+        self._lines.clear()
+        metrics.API_WATCHERS_DROPPED.inc()
+        self.close()
+        if self.on_drop is not None:
+            self.on_drop()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read(self) -> bytes:
+        """All that is buffered as one chunk; waits while there is nothing. b"" at the end."""
+        while not self._lines:
+            if self._closed:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        chunk = self._lines[0] if len(self._lines) == 1 else b"".join(self._lines)
+        self._lines.clear()
+        self._bytes = 0
+        return chunk
+
+
+@dataclass
+class _Shelf:
+    """The watchers of one collection, filed."""
+
+    files: dict[tuple[str, ...], dict[Watcher, None]] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, int] = field(default_factory=dict)
+
+    def add(self, watcher: Watcher) -> None:
+        place = watcher.filter.file()
+        self.files.setdefault(place, {})[watcher] = None
+        self._count(place, 1)
+
+    def discard(self, watcher: Watcher) -> None:
+        place = watcher.filter.file()
+        if watcher not in self.files.get(place, ()):
+            return
+        del self.files[place][watcher]
+        if not self.files[place]:
+            del self.files[place]
+        self._count(place, -1)
+
+    def _count(self, place: tuple[str, ...], step: int) -> None:
+        if place[0] in ("label", "field"):
+            counts = self.labels if place[0] == "label" else self.fields
+            counts[place[1]] = counts.get(place[1], 0) + step
+            if not counts[place[1]]:
+                del counts[place[1]]
+
+    def candidates(self, event: Event) -> list[Watcher]:
+        """Those that may want the event, each once."""
+        places: dict[tuple[str, ...], None] = {("all",): None, ("namespace", event.record.key.namespace): None}
+        for record in (event.record, event.before):
+            if record is None:
+                continue
+            for key in self.labels:
+                if (value := record.labels.get(key)) is not None:
+                    places["label", key, value] = None
+            for key in self.fields:
+                if (value := _Fields(record).get(key)) is not None:
+                    places["field", key, value] = None
+        return [watcher for place in places if place in self.files for watcher in self.files[place]]
+
+
+class Hub:
+    """All open watches of a store. `examined` counts how many watchers events were held against."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shelves: dict[str, _Shelf] = {}
+        self._watchers: dict[Watcher, None] = {}
+        self._backlog: deque[tuple[Event, Iterator[Watcher], dict[Hashable, bytes]]] = deque()
+        self._bookmarks: asyncio.TimerHandle | None = None
+        self.examined = 0
+        store.listen(self._publish)
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def open(self, watcher: Watcher) -> None:
+        """Send it every change that is newer than its `after`."""
+        self._shelves.setdefault(watcher.filter.collection, _Shelf()).add(watcher)
+        self._watchers[watcher] = None
+        metrics.API_WATCHERS.set(len(self._watchers))
+        if watcher.bookmark is not None and self._bookmarks is None:
+            self._arm()
+
+    def close(self, watcher: Watcher) -> None:
+        """End it. May be repeated."""
+        watcher.close()
+        self._shelves[watcher.filter.collection].discard(watcher)
+        self._watchers.pop(watcher, None)
+        metrics.API_WATCHERS.set(len(self._watchers))
+
+    def close_all(self) -> None:
+        """End all watches (the server stops)."""
+        for watcher in list(self._watchers):
+            self.close(watcher)
+        if self._bookmarks is not None:
+            self._bookmarks.cancel()
+            self._bookmarks = None
+
+    def _publish(self, event: Event) -> None:
+        shelf = self._shelves.get(event.record.key.collection)
+        if shelf is None or not shelf.files:
+            return
+        watchers = shelf.candidates(event)
+        if not watchers:
+            return
+        if self._backlog:
+            self._backlog.append((event, iter(watchers), {}))
+        elif len(watchers) <= SLICE:
+            lines: dict[Hashable, bytes] = {}
+            for watcher in watchers:
+                self._deliver(watcher, event, lines)
+        else:
+            self._backlog.append((event, iter(watchers), {}))
+            self._pump()
+
+    def _pump(self) -> None:
+        """Deliver one slice, then let the loop turn."""
+        budget = SLICE
+        while self._backlog:
+            event, watchers, lines = self._backlog[0]
+            for watcher in watchers:
+                self._deliver(watcher, event, lines)
+                budget -= 1
+                if not budget:
+                    asyncio.get_running_loop().call_soon(self._pump)
+                    return
+            self._backlog.popleft()
+
+    def _deliver(self, watcher: Watcher, event: Event, lines: dict[Hashable, bytes]) -> None:
+        self.examined += 1
+        if watcher.closed or event.record.revision <= watcher.after:
+            return
+        data = encode_change(watcher, event, lines)
+        if data is not None:
+            watcher.push(data, event.record.revision)
+            metrics.API_WATCH_EVENTS.inc()
+
+    def _arm(self) -> None:
+        self._bookmarks = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._send_bookmarks)
+
+    def _send_bookmarks(self) -> None:
+        self._bookmarks = None
+        wanting = [w for w in self._watchers if w.bookmark is not None]
+        revision = self._store.revision
+        for watcher in wanting:
+            if watcher.seen < revision and watcher.bookmark is not None and not self._backlog:
+                watcher.push(watcher.bookmark(revision), revision)
+        if wanting:
+            self._arm()
+
+
+def encode_change(watcher: Watcher, event: Event, lines: dict[Hashable, bytes]) -> bytes | None:
+    """The line that the watcher gets for the event, or None; lines holds those already made for other watchers."""
+    change = watcher.filter.change(event)
+    if change is None:
+        return None
+    kind, record = change
+    key = (watcher.shape.name, kind)
+    if key not in lines:
+        lines[key] = line(kind, watcher.shape.render(record, event.record.revision))
+    return lines[key]
