@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES, Kind
-from tonnage.api.matching import capacity, is_claimed_by, is_free_for, mismatch
+from tonnage.api.matching import capacity, is_bound, is_claimed_by, is_free_for, mismatch
 from tonnage.api.meta import KubeObject, to_builtins
 from tonnage.api.quantity import to_bytes
 from tonnage.errors import ApiConflict, Precondition
@@ -36,26 +36,38 @@ async def bind(
     anew under the same name or others kept changing it.
     """
     volume = await change(client, VOLUMES, volume, lambda now: _claim_reference(now, claim))
-    volume = await set_phase(client, volume, "Bound")
+    volume = await change(client, VOLUMES, volume, lambda now: _bound_phase(now, claim), subresource="status")
     claim = await change(client, CLAIMS, claim, lambda now: _completion(now, volume))
     claim = await change(client, CLAIMS, claim, lambda now: _bound_status(now, volume), subresource="status")
     return claim, volume
 
 
-async def set_phase(
-    client: Client, volume: PersistentVolume, phase: str, *, reason: str = "", message: str = ""
-) -> PersistentVolume:
-    """Give the volume that phase unless it has it. May be repeated. Raises ApiNotFound, ApiConflict.
+def is_complete(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether bind(claim, volume) has nothing left to do."""
+    ref = volume.spec.claim_ref
+    return (
+        ref is not None
+        and ref.uid == claim.metadata.uid
+        and volume.status.phase == "Bound"
+        and claim.spec.volume_name == volume.metadata.name
+        and is_bound(claim)
+        and claim.status.phase == "Bound"
+        and claim.status.access_modes == volume.spec.access_modes
+    )
 
-    The API server stamps status.lastPhaseTransitionTime.
+
+async def set_phase(client: Client, volume: PersistentVolume, phase: str, message: str = "") -> PersistentVolume:
+    """Give the volume that phase unless it has it, in one write (the server stamps lastPhaseTransitionTime).
+
+    May be repeated. Raises ApiNotFound, and ApiConflict when the volume has changed: the phase may be wrong for it now.
     """
-
-    def status(now: PersistentVolume) -> dict[str, Any] | None:
-        if now.status.phase == phase:
-            return None
-        return {"status": {"phase": phase, "reason": reason or None, "message": message or None}}
-
-    return await change(client, VOLUMES, volume, status, subresource="status")
+    if volume.status.phase == phase:
+        return volume
+    status = {"phase": phase, "message": message or None}
+    version = volume.metadata.resource_version
+    return await client.patch(
+        VOLUMES, volume.metadata.name, {"status": status}, subresource="status", resource_version=version
+    )
 
 
 async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, subresource: str = "") -> T:
@@ -103,18 +115,30 @@ def find_best(
 
 def _claim_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:
     ref = volume.spec.claim_ref
-    if ref is not None and not is_claimed_by(volume, claim):
-        raise Precondition(
-            f"volume {volume.metadata.name} belongs to claim {ref.namespace}/{ref.name} uid {ref.uid}, "
-            f"it cannot be bound to claim {claim.key} uid {claim.metadata.uid}"
-        )
-    if ref is not None and ref.uid:
-        return None
+    if ref is not None:
+        _check_reference(volume, claim)
+        if ref.uid:
+            return None
     _check_alive(volume, claim)
     body: dict[str, Any] = {"spec": {"claimRef": to_builtins(refer(CLAIMS, claim))}}
     if ref is None:  # chosen by us, not by a person: whoever unbinds may clear it
         body["metadata"] = {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}
     return body
+
+
+def _check_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+    if not is_claimed_by(volume, claim):
+        ref = volume.spec.claim_ref
+        owner = f"claim {ref.namespace}/{ref.name} uid {ref.uid}" if ref else "no claim any more"
+        raise Precondition(
+            f"volume {volume.metadata.name} belongs to {owner}, "
+            f"it cannot be bound to claim {claim.key} uid {claim.metadata.uid}"
+        )
+
+
+def _bound_phase(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:
+    _check_reference(volume, claim)
+    return None if volume.status.phase == "Bound" else {"status": {"phase": "Bound"}}
 
 
 def _check_alive(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:

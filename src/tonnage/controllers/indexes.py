@@ -12,6 +12,7 @@ from tonnage.kube.informer import Informer, Informers
 
 PODS_BY_CLAIM = "controllers: pods by claim"
 CLAIMS_UNBOUND = "controllers: unbound claims by class"
+CLAIMS_BY_VOLUME = "controllers: claims by volume"
 VOLUMES_BY_CLAIM = "controllers: volumes by claim"
 VOLUMES_AVAILABLE = "controllers: available volumes by class"
 
@@ -29,9 +30,10 @@ def claim_keys(pod: Pod) -> Iterable[str]:
 
 
 def claims(informers: Informers) -> Informer[PersistentVolumeClaim]:
-    """All claims; those that are not bound are found by their class ("" for none)."""
+    """All claims, found by the volume they name; those that are not bound by their class ("" for none)."""
     informer = informers.of(CLAIMS)
     informer.cache.add_index(CLAIMS_UNBOUND, lambda claim: () if is_bound(claim) else (class_name(claim),))
+    informer.cache.add_index(CLAIMS_BY_VOLUME, lambda claim: filter(None, (claim.spec.volume_name,)))
     return informer
 
 

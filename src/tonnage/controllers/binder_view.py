@@ -1,0 +1,86 @@
+"""What the two halves of the binder see and share."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.kinds import CLAIMS
+from tonnage.api.storage import CSIDriver, StorageClass
+from tonnage.controllers.binding import bind, is_complete
+from tonnage.controllers.indexes import candidates
+from tonnage.controllers.waits import Waits
+from tonnage.errors import Precondition
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
+
+_STALE_SECONDS = 0.05
+
+
+@dataclass
+class BinderView:
+    """Caches, the waits that are granted, and what was just written but is not yet in the caches."""
+
+    client: Client
+    events: EventRecorder
+    claims: Cache[PersistentVolumeClaim]
+    volumes: Cache[PersistentVolume]
+    classes: Cache[StorageClass]
+    pods: Cache[Pod]
+    drivers: Cache[CSIDriver]
+    waits: Waits
+    grace: float
+    quiet: float
+    taken: dict[str, int] = field(default_factory=dict)
+    """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
+
+    def tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
+        """Record an Event on the claim, unless it was the last thing said of it."""
+        if self.waits.news(claim.metadata.uid, f"{reason}: {message}"):
+            self.events.record(refer(CLAIMS, claim), type_, reason, message)
+
+    def candidates(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """Volumes that may serve the claim, without those of which the cache does not know that they are taken."""
+        found = candidates(self.volumes, claim)
+        if not self.taken:
+            return found
+        return [v for v in found if int(v.metadata.resource_version) >= self.taken.get(v.metadata.name, 0)]
+
+    def patience(self, volume: PersistentVolume) -> float:
+        """Seconds left in which the agent that made the volume may bind it itself; 0 for volumes of others."""
+        by_agent = names.NODE_LABEL in volume.metadata.labels and names.PROVISIONED_BY in volume.metadata.annotations
+        return self.waits.left(volume.metadata.uid, self.grace) if by_agent else 0.0
+
+    async def bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float | None:
+        """Bind the two unless they are; returns when to look again. Raises ApiError, Unavailable."""
+        if is_complete(claim, volume):
+            self.settled(claim, volume)
+            return None
+        if left := self.patience(volume):
+            return left
+        name = volume.metadata.name
+        self.taken[name] = sys.maxsize
+        try:
+            _, bound = await bind(self.client, claim, volume)
+        except Precondition:  # somebody was faster and the cache will say so: choose anew
+            self.taken.pop(name, None)
+            return _STALE_SECONDS
+        except BaseException:
+            self.taken.pop(name, None)
+            raise
+        self.taken[name] = int(bound.metadata.resource_version)
+        self.volume_seen(name, self.volumes.get(name))
+        return None
+
+    def settled(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        """Forget the waits of a pair that is bound. May be repeated."""
+        self.waits.over(claim.metadata.uid)
+        self.waits.over(volume.metadata.uid)
+
+    def volume_seen(self, name: str, volume: PersistentVolume | None) -> None:
+        """The cache has this volume now (None: it has it no more)."""
+        if volume is None or int(volume.metadata.resource_version) >= self.taken.get(name, sys.maxsize):
+            self.taken.pop(name, None)
