@@ -1,0 +1,180 @@
+"""What a client may leave out and finds filled in (pkg/apis/*/v1/defaults.go). Pure functions on normalised dicts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+Obj = dict[str, Any]
+_FILE_MODE = 0o644
+_CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
+
+
+def containers(spec: Obj) -> Iterator[tuple[str, int, Obj]]:
+    """Every container of a pod's spec with the list it is in and its index."""
+    for word in _CONTAINER_LISTS:
+        for index, container in enumerate(spec.get(word) or ()):
+            yield word, index, container
+
+
+def pod(obj: Obj) -> None:
+    """Pod: policies, probes, modes, requests from limits."""
+    spec = obj.setdefault("spec", {})
+    for key, value in (
+        ("restartPolicy", "Always"),
+        ("terminationGracePeriodSeconds", 30),
+        ("dnsPolicy", "ClusterFirst"),
+        ("schedulerName", "default-scheduler"),
+        ("enableServiceLinks", True),
+    ):
+        spec.setdefault(key, value)
+    spec.setdefault("securityContext", {})
+    for word, _, container in containers(spec):
+        _container(container)
+        if word != "ephemeralContainers":
+            _requests(container["resources"])
+        if spec.get("hostNetwork"):
+            for port in container.get("ports") or ():
+                port.setdefault("hostPort", port.get("containerPort", 0))
+    for volume in spec.get("volumes") or ():
+        _volume(volume)
+
+
+def _container(container: Obj) -> None:
+    container.setdefault("resources", {})
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    if "imagePullPolicy" not in container:
+        container["imagePullPolicy"] = "Always" if _is_latest(container.get("image", "")) else "IfNotPresent"
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+    for variable in container.get("env") or ():
+        _field_ref((variable.get("valueFrom") or {}).get("fieldRef"))
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if probe in container:
+            _probe(container[probe])
+    for handler in (container.get("lifecycle") or {}).values():
+        if isinstance(handler, dict):
+            _http(handler.get("httpGet"))
+
+
+def _is_latest(image: str) -> bool:
+    if "@" in image:
+        return False
+    last = image.rpartition("/")[2]
+    return last.partition(":")[2] in ("", "latest")
+
+
+def _requests(resources: Obj) -> None:
+    if "limits" in resources:
+        resources["requests"] = resources["limits"] | resources.get("requests", {})
+
+
+def _probe(probe: Obj) -> None:
+    for key, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
+        probe[key] = probe.get(key) or value
+    _http(probe.get("httpGet"))
+    if "grpc" in probe:
+        probe["grpc"].setdefault("service", "")
+
+
+def _http(action: Obj | None) -> None:
+    if action is not None:
+        action.setdefault("path", "/")
+        action.setdefault("scheme", "HTTP")
+
+
+def _field_ref(ref: Obj | None) -> None:
+    if ref is not None:
+        ref.setdefault("apiVersion", "v1")
+
+
+def _volume(volume: Obj) -> None:
+    if not volume.keys() - {"name"}:
+        volume["emptyDir"] = {}
+    for word in ("configMap", "secret", "downwardAPI", "projected"):
+        if word in volume:
+            volume[word].setdefault("defaultMode", _FILE_MODE)
+    for item in (volume.get("downwardAPI") or {}).get("items") or ():
+        _field_ref(item.get("fieldRef"))
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        for item in (source.get("downwardAPI") or {}).get("items") or ():
+            _field_ref(item.get("fieldRef"))
+        if "serviceAccountToken" in source:
+            source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
+    if "hostPath" in volume:
+        volume["hostPath"].setdefault("type", "")
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    if template is not None:
+        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    if "image" in volume and "pullPolicy" not in volume["image"]:
+        latest = _is_latest(volume["image"].get("reference", ""))
+        volume["image"]["pullPolicy"] = "Always" if latest else "IfNotPresent"
+
+
+def claim(obj: Obj) -> None:
+    """PersistentVolumeClaim."""
+    obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    obj.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def volume(obj: Obj) -> None:
+    """PersistentVolume."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec.setdefault("volumeMode", "Filesystem")
+    if "hostPath" in spec:
+        spec["hostPath"].setdefault("type", "")
+    obj.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def namespace(obj: Obj) -> None:
+    """Namespace: the label that carries its name, and its phase."""
+    metadata = obj.setdefault("metadata", {})
+    if metadata.get("name"):
+        metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
+    obj.setdefault("status", {}).setdefault("phase", "Active")
+
+
+def node(obj: Obj) -> None:
+    """Node: allocatable is capacity where nobody said."""
+    status = obj.get("status") or {}
+    if "capacity" in status and "allocatable" not in status:
+        status["allocatable"] = dict(status["capacity"])
+
+
+def secret(obj: Obj) -> None:
+    """Secret: stringData becomes data happens in strategy.py; here the type."""
+    obj.setdefault("type", "Opaque")
+
+
+def limit_range(obj: Obj) -> None:
+    """LimitRange: limits of containers follow from one another."""
+    for item in (obj.get("spec") or {}).get("limits") or ():
+        if item.get("type") != "Container":
+            continue
+        default = dict(item.get("max", {})) | item.get("default", {})
+        request = dict(item.get("min", {})) | default | item.get("defaultRequest", {})
+        item.update({k: copy.copy(v) for k, v in (("default", default), ("defaultRequest", request)) if v})
+
+
+def storage_class(obj: Obj) -> None:
+    """StorageClass."""
+    obj.setdefault("reclaimPolicy", "Delete")
+    obj.setdefault("volumeBindingMode", "Immediate")
+
+
+def csi_driver(obj: Obj) -> None:
+    """CSIDriver."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("attachRequired", True)
+    for key in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
+        spec.setdefault(key, False)
+    spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
+    spec["volumeLifecycleModes"] = spec.get("volumeLifecycleModes") or ["Persistent"]
+
+
+def attachment(obj: Obj) -> None:
+    """VolumeAttachment: not attached until somebody says so."""
+    obj.setdefault("status", {}).setdefault("attached", False)

@@ -1,0 +1,243 @@
+"""The registry: one row for each kind that is served. A new kind is a row here and its fields in schema_text/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tonnage.api import kinds
+from tonnage.api.kinds import Kind
+from tonnage.api.meta import PartialObject
+from tonnage.apiserver import admission, columns, decoding, defaults, events, strategy, table
+from tonnage.apiserver.columns import dig
+from tonnage.apiserver.resource import Obj, Resource
+from tonnage.apiserver.validation import claim, cluster, config, persistent_volume, pod, storage
+
+_STATUS = frozenset({"status"})
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+
+
+def _reader(**paths: tuple[str, ...]) -> tuple[Callable[[Obj], Mapping[str, str]], frozenset[str]]:
+    """A Resource's fields and field_names from paths; the words' double underscores stand for dots."""
+    named = {word.replace("__", "."): path for word, path in paths.items()}
+
+    def read(obj: Obj) -> Mapping[str, str]:
+        return {word: _text(dig(obj, *path)) for word, path in named.items()}
+
+    return read, frozenset(named)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _pod_fields(obj: Obj) -> Mapping[str, str]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    return {
+        "spec.nodeName": spec.get("nodeName", ""),
+        "spec.restartPolicy": spec.get("restartPolicy", ""),
+        "spec.schedulerName": spec.get("schedulerName", ""),
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        "spec.hostNetwork": _text(bool(spec.get("hostNetwork"))),
+        "status.phase": status.get("phase", ""),
+        "status.podIP": status.get("podIP", ""),
+        "status.nominatedNodeName": status.get("nominatedNodeName", ""),
+    }
+
+
+def _node_fields(obj: Obj) -> Mapping[str, str]:
+    return {"spec.unschedulable": _text(bool(dig(obj, "spec", "unschedulable")))}
+
+
+_NAMESPACE_FIELDS, _NAMESPACE_NAMES = _reader(status__phase=("status", "phase"))
+_SECRET_FIELDS, _SECRET_NAMES = _reader(type=("type",))
+_REF = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def _event_fields(obj: Obj) -> Mapping[str, str]:
+    """Under the names of both versions: an Event is stored once and selected through either."""
+    ref = obj.get("involvedObject") or {}
+    found = {f"involvedObject.{word}": ref.get(word, "") for word in _REF}
+    found |= {f"regarding.{word}": ref.get(word, "") for word in _REF}
+    component = obj.get("reportingComponent", "")
+    source = dig(obj, "source", "component") or component
+    return found | {
+        "reason": obj.get("reason", ""),
+        "reportingComponent": component,
+        "reportingController": component,
+        "source": source,
+        "type": obj.get("type", ""),
+    }
+
+
+_EVENT_NAMES = frozenset(
+    {f"involvedObject.{word}" for word in _REF} | {"reason", "reportingComponent", "source", "type"}
+)
+_NEW_EVENT_NAMES = frozenset({n.replace("involvedObject", "regarding") for n in _EVENT_NAMES} | {"reportingController"})
+
+
+def schema_name(kind: Kind[Any]) -> str:
+    """The kind's struct in schemas.py."""
+    return f"{kind.group.split('.')[0] or 'core'}.{kind.version}.{kind.kind}"
+
+
+def _row(kind: Kind[Any], **hooks: Any) -> Resource:
+    name = schema_name(kind)
+
+    def unknown(obj: Obj) -> list[str]:
+        return decoding.normalise(name, obj)
+
+    extra = {"schema_name": name} | hooks.pop("extra", {})
+    return Resource(kind, unknown=unknown, extra=extra, **hooks)
+
+
+def _review(group: str, kind: str) -> Resource:
+    row = Kind(group, "v1", kind, kind.lower() + "s", PartialObject, namespaced=False)
+    return _row(row, verbs=("create",), columns=table.DEFAULT)
+
+
+EVENTS_NEW = Kind("events.k8s.io", "v1", "Event", "events", PartialObject, short=("ev",))
+_ROWS: tuple[Resource, ...] = (
+    _row(
+        kinds.NAMESPACES,
+        subresources=frozenset({"status", "finalize"}),
+        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        default=defaults.namespace,
+        validate=cluster.namespace,
+        admit=admission.cluster_scoped,
+        prepare_create=strategy.namespace,
+        prepare_update=strategy.namespace,
+        fields=_NAMESPACE_FIELDS,
+        field_names=_NAMESPACE_NAMES,
+        columns=columns.NAMESPACE,
+    ),
+    _row(
+        kinds.NODES,
+        subresources=_STATUS,
+        default=defaults.node,
+        validate=cluster.node,
+        fields=_node_fields,
+        field_names=frozenset({"spec.unschedulable"}),
+        columns=columns.NODE,
+    ),
+    _row(
+        kinds.PODS,
+        subresources=frozenset({"status", "binding", "eviction", "log", "ephemeralcontainers"}),
+        categories=("all",),
+        default=defaults.pod,
+        validate=pod.validate,
+        admit=admission.pod,
+        prepare_create=strategy.pod,
+        fields=_pod_fields,
+        field_names=frozenset(_pod_fields({})),
+        columns=columns.POD,
+        graceful=True,
+    ),
+    _row(
+        kinds.CLAIMS,
+        subresources=_STATUS,
+        default=defaults.claim,
+        validate=claim.validate,
+        admit=admission.claim,
+        prepare_create=strategy.claim,
+        columns=columns.CLAIM,
+    ),
+    _row(
+        kinds.VOLUMES,
+        subresources=_STATUS,
+        default=defaults.volume,
+        validate=persistent_volume.validate,
+        admit=admission.volume,
+        prepare_create=strategy.volume,
+        columns=columns.VOLUME,
+    ),
+    _row(
+        kinds.EVENTS,
+        validate=cluster.event,
+        admit=admission.plain(kinds.EVENTS),
+        fields=_event_fields,
+        field_names=_EVENT_NAMES,
+        columns=columns.EVENT,
+    ),
+    _row(
+        EVENTS_NEW,
+        validate=cluster.new_event,
+        admit=admission.plain(kinds.EVENTS),
+        fields=_event_fields,
+        field_names=_NEW_EVENT_NAMES,
+        columns=columns.EVENT_NEW,
+        stored_as="events",
+        inward=events.inward,
+        outward=events.outward,
+    ),
+    _row(
+        kinds.CONFIG_MAPS,
+        validate=config.config_map,
+        admit=admission.plain(kinds.CONFIG_MAPS),
+        columns=columns.CONFIG_MAP,
+    ),
+    _row(
+        kinds.SECRETS,
+        default=defaults.secret,
+        validate=config.secret,
+        admit=admission.plain(kinds.SECRETS),
+        prepare_create=strategy.secret,
+        prepare_update=strategy.secret,
+        fields=_SECRET_FIELDS,
+        field_names=_SECRET_NAMES,
+        columns=columns.SECRET,
+    ),
+    _row(
+        kinds.SERVICE_ACCOUNTS,
+        validate=config.service_account,
+        admit=admission.plain(kinds.SERVICE_ACCOUNTS),
+        columns=columns.SERVICE_ACCOUNT,
+    ),
+    _row(
+        kinds.RESOURCE_QUOTAS,
+        subresources=_STATUS,
+        validate=cluster.resource_quota,
+        admit=admission.resource_quota,
+        prepare_create=strategy.without_status,
+        columns=columns.RESOURCE_QUOTA,
+    ),
+    _row(
+        kinds.LIMIT_RANGES,
+        default=defaults.limit_range,
+        validate=cluster.limit_range,
+        admit=admission.plain(kinds.LIMIT_RANGES),
+        columns=table.DEFAULT,
+    ),
+    _row(
+        kinds.STORAGE_CLASSES,
+        default=defaults.storage_class,
+        validate=storage.storage_class,
+        columns=columns.STORAGE_CLASS,
+    ),
+    _row(kinds.CSI_DRIVERS, default=defaults.csi_driver, validate=storage.csi_driver, columns=columns.CSI_DRIVER),
+    _row(kinds.CSI_NODES, validate=storage.csi_node, columns=columns.CSI_NODE),
+    _row(
+        kinds.CAPACITIES,
+        validate=storage.capacity,
+        admit=admission.plain(kinds.CAPACITIES),
+        columns=columns.CAPACITY,
+    ),
+    _row(
+        kinds.ATTACHMENTS,
+        subresources=_STATUS,
+        default=defaults.attachment,
+        validate=storage.attachment,
+        prepare_create=strategy.without_status,
+        columns=columns.ATTACHMENT,
+    ),
+    _row(kinds.LEASES, validate=cluster.lease, admit=admission.plain(kinds.LEASES), columns=columns.LEASE),
+    _review(_AUTHENTICATION, "TokenReview"),
+    _review(_AUTHENTICATION, "SelfSubjectReview"),
+    _review(_AUTHORIZATION, "SelfSubjectAccessReview"),
+    _review(_AUTHORIZATION, "SelfSubjectRulesReview"),
+)
+
+RESOURCES: Mapping[str, Resource] = MappingProxyType({row.key: row for row in _ROWS})

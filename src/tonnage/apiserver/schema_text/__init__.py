@@ -1,0 +1,1 @@
+"""The fields of every served kind, as plain text that schemas.py reads."""

@@ -1,0 +1,129 @@
+"""What `kubectl get` prints: objects as meta.k8s.io/v1 Table, with the columns of Kubernetes (pkg/printers).
+
+columns.py says what each kind shows; here is the shape of the answer and how times and ages are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+Obj = dict[str, Any]
+Include = Literal["Metadata", "None", "Object"]
+Cell = Callable[[Obj, datetime], Any]
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. priority 1 is shown by -o wide only; type and format are OpenAPI's words."""
+
+    name: str
+    cell: Cell
+    priority: int = 0
+    type: str = "string"
+    format: str = ""
+    text: str = ""
+
+    def definition(self) -> Obj:
+        """metav1.TableColumnDefinition."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.text or f"{self.name}.",
+            "priority": self.priority,
+        }
+
+
+def age(text: str | None, now: datetime) -> str:
+    """How long ago an RFC 3339 time is, in words such as "5m30s"; "<unknown>" without one."""
+    if not text:
+        return "<unknown>"
+    return duration((now - moment(text)).total_seconds())
+
+
+def moment(text: str) -> datetime:
+    """Read an RFC 3339 time."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as kubectl shows them: two units at most, the coarser the longer (apimachinery HumanDuration)."""
+    s = int(seconds)
+    if s < -1:
+        return "<invalid>"
+    if s < 2 * _MINUTE:
+        return f"{max(s, 0)}s"
+    if s < 10 * _MINUTE:
+        return _two(s // 60, "m", s % 60, "s")
+    if s < 3 * _HOUR:
+        return f"{s // _MINUTE}m"
+    if s < 8 * _HOUR:
+        return _two(s // _HOUR, "h", s // _MINUTE % 60, "m")
+    if s < 2 * _DAY:
+        return f"{s // _HOUR}h"
+    if s < 8 * _DAY:
+        return _two(s // _DAY, "d", s // _HOUR % 24, "h")
+    if s < 2 * _YEAR:
+        return f"{s // _DAY}d"
+    if s < 8 * _YEAR:
+        return _two(s // _YEAR, "y", s // _DAY % 365, "d")
+    return f"{s // _YEAR}y"
+
+
+def _two(large: int, unit: str, small: int, smaller: str) -> str:
+    return f"{large}{unit}{small}{smaller}" if small else f"{large}{unit}"
+
+
+def _name(obj: Obj, now: datetime) -> Any:
+    return obj["metadata"]["name"]
+
+
+def _created(obj: Obj, now: datetime) -> Any:
+    return obj["metadata"].get("creationTimestamp", "")
+
+
+NAME = Column("Name", _name, format="name", text="Unique within its kind and namespace.")
+CREATED_AT = Column("Created At", _created, type="date", text="When the object was made.")
+DEFAULT: Sequence[Column] = (NAME, CREATED_AT)
+
+
+def row(columns: Sequence[Column], obj: Obj, now: datetime, include: Include = "Metadata") -> Obj:
+    """One metav1.TableRow."""
+    answer: Obj = {"cells": [column.cell(obj, now) for column in columns]}
+    if include == "Metadata":
+        answer["object"] = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": obj.get("metadata", {}),
+        }
+    elif include == "Object":
+        answer["object"] = obj
+    return answer
+
+
+def table(
+    columns: Sequence[Column],
+    objects: Iterable[Obj],
+    now: datetime,
+    *,
+    include: Include = "Metadata",
+    metadata: Obj | None = None,
+    headers: bool = True,
+) -> Obj:
+    """A metav1.Table of the objects. metadata is the list's (resourceVersion, continue).
+
+    headers=False leaves the definitions out, as for all but the first event of a watch.
+    """
+    columns = columns or DEFAULT
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata or {},
+        "columnDefinitions": [c.definition() for c in columns] if headers else [],
+        "rows": [row(columns, obj, now, include) for obj in objects],
+    }
