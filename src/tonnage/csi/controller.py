@@ -86,10 +86,11 @@ class Controller:
             raise Invalid("volume_id is missing")
         if not request.volume_capabilities:
             raise Invalid("volume_capabilities is missing")
-        _, volume = await self._driver.find(request.volume_id)
+        pool, volume = await self._driver.find(request.volume_id)
         try:
             capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
-            select(self._driver, request.parameters)
+            if request.parameters and (other := select(self._driver, request.parameters).pool) is not pool:
+                raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
             if request.mutable_parameters:
                 raise Invalid("mutable_parameters are not offered (no MODIFY_VOLUME)")
         except Invalid as reason:

@@ -48,12 +48,18 @@ def check_path(field: str, text: str) -> str:
     """A path at the edge: absolute, at most 4095 bytes, no NUL, no `..`. Raises Invalid."""
     if not text:
         raise Invalid(f"{field} is missing")
+    if not text.startswith("/"):
+        raise Invalid(f"{field} {text[:80]!r}: want an absolute path")
+    _check_plain_path(field, text)
+    return text
+
+
+def _check_plain_path(field: str, text: str) -> None:
     if "\0" in text:
         raise Invalid(f"{field} {text[:40]!r} contains NUL")
     _check_text(field, text, MAX_PATH)
-    if not text.startswith("/") or ".." in text.split("/"):
-        raise Invalid(f"{field} {text[:80]!r}: want an absolute path without '..'")
-    return text
+    if ".." in text.split("/"):
+        raise Invalid(f"{field} {text[:80]!r} must not contain '..'")
 
 
 def _check_text(field: str, text: str, limit: int) -> None:
@@ -87,6 +93,8 @@ def _check_for(field: FieldDescriptor) -> Check | None:
         return None
     if field.is_repeated:
         return lambda request: _check_total(name, sum(len(item.encode()) for item in getattr(request, name)))
+    if name == "volume_path":  # a relative one is not refused: nothing is there, which is NOT_FOUND
+        return lambda request: _check_plain_path(name, getattr(request, name))
     if name.endswith("_path"):
         return lambda request: _check_optional(check_path, name, getattr(request, name))
     if name in {"volume_id", "name", "snapshot_id"}:

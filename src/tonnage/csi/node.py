@@ -12,6 +12,7 @@ from tonnage.csi.driver import Driver
 from tonnage.csi.inline import Inline
 from tonnage.csi.limits import check_path
 from tonnage.csi.targets import SingleWriters
+from tonnage.csi.volume_id import split
 from tonnage.errors import Invalid, NotFound, Precondition, Unavailable
 from tonnage.pools.base import Stats
 
@@ -20,7 +21,7 @@ _OFFERED = (_RPC.STAGE_UNSTAGE_VOLUME, _RPC.GET_VOLUME_STATS, _RPC.SINGLE_NODE_M
 
 
 class Node:
-    """The service. writers: shared by all drivers over the same pools."""
+    """The service."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -116,10 +117,12 @@ class Node:
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
         """Usage in bytes and inodes as seen at volume_path. Raises NotFound for the volume or the path."""
         _check_given(request.volume_id)
-        path = Path(check_path("volume_path", request.volume_path))
-        inline = await self._driver.find_inline(request.volume_id)
+        if not request.volume_path:
+            raise Invalid("volume_path is missing")
+        path = Path(request.volume_path)
+        inline = await self._driver.find_inline(request.volume_id) if split(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
-        if not os.path.lexists(path):
+        if not path.is_absolute() or not os.path.lexists(path):
             raise NotFound(f"volume {request.volume_id}: nothing is at {path}")
         return csi_pb2.NodeGetVolumeStatsResponse(usage=_usage(await pool.stats(volume.name, path)))
 

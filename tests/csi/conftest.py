@@ -1,0 +1,54 @@
+"""A driver over a memory pool behind a real unix socket, and a client for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.csi.client import CsiClient
+from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.pools.memory import MemoryPool
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short path: unix sockets take 107 bytes."""
+    return tmp_path_factory.mktemp("c")
+
+
+@pytest.fixture
+def pool() -> MemoryPool:
+    """100 GiB."""
+    return MemoryPool("default", 100 * GIB, smallest=4 << 20, clock=RealClock())
+
+
+@pytest.fixture
+def fast() -> MemoryPool:
+    """A second pool, 10 GiB."""
+    return MemoryPool("fast", 10 * GIB)
+
+
+@pytest.fixture
+def driver(folder: Path, pool: MemoryPool, fast: MemoryPool) -> Driver:
+    """A driver over both pools."""
+    return Driver("node-1", {"default": pool, "fast": fast}, folder / "state")
+
+
+@pytest.fixture
+async def endpoint(driver: Driver, folder: Path) -> AsyncIterator[DriverEndpoint]:
+    """The driver, served."""
+    async with DriverEndpoint(driver, folder / "csi.sock") as served:
+        yield served
+
+
+@pytest.fixture
+async def client(endpoint: DriverEndpoint) -> AsyncIterator[CsiClient]:
+    """A client of it."""
+    async with CsiClient(endpoint.socket) as connected:
+        yield connected

@@ -1,0 +1,51 @@
+"""The table of codes and what a caller reads off an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from tonnage import errors
+from tonnage.csi.errors import Code, CsiError, expected, to_csi
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (errors.Invalid("x"), 3),
+        (errors.Unsupported("x"), 3),
+        (errors.NotFound("x"), 5),
+        (errors.AlreadyExists("x"), 6),
+        (errors.Exhausted("x"), 8),
+        (errors.Precondition("x"), 9),
+        (errors.Busy("x"), 10),
+        (errors.OutOfRange("x"), 11),
+        (errors.HostError("x"), 13),
+        (errors.Unavailable("x"), 14),
+    ],
+)
+def test_each_error_of_the_domain_has_its_code(failure: errors.TonnageError, code: int) -> None:
+    told = to_csi(failure)
+    assert (told.code, told.message) == (code, "x")
+    assert expected(failure)
+
+
+def test_anything_else_is_internal_and_keeps_its_text() -> None:
+    told = to_csi(ZeroDivisionError("by zero"))
+    assert told.code is Code.INTERNAL
+    assert told.message == "ZeroDivisionError: by zero"
+    assert not expected(ZeroDivisionError())
+
+
+def test_an_error_reads_as_in_go() -> None:
+    error = CsiError(Code.RESOURCE_EXHAUSTED, "no room")
+    assert str(error) == "rpc error: code = ResourceExhausted desc = no room"
+    assert [Code.OK.label, Code.CANCELLED.label, Code.NOT_FOUND.label] == ["OK", "Canceled", "NotFound"]
+
+
+def test_what_is_final_and_what_is_not() -> None:
+    background = {code for code in Code if not CsiError(code, "").final}
+    assert background == {Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED}
+    uncertain = {code for code in Code if not CsiError(code, "").node_final}
+    assert uncertain == background | {Code.RESOURCE_EXHAUSTED}
+    assert [code for code in Code if CsiError(code, "").infeasible] == [Code.INVALID_ARGUMENT]
+    assert [code for code in Code if CsiError(code, "").exhausted] == [Code.RESOURCE_EXHAUSTED]

@@ -1,0 +1,72 @@
+"""Private sockets, taken over safely."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from tonnage.csi import sockets
+from tonnage.errors import Invalid, Precondition
+
+
+def test_only_the_owner_may_open_it(folder: Path) -> None:
+    path = folder / "new" / "csi.sock"
+    with sockets.bind_private(path):
+        assert stat.S_IMODE(os.lstat(path).st_mode) == 0o600
+        assert stat.S_IMODE(os.lstat(path.parent).st_mode) == 0o700
+        assert os.listdir(path.parent) == ["csi.sock"], "nothing else is left"
+
+
+def test_a_dead_process_socket_is_replaced(folder: Path) -> None:
+    path = folder / "csi.sock"
+    sockets.bind_private(path).close()
+    assert path.exists()
+    with sockets.bind_private(path), socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(path))
+
+
+def test_a_living_one_is_not(folder: Path) -> None:
+    path = folder / "csi.sock"
+    with sockets.bind_private(path):
+        inode = sockets.inode_of(path)
+        with pytest.raises(Precondition, match="another process serves"):
+            sockets.bind_private(path)
+        assert sockets.inode_of(path) == inode
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_is_no_socket_is_left_alone(folder: Path, kind: str) -> None:
+    path, other = folder / "csi.sock", folder / "other"
+    other.write_text("precious")
+    if kind == "file":
+        path.write_text("precious")
+    elif kind == "link":
+        path.symlink_to(other)
+    else:
+        path.mkdir()
+    with pytest.raises(Invalid, match="not a socket"):
+        sockets.bind_private(path)
+    assert os.path.lexists(path)
+    assert other.read_text() == "precious"
+
+
+def test_a_path_that_no_socket_can_have(folder: Path) -> None:
+    with pytest.raises(Invalid, match="Linux takes 107"):
+        sockets.bind_private(folder / ("x" * 107))
+
+
+def test_a_successor_is_not_removed(folder: Path) -> None:
+    path = folder / "csi.sock"
+    with sockets.bind_private(path):
+        old = sockets.inode_of(path)
+    with sockets.bind_private(path):
+        if sockets.inode_of(path) != old:  # file systems may give the number again
+            sockets.remove_if_same(path, old)
+            assert path.exists()
+        sockets.remove_if_same(path, sockets.inode_of(path))
+        assert not path.exists()
+        sockets.remove_if_same(path, 0)
