@@ -1,0 +1,214 @@
+"""Durability: what has been answered is there, whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.apiserver.sqlite import SqliteStore
+from tonnage.apiserver.store import Key
+from tonnage.errors import ApiGone, Busy, Exhausted, Precondition, Unavailable
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from tonnage.apiserver.sqlite import SqliteStore
+from tonnage.apiserver.store import Key
+
+async def write(store, writer):
+    n = 0
+    while True:
+        name = f"{writer}-{n}"
+        await store.put(Key("things", "a", name), {"metadata": {"name": name}}, 0)
+        sys.stdout.write(name + "\\n")
+        sys.stdout.flush()
+        n += 1
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]), lambda collection, obj: {})
+    await store.start()
+    await asyncio.gather(*(write(store, w) for w in range(8)))
+
+asyncio.run(main())
+"""
+
+
+def no_fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
+    return {}
+
+
+def thing(name: str, size: int = 0) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": "x" * size}
+
+
+def key(name: str) -> Key:
+    return Key("things", "a", name)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+async def opened(path: Path) -> SqliteStore:
+    store = SqliteStore(path, no_fields)
+    await store.start()
+    return store
+
+
+async def test_objects_and_revisions_survive(path: Path) -> None:
+    store = await opened(path)
+    first = await store.put(key("x"), thing("x"), 0)
+    last = await store.remove(key("x"), thing("x"), first.revision)
+    kept = await store.put(key("y"), thing("y"), 0)
+    await store.stop()
+    again = await opened(path)
+    assert again.get(key("x")) is None
+    record = again.get(key("y"))
+    assert record is not None
+    assert (record.data, record.revision) == (kept.data, kept.revision)
+    assert again.revision == kept.revision > last.revision
+    with pytest.raises(ApiGone):
+        again.since("things", first.revision)
+    await again.stop()
+
+
+async def test_a_deletion_keeps_the_revision(path: Path) -> None:
+    store = await opened(path)
+    first = await store.put(key("x"), thing("x"), 0)
+    gone = await store.remove(key("x"), thing("x"), first.revision)
+    await store.stop()
+    again = await opened(path)
+    assert again.revision == gone.revision
+    await again.stop()
+
+
+async def test_only_one_process_at_a_time(path: Path) -> None:
+    store = await opened(path)
+    with pytest.raises(Busy, match=f"pid {os.getpid()}"):
+        await opened(path)
+    await store.stop()
+    await (await opened(path)).stop()
+
+
+async def test_files_are_private(path: Path) -> None:
+    store = await opened(path)
+    await store.put(key("x"), thing("x"), 0)
+    modes = {f.name: stat.S_IMODE(f.stat().st_mode) for f in path.parent.iterdir()}
+    await store.stop()
+    assert set(modes.values()) == {0o600}, modes
+
+
+async def test_a_foreign_database_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as foreign:
+        foreign.execute("CREATE TABLE theirs (x)")
+    foreign.close()
+    with pytest.raises(Precondition, match="another program"):
+        await opened(path)
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"not a database, just some text that is long enough" * 100)
+    with pytest.raises(Precondition, match="not a database"):
+        await opened(path)
+
+
+async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable):
+        await opened(path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_a_full_disk_refuses_the_write_and_loses_nothing(path: Path) -> None:
+    store = await opened(path)
+    first = await store.put(key("small"), thing("small"), 0)
+    assert store._file is not None
+    assert store._file._connection is not None
+    (pages,) = store._file._connection.execute("PRAGMA page_count").fetchone()
+    store._file._connection.execute(f"PRAGMA max_page_count={pages + 2}")
+    with pytest.raises(Exhausted, match="full"):
+        await store.put(key("large"), thing("large", 1 << 20), 0)
+    assert store.get(key("large")) is None
+    assert store.revision == first.revision
+    after = await store.put(key("tiny"), thing("tiny"), 0)
+    await store.stop()
+    again = await opened(path)
+    assert [r.key.name for r in again.records("things")] == ["small", "tiny"]
+    assert again.revision == after.revision
+    await again.stop()
+
+
+async def test_a_read_only_database_refuses_the_write(path: Path) -> None:
+    store = await opened(path)
+    assert store._file is not None
+    assert store._file._connection is not None
+    store._file._connection.execute("PRAGMA query_only=1")
+    with pytest.raises(Unavailable, match="read-only"):
+        await store.put(key("x"), thing("x"), 0)
+    assert store.get(key("x")) is None
+    await store.stop()
+
+
+async def test_rows_without_data_are_purged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tonnage.apiserver.sqlite._TOMBSTONES", 10)
+    store = await opened(path)
+    for n in range(30):
+        record = await store.put(key(str(n)), thing(str(n)), 0)
+        await store.remove(key(str(n)), thing(str(n)), record.revision)
+    assert store._file is not None
+    assert store._file._connection is not None
+    (rows,) = store._file._connection.execute("SELECT count(*) FROM objects").fetchone()
+    assert rows <= 11
+    await store.stop()
+
+
+async def test_writes_after_the_end_are_refused(path: Path) -> None:
+    store = await opened(path)
+    await store.stop()
+    with pytest.raises(Unavailable):
+        await store.put(key("x"), thing("x"), 0)
+
+
+async def test_stop_finishes_what_has_begun(path: Path) -> None:
+    store = await opened(path)
+    writes = [asyncio.ensure_future(store.put(key(str(n)), thing(str(n)), 0)) for n in range(500)]
+    await asyncio.sleep(0)
+    await store.stop()
+    await asyncio.gather(*writes)
+    again = await opened(path)
+    assert again.count("things") == 500
+    await again.stop()
+
+
+def killed_writer(path: Path) -> list[str]:
+    """Run eight writers in a process of their own, kill it in the middle; the names whose writes were answered."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    answered = [process.stdout.readline().strip() for _ in range(300)]
+    process.send_signal(signal.SIGKILL)
+    answered += [line.strip() for line in process.stdout.read().split("\n")[:-1]]
+    process.wait()
+    process.stdout.close()
+    return answered
+
+
+async def test_kill_loses_nothing_that_was_answered(path: Path) -> None:
+    answered = killed_writer(path)
+    store = await opened(path)
+    found = {record.key.name for record in store.records("things")}
+    assert len(answered) >= 300
+    assert found.issuperset(answered)
+    before = store.revision
+    assert (await store.put(key("after"), thing("after"), 0)).revision > before
+    await store.stop()

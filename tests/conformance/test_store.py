@@ -1,0 +1,132 @@
+"""What every store promises, held against each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.apiserver.sqlite import SqliteStore
+from tonnage.apiserver.store import Event, Key, MemoryStore, Stale, Store
+from tonnage.errors import ApiGone
+
+
+def fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
+    return {"spec.color": obj.get("spec", {}).get("color", "")}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    made: Store = MemoryStore(fields, history_bytes=2000)
+    if request.param == "sqlite":
+        made = SqliteStore(tmp_path / "state.db", fields, history_bytes=2000)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def thing(name: str, color: str = "red", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"color": color}}
+
+
+def key(name: str, namespace: str = "a", collection: str = "things") -> Key:
+    return Key(collection, namespace, name)
+
+
+async def test_put_stamps_encodes_and_indexes(store: Store) -> None:
+    before = store.revision
+    record = await store.put(key("x"), thing("x", "blue", app="y"), 0)
+    assert record.revision > before
+    assert store.revision == record.revision
+    assert store.get(key("x")) is record
+    assert record.decode()["metadata"]["resourceVersion"] == str(record.revision)
+    assert record.labels == {"app": "y"}
+    assert record.fields == {"spec.color": "blue"}
+
+
+async def test_create_of_what_exists_is_stale(store: Store) -> None:
+    first = await store.put(key("x"), thing("x"), 0)
+    with pytest.raises(Stale) as caught:
+        await store.put(key("x"), thing("x"), 0)
+    assert caught.value.current is first
+
+
+async def test_replace_needs_the_current_revision(store: Store) -> None:
+    first = await store.put(key("x"), thing("x"), 0)
+    second = await store.put(key("x"), thing("x", "blue"), first.revision)
+    with pytest.raises(Stale):
+        await store.put(key("x"), thing("x", "green"), first.revision)
+    with pytest.raises(Stale):
+        await store.remove(key("x"), thing("x"), first.revision)
+    assert store.get(key("x")) is second
+
+
+async def test_writes_of_one_object_at_once_let_one_win(store: Store) -> None:
+    first = await store.put(key("x"), thing("x"), 0)
+    writes = [store.put(key("x"), thing("x", str(n)), first.revision) for n in range(10)]
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    assert sum(isinstance(r, Stale) for r in results) == 9
+
+
+async def test_remove_tells_the_last_state_at_a_new_revision(store: Store) -> None:
+    told: list[Event] = []
+    first = await store.put(key("x"), thing("x"), 0)
+    store.listen(told.append)
+    gone = await store.remove(key("x"), thing("x", "grey"), first.revision)
+    assert store.get(key("x")) is None
+    assert [e.type for e in told] == ["DELETED"]
+    assert gone.revision == store.revision > first.revision
+    assert gone.decode()["metadata"]["resourceVersion"] == str(gone.revision)
+    assert told[0].before is first
+
+
+async def test_records_are_in_order(store: Store) -> None:
+    for namespace, name in (("b", "x"), ("a", "z"), ("a", "y")):
+        await store.put(key(name, namespace), thing(name), 0)
+    await store.put(key("o", "a", "others"), thing("o"), 0)
+    assert [r.key[1:] for r in store.records("things")] == [("a", "y"), ("a", "z"), ("b", "x")]
+    assert [r.key.name for r in store.records("things", "b")] == ["x"]
+    assert store.records("things", "nowhere") == []
+    assert store.count("things") == 3
+    assert list(store.collections()) == ["others", "things"]
+
+
+async def test_events_come_in_order_of_revisions(store: Store) -> None:
+    told: list[int] = []
+    store.listen(lambda event: told.append(event.record.revision))
+    await asyncio.gather(*(store.put(key(str(n)), thing(str(n)), 0) for n in range(300)))
+    assert len(told) == 300
+    assert told == sorted(told)
+
+
+async def test_since_gives_what_is_newer(store: Store) -> None:
+    start = store.revision
+    first = await store.put(key("x"), thing("x"), 0)
+    await store.put(key("o", "a", "others"), thing("o"), 0)
+    await store.put(key("x"), thing("x", "blue"), first.revision)
+    assert [e.type for e in store.since("things", start)] == ["ADDED", "MODIFIED"]
+    assert [e.type for e in store.since("things", first.revision)] == ["MODIFIED"]
+    assert store.since("things", store.revision) == []
+    assert store.changed("things") == store.revision
+    assert store.changed("others") < store.revision
+
+
+async def test_history_is_bounded(store: Store) -> None:
+    start = store.revision
+    for n in range(60):
+        await store.put(key(f"x{n}"), thing(f"x{n}"), 0)
+    with pytest.raises(ApiGone):
+        store.since("things", start)
+    assert len(store.since("things", store.revision - 2)) == 2
+
+
+async def test_writer_that_stops_waiting_does_not_stop_the_write(store: Store) -> None:
+    task = asyncio.ensure_future(store.put(key("x"), thing("x"), 0))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    with pytest.raises(Stale):  # waits for the write that is under way, then finds it
+        await store.put(key("x"), thing("x"), 0)
