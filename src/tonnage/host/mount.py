@@ -28,6 +28,9 @@ _STATX_ATTR_MOUNT_ROOT = 0x2000
 
 _ATTRS = {"ro": (1, 1), "nosuid": (2, 2), "nodev": (4, 4), "noexec": (8, 8), "noatime": (0x10, 1024)}
 _ATTRS |= {"relatime": (0, 1 << 21), "strictatime": (0x20, 1 << 24), "nodiratime": (0x80, 2048)}
+_ATTR_ATIME = 0x70
+BIND_OPTIONS = frozenset(_ATTRS)
+"""Mount options that a bind can have of its own."""
 _DEFAULTS = frozenset({"rw", "suid", "dev", "exec", "atime", "diratime", "defaults"})
 
 
@@ -166,11 +169,18 @@ def _old_mount(source: str, target: str | os.PathLike[str], at: int, fstype: str
         raise HostError(f"cannot mount {fstype} of {source} at {target}: {failure.strerror}") from failure
 
 
-def bind(source: str | os.PathLike[str], target: str | os.PathLike[str], *, readonly: bool = False) -> None:
+def bind(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    readonly: bool = False,
+    options: Sequence[str] = (),
+) -> None:
     """Show a directory or file at a second place; read-only from its first moment where the kernel is 5.12 or later.
 
-    Raises HostError, Precondition when target is a symlink.
+    options: of BIND_OPTIONS. Raises HostError, Precondition when target is a symlink.
     """
+    attrs = [option for option in (*options, *(("ro",) if readonly else ())) if option in _ATTRS]
     with _opened(target) as at:
         try:
             try:
@@ -178,28 +188,43 @@ def bind(source: str | os.PathLike[str], target: str | os.PathLike[str], *, read
             except OSError as failure:
                 if failure.errno != errno.ENOSYS:
                     raise
-                _old_bind(source, at, readonly=readonly)
+                _old_bind(source, at, attrs)
                 return
-            if readonly:
-                _set_readonly(tree)
+            if not _set_attributes(tree, attrs):
+                os.close(tree)
+                _old_bind(source, at, attrs)
+                return
         except OSError as failure:
             raise HostError(f"cannot bind {source} to {target}: {failure.strerror}") from failure
         _move(tree, at, target)
 
 
-def _set_readonly(tree: int) -> None:
-    attr = struct.pack("=QQQQ", 1, 0, 0, 0)  # struct mount_attr: MOUNT_ATTR_RDONLY
+def _set_attributes(tree: int, attrs: Sequence[str]) -> bool:
+    """Set the attributes of a mount that is not yet anywhere. False where the kernel cannot."""
+    bits = 0
+    for name in attrs:
+        bits |= _ATTRS[name][0]
+    clear = _ATTR_ATIME if bits & _ATTR_ATIME or "relatime" in attrs else 0
+    if not bits and not clear:
+        return True
+    attr = struct.pack("=QQQQ", bits, clear, 0, 0)  # struct mount_attr
     try:
         libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, attr, len(attr))
     except OSError as failure:
+        if failure.errno == errno.ENOSYS:
+            return False
         os.close(tree)
-        raise OSError(failure.errno, f"read-only: {failure.strerror}") from failure
+        raise
+    return True
 
 
-def _old_bind(source: str | os.PathLike[str], at: int, *, readonly: bool) -> None:
+def _old_bind(source: str | os.PathLike[str], at: int, attrs: Sequence[str]) -> None:
     libc.mount(os.fsencode(source), _by_fd(at), None, _MS_BIND, None)
-    if readonly:
-        libc.mount(None, _by_fd(at), None, _MS_REMOUNT | _MS_BIND | 1, None)
+    flags = 0
+    for name in attrs:
+        flags |= _ATTRS[name][1]
+    if flags:  # through the path again: the descriptor still shows what is under the mount
+        libc.mount(None, os.readlink(_by_fd(at)), None, _MS_REMOUNT | _MS_BIND | flags, None)
 
 
 def _move(tree: int, at: int, target: str | os.PathLike[str]) -> None:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
 VERSION = 1
 _RECORD = ".json"
-_HALF = ".new-"
+HALF = ".new-"
 _OURS = frozenset({MARKER, "lost+found"})
 
 
@@ -100,7 +100,7 @@ class Directory:
             raise Unavailable(f"pool directory {self.path} is a symlink: name the directory itself")
         if not stat.S_ISDIR(mode):
             raise Unavailable(f"pool directory {self.path} is not a directory")
-        names = {entry for entry in os.listdir(self.path) if not entry.startswith(_HALF)}
+        names = {entry for entry in os.listdir(self.path) if not entry.startswith(HALF)}
         if MARKER not in names and (foreign := sorted(names - _OURS)):
             raise Unavailable(
                 f"pool directory {self.path} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
@@ -136,10 +136,17 @@ class Directory:
                 os.close(fd)
         self._marker = self._at = -1
 
+    @property
+    def at(self) -> int:
+        """The open directory. Raises Unavailable when it is not open."""
+        if self._at < 0:
+            raise Unavailable(f"pool directory {self.path} is not open")
+        return self._at
+
     def clean(self) -> None:
         """Remove half-written files."""
         for entry in os.listdir(self.path):
-            if entry.startswith(_HALF):
+            if entry.startswith(HALF):
                 log.info("removing half-written file path=%s", self.path / entry)
                 os.unlink(self.path / entry)
 
@@ -169,9 +176,10 @@ class Directory:
         State(record.state)
         return record
 
-    def write(self, record: Record) -> None:
-        """Write or replace a record; durable when this returns."""
-        half, final = f"{_HALF}{record.name}{_RECORD}", f"{record.name}{_RECORD}"
+    def write(self, record: Record, *, durable: bool = True) -> None:
+        """Write or replace a record, in one step for whoever looks. durable: on the disk when this returns; without
+        it the caller commits the file system."""
+        half, final = f"{HALF}{record.name}{_RECORD}", f"{record.name}{_RECORD}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(half, flags, 0o600, dir_fd=self._at)
@@ -179,22 +187,25 @@ class Directory:
                 text = msgspec.json.encode(record)
                 if os.write(fd, text) != len(text):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(fd)
+                if durable:
+                    os.fsync(fd)
             finally:
                 os.close(fd)
             os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
-            os.fsync(self._at)
+            if durable:
+                os.fsync(self._at)
         except OSError as failure:
             with suppress(OSError):
                 os.unlink(half, dir_fd=self._at)
             raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
 
-    def remove(self, name: str) -> None:
-        """Remove a record, which is the end of the volume; durable when this returns. May be repeated."""
+    def remove(self, name: str, *, durable: bool = True) -> None:
+        """Remove a record, which is the end of the volume; durable as with write(). May be repeated."""
         try:
             with suppress(FileNotFoundError):
                 os.unlink(f"{name}{_RECORD}", dir_fd=self._at)
-            os.fsync(self._at)
+            if durable:
+                os.fsync(self._at)
         except OSError as failure:
             raise HostError(f"cannot remove the record of volume {name}: {failure.strerror}") from failure
 

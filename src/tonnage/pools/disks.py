@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
@@ -23,11 +24,12 @@ class Disk:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._promised: dict[Path, int] = {}
+        self._promised: dict[Path, tuple[int, Callable[[Path], int]]] = {}
         self._total = 0
 
-    def promise(self, path: Path, length: int, *, ratio: float) -> None:
-        """Count a file that will grow to length bytes. ratio: how often free space may be promised, inf for no bound.
+    def promise(self, path: Path, length: int, *, ratio: float, allocated: Callable[[Path], int] | None = None) -> None:
+        """Count something that will grow to length bytes. ratio: how often free space may be promised, inf for no
+        bound. allocated: says how many bytes it takes now; by default path is a file.
 
         Raises Exhausted.
         """
@@ -37,17 +39,18 @@ class Disk:
                     f"the disk under {self._path} has {from_bytes(max(0, room))} that is neither used nor promised,"
                     f" {from_bytes(length)} are needed: free space there, or give the pool overcommit="
                 )
-            self._add(path, length)
+            self._add(path, length, allocated)
 
-    def remember(self, path: Path, length: int) -> None:
-        """Count a file found at start; it was promised before."""
+    def remember(self, path: Path, length: int, *, allocated: Callable[[Path], int] | None = None) -> None:
+        """Count something found at start; it was promised before."""
         with self._lock:
-            self._add(path, length)
+            self._add(path, length, allocated)
 
     def forget(self, path: Path) -> None:
         """Stop counting a file: gone, or wholly allocated. May be repeated."""
         with self._lock:
-            self._total -= self._promised.pop(path, 0)
+            self._total -= self._length(path)
+            self._promised.pop(path, None)
 
     def room(self, *, ratio: float, enough: int) -> int:
         """Bytes that may still be promised. It is not counted further than `enough`, which saves looking at files."""
@@ -66,9 +69,12 @@ class Disk:
         with self._lock:
             return self._exactly()
 
-    def _add(self, path: Path, length: int) -> None:
-        self._total += length - self._promised.get(path, 0)
-        self._promised[path] = length
+    def _add(self, path: Path, length: int, allocated: Callable[[Path], int] | None) -> None:
+        self._total += length - self._length(path)
+        self._promised[path] = length, allocated or _allocated
+
+    def _length(self, path: Path) -> int:
+        return self._promised[path][0] if path in self._promised else 0
 
     def _room(self, ratio: float, enough: int) -> int:
         free = int(self.free() * ratio)
@@ -77,7 +83,7 @@ class Disk:
         return free - self._exactly()
 
     def _exactly(self) -> int:
-        return sum(max(0, length - _allocated(path)) for path, length in self._promised.items())
+        return sum(max(0, length - allocated(path)) for path, (length, allocated) in self._promised.items())
 
 
 def _allocated(path: Path) -> int:

@@ -1,0 +1,137 @@
+"""btrfs by ioctl (linux/btrfs.h): subvolumes with limits, quotas, commits. Blocking; call it from a thread.
+
+`at` is an open directory of the file system. All raise OSError: the pool knows what the numbers mean to its callers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from uuid import UUID
+
+_MAGIC = 0x94
+_SYSFS = "/sys/fs/btrfs"
+NO_LIMIT = 2**64 - 1
+FIRST_INODE = 256
+"""The inode number of every subvolume's root."""
+
+
+def _ioctl(direction: int, number: int, size: int) -> int:
+    return direction << 30 | size << 16 | _MAGIC << 8 | number
+
+
+_SYNC, _FS_INFO, _INO_LOOKUP = _ioctl(0, 8, 0), _ioctl(2, 31, 1024), _ioctl(3, 18, 4096)
+_SUBVOL_CREATE_V2, _SNAP_DESTROY = _ioctl(1, 24, 4096), _ioctl(1, 15, 4096)
+_QUOTA_CTL, _QGROUP_CREATE, _QGROUP_LIMIT = _ioctl(3, 40, 16), _ioctl(1, 42, 16), _ioctl(2, 43, 48)
+_QUOTA_RESCAN_WAIT = _ioctl(0, 46, 0)
+_ENABLE, _ENABLE_SIMPLE = 1, 4
+_FLAG_INHERIT, _SET_LIMITS, _LIMIT_REFERENCED = 4, 1, 1
+_NAME_MAX = 255
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Bytes a subvolume refers to, and its limit or None."""
+
+    referenced: int
+    limit: int | None
+
+
+def fsid(at: int) -> UUID | None:
+    """The id of the btrfs that holds an open directory, None when it is another file system."""
+    buffer = bytearray(1024)
+    try:
+        fcntl.ioctl(at, _FS_INFO, buffer)
+    except OSError as failure:
+        if failure.errno in (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP):
+            return None
+        raise
+    return UUID(bytes=bytes(buffer[16:32]))
+
+
+def _arguments(name: str, *, flags: int = 0, size: int = 0, pointer: int = 0) -> bytearray:
+    """struct btrfs_ioctl_vol_args_v2."""
+    encoded = os.fsencode(name)
+    if len(encoded) > _NAME_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    return bytearray(struct.pack("=qQQQQQQ", 0, 0, flags, size, pointer, 0, 0) + encoded.ljust(4040, b"\0"))
+
+
+def create(at: int, name: str, limit: int) -> None:
+    """Make a subvolume that can hold `limit` bytes: one ioctl, so it never exists without its limit."""
+    inherit = struct.pack("=QQQQ5Q", _SET_LIMITS, 0, 0, 0, _LIMIT_REFERENCED, limit, 0, 0, 0)
+    memory = ctypes.create_string_buffer(inherit, len(inherit))
+    pointer = ctypes.addressof(memory)
+    fcntl.ioctl(at, _SUBVOL_CREATE_V2, _arguments(name, flags=_FLAG_INHERIT, size=len(inherit), pointer=pointer))
+
+
+def delete(at: int, name: str) -> None:
+    """Remove a subvolume with all its content; ENOTEMPTY when it holds other subvolumes."""
+    fcntl.ioctl(at, _SNAP_DESTROY, bytearray(struct.pack("=q", 0) + os.fsencode(name).ljust(4088, b"\0")))
+
+
+def subvolume_id(fd: int) -> int:
+    """The id of the subvolume that holds an open file or directory."""
+    buffer = bytearray(struct.pack("=QQ", 0, FIRST_INODE) + bytes(4080))
+    fcntl.ioctl(fd, _INO_LOOKUP, buffer)
+    return int(struct.unpack_from("=Q", buffer)[0])
+
+
+def limit(at: int, subvolume: int, size: int) -> None:
+    """Set what a subvolume can hold, effective at once."""
+    fcntl.ioctl(at, _QGROUP_LIMIT, struct.pack("=Q5Q", subvolume, _LIMIT_REFERENCED, size, 0, 0, 0))
+
+
+def commit(at: int) -> None:
+    """Write everything to the disk; also wakes the cleaner that frees deleted subvolumes."""
+    fcntl.ioctl(at, _SYNC, 0)
+
+
+def has_quota(fs: UUID) -> bool:
+    """Whether quotas are switched on."""
+    return os.path.isdir(f"{_SYSFS}/{fs}/qgroups")
+
+
+def enable_quota(at: int) -> None:
+    """Switch quotas on: simple ones where the kernel has them (6.7), which cost nearly nothing, else full ones."""
+    try:
+        fcntl.ioctl(at, _QUOTA_CTL, bytearray(struct.pack("=QQ", _ENABLE_SIMPLE, 0)))
+    except OSError as failure:
+        if failure.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        fcntl.ioctl(at, _QUOTA_CTL, bytearray(struct.pack("=QQ", _ENABLE, 0)))
+        fcntl.ioctl(at, _QUOTA_RESCAN_WAIT, 0)
+
+
+def usage(fs: UUID, subvolume: int) -> Usage:
+    """What a subvolume uses, from the kernel's memory. ENOENT when there is no such group."""
+    folder = f"{_SYSFS}/{fs}/qgroups/0_{subvolume}"
+    limited = _number(f"{folder}/limit_flags") & _LIMIT_REFERENCED
+    return Usage(_number(f"{folder}/referenced"), _number(f"{folder}/max_referenced") if limited else None)
+
+
+def _number(path: str) -> int:
+    with open(path) as file:
+        return int(file.read(), 0)
+
+
+def remove_qgroup(at: int, subvolume: int) -> bool:
+    """Remove the group of a deleted subvolume; newer kernels do it themselves. False while it is still in use."""
+    try:
+        fcntl.ioctl(at, _QGROUP_CREATE, struct.pack("=QQ", 0, subvolume))
+    except OSError as failure:
+        if failure.errno == errno.EBUSY:
+            return False
+        if failure.errno != errno.ENOENT:
+            raise
+    return True
+
+
+def qgroups(fs: UUID) -> list[int]:
+    """The ids of all subvolumes that have a group, also of deleted ones."""
+    found = (entry.removeprefix("0_") for entry in os.listdir(f"{_SYSFS}/{fs}/qgroups") if entry.startswith("0_"))
+    return sorted(int(number) for number in found if number.isdigit())

@@ -1,0 +1,102 @@
+"""A btrfs of the pool's own, inside an image file in a directory of any other file system. Blocking.
+
+The image is made under a temporary name and renamed when it is complete, so it is never half formatted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from tonnage.errors import Invalid, Precondition, Unavailable
+from tonnage.host import loop, mount
+from tonnage.pools import filesystem, imagefile
+from tonnage.pools.directory import HALF, Directory, Record
+from tonnage.pools.disks import Disks
+from tonnage.pools.formats import BTRFS
+from tonnage.pools.imagestore import Bounds
+
+log = logging.getLogger(__name__)
+_NAME = "pool"
+
+
+class BtrfsImage:
+    """`pool.img` in a directory, mounted at `mounted` beside it."""
+
+    def __init__(self, path: Path, bounds: Bounds, disks: Disks) -> None:
+        self.root = path / "mounted"
+        self._image = path / f"{_NAME}.img"
+        self._bounds = bounds
+        self._disks = disks
+        self._directory = Directory(path, "btrfs-image")
+
+    def open(self) -> None:
+        """Take the directory, make the image if it is missing, mount it. Raises Unavailable, Exhausted, HostError."""
+        self._directory.open()
+        try:
+            self._directory.clean()
+            record = self._record()
+            if not self._image.exists():
+                self._make(record)
+            if record.sparse:
+                self._disks.of(self._image.parent).remember(self._image, os.stat(self._image).st_size)
+            filesystem.make_directory(self.root)
+            self._mount(record)
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"pool directory {self._directory.path}: {failure.strerror}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def _record(self) -> Record:
+        size = self._bounds.size
+        if not size and not self._image.exists():
+            raise Invalid(f"{self._directory.path} is not on btrfs: give the pool a size= for a btrfs image there")
+        length = BTRFS.length(size)
+        return Record(_NAME, size, uuid4(), length=length, sparse=self._bounds.sparse, fstype="btrfs")
+
+    def _make(self, record: Record) -> None:
+        disk = self._disks.of(self._image.parent)
+        disk.promise(self._image, record.length, ratio=self._bounds.ratio)
+        half = self._image.with_name(f"{HALF}{self._image.name}")
+        try:
+            imagefile.make(half, record)
+            fd = imagefile.open_image(half)
+            try:
+                imagefile.format_image(fd, half, record)
+            finally:
+                os.close(fd)
+            os.rename(half, self._image)
+            os.fsync(self._directory.at)
+        except BaseException:
+            disk.forget(self._image)
+            raise
+        if not record.sparse:
+            disk.forget(self._image)
+
+    def _mount(self, record: Record) -> None:
+        if mount.is_mount(self.root):
+            if not imagefile.shows(self._image, self.root):
+                raise Unavailable(f"{self.root} is a mount of something else: unmount it first")
+            return
+        for index, path in loop.attached():  # volumes of an earlier run are still mounted
+            if path == str(self._image):
+                mount.mount(loop.device(index), self.root, "btrfs", ("nodev",))
+                return
+        fd = imagefile.open_image(self._image)
+        try:
+            imagefile.mount_image(fd, self._image, record, self.root, ())
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Unmount the root, unless somebody is in it; volumes that are mounted stay. May be repeated."""
+        with suppress(Precondition):
+            filesystem.unstage(self.root)
+        with suppress(OSError):
+            self._disks.of(self._image.parent).forget(self._image)
+        self._directory.close()

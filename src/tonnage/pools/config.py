@@ -1,0 +1,193 @@
+"""Pools from their one-line description: `KIND[:WHERE][,key=value...]`, as `image:/var/lib/tonnage,size=100Gi`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tonnage.aio.clock import Clock
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.errors import Invalid
+from tonnage.pools.base import Pool, check_name
+from tonnage.pools.btrfs import BtrfsPool
+from tonnage.pools.disks import Disks
+from tonnage.pools.image import ImagePool
+from tonnage.pools.imagestore import Bounds
+from tonnage.pools.memory import MemoryPool
+
+_ANY = float("inf")
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "memory": ("name", "size", "largest", "directories"),
+    "image": ("name", "size", "sparse", "overcommit"),
+    "btrfs": ("name", "size", "sparse", "overcommit"),
+}
+KINDS = tuple(_KEYS)
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """A pool as described. size: bytes it may promise, 0 for what its disk has. sparse: images grow as they are
+    written. overcommit: how often the disk's free space may be promised, 1 by default, inf for any amount.
+    largest: of a memory pool, the biggest volume, 0 for any. directories: whether a memory pool makes them."""
+
+    kind: str
+    where: Path | None = None
+    name: str = ""
+    size: int = 0
+    sparse: bool = False
+    overcommit: float = 1.0
+    largest: int = 0
+    directories: bool = True
+
+    def __str__(self) -> str:
+        """The description, for parse()."""
+        parts = [self.kind if self.where is None else f"{self.kind}:{self.where}", f"name={self.name}"]
+        if self.size:
+            parts.append(f"size={from_bytes(self.size)}")
+        if self.largest:
+            parts.append(f"largest={from_bytes(self.largest)}")
+        if self.sparse:
+            parts.append("sparse=yes")
+        if self.overcommit != 1.0:
+            parts.append(f"overcommit={'yes' if self.overcommit == _ANY else self.overcommit}")
+        if not self.directories:
+            parts.append("directories=no")
+        return ",".join(parts)
+
+    def at(self, where: Path) -> PoolConfig:
+        """The same pool elsewhere."""
+        return replace(self, where=where)
+
+
+def parse(text: str) -> PoolConfig:
+    """Read a description. Unknown kinds and keys are refused by name.
+
+    Keys: name; size (a quantity); image and btrfs: sparse=yes|no, overcommit=yes|no|RATIO; memory: largest,
+    directories=yes|no. Raises Invalid.
+    """
+    head, *pairs = text.split(",")
+    kind, _, where = head.partition(":")
+    if kind not in _KEYS:
+        raise Invalid(f"pool {text[:80]!r}: unknown kind {kind[:40]!r}, want one of {', '.join(KINDS)}")
+    if where and (kind == "memory" or not where.startswith("/") or "\0" in where):
+        raise Invalid(f"pool {text[:80]!r}: {_where_hint(kind)}")
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if key not in _KEYS[kind]:
+            raise Invalid(f"pool {text[:80]!r}: {kind} has no option {key[:40]!r}, it has {', '.join(_KEYS[kind])}")
+        if not equals or not value or key in options:
+            raise Invalid(f"pool {text[:80]!r}: want {key}=VALUE once")
+        options[key] = value
+    return PoolConfig(
+        kind,
+        Path(where) if where else None,
+        check_name(options.get("name", kind)),
+        _size(options, "size"),
+        _flag(options, "sparse"),
+        _ratio(options.get("overcommit", "no")),
+        _size(options, "largest"),
+        _flag(options, "directories", default="yes"),
+    )
+
+
+def _where_hint(kind: str) -> str:
+    return "memory is nowhere, leave out the path" if kind == "memory" else "want an absolute path after the colon"
+
+
+def _size(options: Mapping[str, str], key: str) -> int:
+    size = to_bytes(options[key]) if key in options else 0
+    if key in options and size < 1:
+        raise Invalid(f"{key}={options[key][:40]}: want more than 0 bytes")
+    return size
+
+
+def _flag(options: Mapping[str, str], key: str, *, default: str = "no") -> bool:
+    value = options.get(key, default)
+    if value not in ("yes", "no", "true", "false"):
+        raise Invalid(f"{key}={value[:40]}: want yes or no")
+    return value in ("yes", "true")
+
+
+def _ratio(value: str) -> float:
+    words = {"yes": _ANY, "true": _ANY, "no": 1.0, "false": 1.0}
+    try:
+        ratio = words[value] if value in words else float(value)
+    except ValueError:
+        ratio = 0.0
+    if not ratio >= 1.0:
+        raise Invalid(f"overcommit={value[:40]}: want yes, no, or a ratio of at least 1")
+    return ratio
+
+
+def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None = None) -> Pool:
+    """The pool that a configuration describes, not yet open. disks: the account of disks, the process's own by default.
+
+    Raises Invalid.
+    """
+    name = config.name or config.kind
+    if config.kind == "memory":
+        if not config.size:
+            raise Invalid(f"pool {name!r}: a memory pool needs size=")
+        return MemoryPool(name, config.size, largest=config.largest, directories=config.directories, clock=clock)
+    if config.where is None:
+        raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
+    bounds = Bounds(config.size, config.overcommit, config.sparse)
+    if config.kind == "image":
+        return ImagePool(name, config.where, bounds, disks=disks, clock=clock)
+    return BtrfsPool(name, config.where, bounds, disks=disks, clock=clock)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What pools on one disk may promise together. disk: a path on it. free: bytes free now or used by the pools
+    already. Pools without a size are counted as what is free."""
+
+    disk: Path
+    pools: tuple[str, ...]
+    promised: int
+    free: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the disk can keep the promise."""
+        return self.promised <= self.free
+
+    def __str__(self) -> str:
+        """A line for people."""
+        verdict = "" if self.fits else f", {from_bytes(self.promised - self.free)} more than it has"
+        names = ", ".join(self.pools)
+        return f"{names}: {from_bytes(self.promised)} promised on a disk with {from_bytes(self.free)} free{verdict}"
+
+
+def outlook(configs: Iterable[PoolConfig]) -> list[Outlook]:
+    """What the pools may promise together, disk by disk. Blocking; nothing is made. Raises Invalid."""
+    disks: dict[int, list[PoolConfig]] = {}
+    for config in configs:
+        if config.where is not None:
+            disks.setdefault(os.stat(_existing(config.where)).st_dev, []).append(config)
+    return [_outlook(pools) for pools in disks.values()]
+
+
+def _outlook(pools: list[PoolConfig]) -> Outlook:
+    assert pools[0].where is not None
+    disk = _existing(pools[0].where)
+    found = os.statvfs(disk)
+    free = found.f_bavail * found.f_frsize + sum(_taken(config.where) for config in pools if config.where)
+    return Outlook(disk, tuple(config.name for config in pools), sum(config.size or free for config in pools), free)
+
+
+def _existing(path: Path) -> Path:
+    for candidate in (path, *path.parents):
+        if candidate.exists():
+            return candidate
+    raise Invalid(f"{path} is not an absolute path")
+
+
+def _taken(where: Path) -> int:
+    """Bytes that the images of a pool have allocated."""
+    if not where.is_dir():
+        return 0
+    return sum(os.lstat(where / entry).st_blocks * 512 for entry in os.listdir(where) if entry.endswith(".img"))
