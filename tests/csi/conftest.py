@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.errors import Code, CsiError
 from tonnage.pools.memory import MemoryPool
 
 GIB = 1 << 30
@@ -52,3 +54,18 @@ async def client(endpoint: DriverEndpoint) -> AsyncIterator[CsiClient]:
     """A client of it."""
     async with CsiClient(endpoint.socket) as connected:
         yield connected
+
+
+@pytest.fixture
+def refused() -> Callable[..., Awaitable[CsiError]]:
+    """refused(call, code, *texts): await call, which must fail with code and a message that has all texts."""
+
+    async def check(call: Awaitable[Any], code: Code, *texts: str) -> CsiError:
+        with pytest.raises(CsiError) as raised:
+            await call
+        assert raised.value.code is code, raised.value
+        for text in texts:
+            assert text in raised.value.message
+        return raised.value
+
+    return check

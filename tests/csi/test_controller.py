@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,7 @@ HERE = {names.TOPOLOGY_NODE: "node-1"}
 ELSEWHERE = {names.TOPOLOGY_NODE: "node-2"}
 
 
-async def refused(call: Any, code: Code, *texts: str) -> CsiError:
-    """Await call, which must fail with code and a message that has all texts."""
-    with pytest.raises(CsiError) as raised:
-        await call
-    assert raised.value.code is code, raised.value
-    for text in texts:
-        assert text in raised.value.message
-    return raised.value
+Refused = Callable[..., Awaitable[CsiError]]
 
 
 async def test_identity(client: CsiClient) -> None:
@@ -61,7 +54,7 @@ async def test_a_volume_is_made_once_and_deleted_any_number_of_times(client: Csi
     assert await pool.list() == []
 
 
-async def test_the_same_name_with_another_request_is_refused(client: CsiClient) -> None:
+async def test_the_same_name_with_another_request_is_refused(refused: Refused, client: CsiClient) -> None:
     await client.create_volume("pvc-1", GIB, MOUNT)
     await refused(client.create_volume("pvc-1", 2 * GIB, MOUNT), Code.ALREADY_EXISTS, "its size is")
     await refused(client.create_volume("pvc-1", GIB, BLOCK), Code.ALREADY_EXISTS, "file system")
@@ -69,7 +62,7 @@ async def test_the_same_name_with_another_request_is_refused(client: CsiClient) 
     await refused(other_pool, Code.ALREADY_EXISTS, "exists in pool default")
 
 
-async def test_names_that_are_no_file_names(client: CsiClient, pool: MemoryPool) -> None:
+async def test_names_that_are_no_file_names(refused: Refused, client: CsiClient, pool: MemoryPool) -> None:
     volume = await client.create_volume("a name/with ../ things", GIB, MOUNT)
     assert await client.create_volume("a name/with ../ things".replace("../", ".. /"), GIB, MOUNT) != volume
     assert (await pool.list())[0].owner["name"].startswith("a name/with")
@@ -77,7 +70,7 @@ async def test_names_that_are_no_file_names(client: CsiClient, pool: MemoryPool)
     await refused(client.create_volume("x" * 129, GIB, MOUNT), Code.INVALID_ARGUMENT, "128")
 
 
-async def test_sizes(client: CsiClient) -> None:
+async def test_sizes(refused: Refused, client: CsiClient) -> None:
     assert (await client.create_volume("least", 0, MOUNT)).size == 4 << 20, "the pool's own least"
     assert (await client.create_volume("least-fast", 0, MOUNT, parameters={"pool": "fast"})).size == 1 << 20
     assert (await client.create_volume("limited", 0, MOUNT, limit=5 << 20)).size == 4 << 20
@@ -103,7 +96,9 @@ async def test_sizes(client: CsiClient) -> None:
         ({names.CSI_FSTYPE: "ntfs"}, ["file system 'ntfs'", "ext4, xfs, btrfs"]),
     ],
 )
-async def test_parameters_that_are_refused(client: CsiClient, parameters: Mapping[str, str], texts: list[str]) -> None:
+async def test_parameters_that_are_refused(
+    refused: Refused, client: CsiClient, parameters: Mapping[str, str], texts: list[str]
+) -> None:
     await refused(client.create_volume("a", GIB, MOUNT, parameters=parameters), Code.INVALID_ARGUMENT, *texts)
     room = await client.get_capacity(parameters)
     assert (room.available, room.maximum) == (0, 0), "impossible parameters are no error here"
@@ -149,12 +144,12 @@ async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fa
     ],
 )
 async def test_capabilities_that_are_refused(
-    client: CsiClient, capabilities: list[VolumeCapability], texts: list[str]
+    refused: Refused, client: CsiClient, capabilities: list[VolumeCapability], texts: list[str]
 ) -> None:
     await refused(client.create_volume("a", GIB, capabilities), Code.INVALID_ARGUMENT, *texts)
 
 
-async def test_capabilities_that_are_taken(client: CsiClient) -> None:
+async def test_capabilities_that_are_taken(refused: Refused, client: CsiClient) -> None:
     flags = ["noatime", "nodiratime,discard", 'context="system_u:object_r:container_file_t:s0:c1,c2"']
     modes = (
         AccessMode.SINGLE_NODE_WRITER,
@@ -173,7 +168,7 @@ async def test_capabilities_that_are_taken(client: CsiClient) -> None:
     await refused(client.validate(volume.id, []), Code.INVALID_ARGUMENT)
 
 
-async def test_an_access_mode_or_type_left_out(endpoint: DriverEndpoint) -> None:
+async def test_an_access_mode_or_type_left_out(refused: Refused, endpoint: DriverEndpoint) -> None:
     connection = Connection(endpoint.socket)
     create = csi_grpc.ControllerStub(connection.channel).CreateVolume
     mount = csi_pb2.VolumeCapability.MountVolume()
@@ -188,7 +183,7 @@ async def test_an_access_mode_or_type_left_out(endpoint: DriverEndpoint) -> None
     connection.close()
 
 
-async def test_a_volume_is_made_only_where_it_is_wanted(client: CsiClient) -> None:
+async def test_a_volume_is_made_only_where_it_is_wanted(refused: Refused, client: CsiClient) -> None:
     async def wanted(requisite: list[dict[str, str]], preferred: list[dict[str, str]]) -> str:
         requirement = TopologyRequirement(requisite, preferred)
         return (await client.create_volume("a", GIB, MOUNT, topology=requirement)).id
@@ -200,7 +195,7 @@ async def test_a_volume_is_made_only_where_it_is_wanted(client: CsiClient) -> No
         await refused(wanted(requisite, preferred), Code.RESOURCE_EXHAUSTED, "this is node node-1")
 
 
-async def test_content_and_mutable_parameters_are_not_offered(client: CsiClient) -> None:
+async def test_content_and_mutable_parameters_are_not_offered(refused: Refused, client: CsiClient) -> None:
     for source, kind in ((ContentSource(snapshot_id="s"), "snapshot"), (ContentSource(volume_id="v"), "volume")):
         await refused(client.create_volume("a", 1, MOUNT, source=source), Code.INVALID_ARGUMENT, f"{kind} source")
     mutable = client.create_volume("a", 1, MOUNT, mutable_parameters={"iops": "1"})
@@ -216,7 +211,9 @@ async def test_capacity(client: CsiClient) -> None:
     assert (await client.get_capacity(capabilities=BLOCK, topology={})).available == 100 * GIB
 
 
-async def test_pages_stay_right_while_volumes_come_and_go(endpoint: DriverEndpoint, client: CsiClient) -> None:
+async def test_pages_stay_right_while_volumes_come_and_go(
+    refused: Refused, endpoint: DriverEndpoint, client: CsiClient
+) -> None:
     for number in range(5):
         await client.create_volume(f"v{number}", GIB, MOUNT)
     assert [volume.id for volume in await client.list_volumes(page=2)] == [f"default/v{n}" for n in range(5)]
@@ -234,20 +231,20 @@ async def test_pages_stay_right_while_volumes_come_and_go(endpoint: DriverEndpoi
     connection.close()
 
 
-async def test_a_volume_of_a_pool_that_is_not_served_is_never_gone(client: CsiClient) -> None:
+async def test_a_volume_of_a_pool_that_is_not_served_is_never_gone(refused: Refused, client: CsiClient) -> None:
     kept = await refused(client.delete_volume("retired/pvc-1"), Code.UNAVAILABLE, "pool 'retired' is not served")
     assert not kept.final
     await client.delete_volume("no form of ours")
     await refused(client.delete_volume(""), Code.INVALID_ARGUMENT, "volume_id is missing")
 
 
-async def test_a_volume_in_use_is_not_deleted(client: CsiClient, folder: Path) -> None:
+async def test_a_volume_in_use_is_not_deleted(refused: Refused, client: CsiClient, folder: Path) -> None:
     volume = await client.create_volume("a", GIB, MOUNT)
     await client.stage(volume.id, folder / "staging", MOUNT[0])
     await refused(client.delete_volume(volume.id), Code.FAILED_PRECONDITION, "in use")
 
 
-async def test_what_is_not_advertised_is_unimplemented(endpoint: DriverEndpoint) -> None:
+async def test_what_is_not_advertised_is_unimplemented(refused: Refused, endpoint: DriverEndpoint) -> None:
     connection = Connection(endpoint.socket)
     controller, node = csi_grpc.ControllerStub(connection.channel), csi_grpc.NodeStub(connection.channel)
     group = csi_grpc.GroupControllerStub(connection.channel)
@@ -264,7 +261,9 @@ async def test_what_is_not_advertised_is_unimplemented(endpoint: DriverEndpoint)
     connection.close()
 
 
-async def test_several_names_over_the_same_pools(driver: Driver, endpoint: DriverEndpoint, client: CsiClient) -> None:
+async def test_several_names_over_the_same_pools(
+    refused: Refused, driver: Driver, endpoint: DriverEndpoint, client: CsiClient
+) -> None:
     pmem = Driver(driver.node_id, driver.pools, driver.state, name="pmem-csi.intel.com", in_flight=driver.in_flight)
     socket = endpoint.socket.with_name("pmem.sock")
     async with DriverEndpoint(pmem, socket), CsiClient(socket) as other:

@@ -1,0 +1,180 @@
+"""Node through a real socket: stage and publish, their repeats, their refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tonnage.api import names
+from tonnage.csi.client import CsiClient
+from tonnage.csi.driver import Driver
+from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.words import AccessMode, CreatedVolume, NodeInfo, VolumeCapability
+from tonnage.errors import Invalid
+from tonnage.pools.memory import MemoryPool
+
+GIB = 1 << 30
+MOUNT = VolumeCapability()
+BLOCK = VolumeCapability(block=True)
+
+Refused = Callable[..., Awaitable[CsiError]]
+
+
+@pytest.fixture
+async def volume(client: CsiClient) -> CreatedVolume:
+    """A volume of 1 GiB."""
+    return await client.create_volume("pvc-1", GIB, [MOUNT])
+
+
+@pytest.fixture
+def staging(folder: Path) -> Path:
+    """A staging folder, as the kubelet makes it."""
+    path = folder / "globalmount"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def target(folder: Path) -> Path:
+    """A target whose folder exists, as the kubelet makes it."""
+    (folder / "pod").mkdir()
+    return folder / "pod" / "mount"
+
+
+async def test_node_info(client: CsiClient) -> None:
+    assert await client.node_info() == NodeInfo("node-1", 0, {names.TOPOLOGY_NODE: "node-1"})
+    assert await client.node_capabilities() == {"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER"}
+
+
+async def test_the_life_of_a_volume_each_step_twice(
+    client: CsiClient, volume: CreatedVolume, staging: Path, target: Path
+) -> None:
+    for _ in range(2):
+        await client.stage(volume.id, staging, MOUNT, context=volume.context)
+    for _ in range(2):
+        await client.publish(volume.id, target, MOUNT, staging=staging, context=volume.context)
+    assert target.is_dir()
+    usage = await client.volume_stats(volume.id, target)
+    assert (usage.total, usage.used, usage.available) == (GIB, 0, GIB)
+    for _ in range(2):
+        await client.unpublish(volume.id, target)
+    assert not target.exists()
+    for _ in range(2):
+        await client.unstage(volume.id, staging)
+    await client.delete_volume(volume.id)
+
+
+async def test_raw_block(client: CsiClient, refused: Refused, staging: Path, target: Path) -> None:
+    volume = await client.create_volume("b", GIB, [BLOCK])
+    await refused(client.stage(volume.id, staging, MOUNT), Code.INVALID_ARGUMENT, "is raw block, asked is mount")
+    await client.stage(volume.id, staging, BLOCK)
+    await client.publish(volume.id, target, BLOCK, staging=staging)
+    assert target.exists()
+    assert not target.is_dir()
+    await client.unpublish(volume.id, target)
+    await client.unstage(volume.id, staging)
+
+
+async def test_publish_that_cannot_be(
+    client: CsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+) -> None:
+    publish = client.publish
+    missing = publish(volume.id, target, MOUNT)
+    await refused(missing, Code.FAILED_PRECONDITION, "staging_target_path is missing")
+    await refused(publish(volume.id, target, MOUNT, staging=staging), Code.FAILED_PRECONDITION, "not staged")
+    await client.stage(volume.id, staging, MOUNT)
+    no_parent = publish(volume.id, target / "deeper" / "mount", MOUNT, staging=staging)
+    await refused(no_parent, Code.FAILED_PRECONDITION, "is not there")
+    await publish(volume.id, target, MOUNT, staging=staging)
+    await refused(publish(volume.id, target, MOUNT, staging=staging, readonly=True), Code.ALREADY_EXISTS)
+    reader = VolumeCapability(AccessMode.SINGLE_NODE_READER_ONLY)
+    await refused(publish(volume.id, target, reader, staging=staging), Code.ALREADY_EXISTS)
+    await refused(
+        publish(volume.id, target, VolumeCapability(mount_flags=["ro"]), staging=staging), Code.ALREADY_EXISTS
+    )
+
+
+async def test_requests_that_are_wrong(
+    client: CsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+) -> None:
+    bad = Code.INVALID_ARGUMENT
+    await refused(client.stage("", staging, MOUNT), bad, "volume_id is missing")
+    await refused(client.stage(volume.id, "", MOUNT), bad, "staging_target_path is missing")
+    await refused(client.stage(volume.id, "relative", MOUNT), bad, "absolute")
+    await refused(client.stage(volume.id, f"{staging}/../x", MOUNT), bad, "'..'")
+    await refused(client.stage(volume.id, f"{staging}/\0", MOUNT), bad, "NUL")
+    await refused(client.stage(volume.id, "/" + "x" * 10_000, MOUNT), bad, "4095")
+    await refused(client.stage(volume.id, staging, BLOCK), bad, "is a file system, asked is block")
+    await refused(client.stage(volume.id, staging, VolumeCapability(fstype="xfs")), bad, "ext4, asked is 'xfs'")
+    await refused(client.stage(volume.id, staging, VolumeCapability(mount_flags=["loop"])), bad, "'loop'")
+    await refused(client.stage(volume.id, staging, VolumeCapability(AccessMode(5))), bad, "one node")
+    await refused(client.publish("", target, MOUNT), bad, "volume_id is missing")
+    await refused(client.publish(volume.id, "", MOUNT), bad, "target_path is missing")
+    await refused(client.unpublish("", target), bad, "volume_id is missing")
+    await refused(client.unpublish(volume.id, ""), bad, "target_path is missing")
+    await refused(client.unstage("", staging), bad, "volume_id is missing")
+    await refused(client.unstage(volume.id, ""), bad, "staging_target_path is missing")
+    await refused(client.volume_stats("", target), bad, "volume_id is missing")
+    await refused(client.volume_stats(volume.id, ""), bad, "volume_path is missing")
+
+
+async def test_a_volume_that_is_not_there(client: CsiClient, refused: Refused, staging: Path, target: Path) -> None:
+    for missing in ("default/nothing", "foreign"):
+        await refused(client.stage(missing, staging, MOUNT), Code.NOT_FOUND)
+        await refused(client.publish(missing, target, MOUNT, staging=staging), Code.NOT_FOUND)
+        await refused(client.volume_stats(missing, staging), Code.NOT_FOUND)
+        await client.unpublish(missing, target)
+        await client.unstage(missing, staging)
+
+
+async def test_stats_of_a_path_that_is_not_there(client: CsiClient, refused: Refused, volume: CreatedVolume) -> None:
+    for path in ("/nothing/here", "relative/path"):
+        await refused(client.volume_stats(volume.id, path), Code.NOT_FOUND, path)
+
+
+async def test_a_pool_that_is_no_longer_served(client: CsiClient, refused: Refused, staging: Path) -> None:
+    gone = "retired/pvc-1"
+    await refused(client.stage(gone, staging, MOUNT), Code.UNAVAILABLE, "'retired' is not served")
+    await client.unstage(gone, staging)
+    await client.unpublish(gone, staging / "nothing")
+    mounted = "/proc"
+    await refused(client.unpublish(gone, mounted), Code.UNAVAILABLE, "configure that pool again")
+    await refused(client.unstage(gone, mounted), Code.UNAVAILABLE, "configure that pool again")
+
+
+async def test_one_writer_means_one_target(
+    client: CsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+) -> None:
+    once = VolumeCapability(AccessMode.SINGLE_NODE_SINGLE_WRITER)
+    await client.stage(volume.id, staging, MOUNT)
+    other = target.with_name("other")
+    for first, second in ((once, MOUNT), (MOUNT, once)):
+        await client.publish(volume.id, target, first, staging=staging)
+        await client.publish(volume.id, target, first, staging=staging)
+        again = client.publish(volume.id, other, second, staging=staging)
+        await refused(again, Code.FAILED_PRECONDITION, str(target), "one target")
+        await client.unpublish(volume.id, target)
+    await client.publish(volume.id, target, MOUNT, staging=staging)
+    await client.publish(volume.id, other, MOUNT, staging=staging)
+
+
+def test_a_driver_that_does_not_hold_together(folder: Path, pool: MemoryPool) -> None:
+    pools = {"default": pool}
+    for wrong, text in (
+        ({"pools": {}}, "at least one pool"),
+        ({"name": "not a name"}, "DNS name"),
+        ({"default_pool": "slow"}, "'slow' is not among default"),
+        ({"node_id": ""}, "node id"),
+        ({"node_id": "n" * 257}, "node id"),
+        ({"pools": {"a/b": pool}}, "'a/b'"),
+        ({"pools": {"p" * 64: pool}}, "at most 63"),
+    ):
+        with pytest.raises(Invalid, match=text):
+            Driver(**{"node_id": "n", "pools": pools, "state": folder, **wrong})  # type: ignore[arg-type]
+
+
+def test_a_long_node_name_becomes_a_label_value(folder: Path, pool: MemoryPool) -> None:
+    (value,) = Driver("n" * 200, {"default": pool}, folder).topology.values()
+    assert len(value) <= 63
