@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tonnage.kube.events import Correlator
+import asyncio
+
+from tonnage.api.kinds import EVENTS
+from tonnage.api.meta import ObjectReference
+from tonnage.apiserver.server import ApiServer
+from tonnage.kube.client import Client
+from tonnage.kube.events import Correlator, EventRecorder
 
 
 def test_an_object_has_25_events_at_once_and_then_one_every_five_minutes() -> None:
@@ -23,3 +29,23 @@ def test_many_similar_events_become_one() -> None:
     assert told[:10] == [f"try {n}" for n in range(10)]
     assert told[10].startswith("(combined from similar events): ")
     assert correlator.message("uid", "Failed", "again", 700.0) == "again"
+
+
+async def test_the_same_event_again_counts_up_on_the_one_that_is_there(server: ApiServer) -> None:
+    client = Client(server.transport())
+    recorder = EventRecorder(client, "tester", host="node-1")
+    about = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="p", uid="u1")
+    writing = asyncio.ensure_future(recorder.run())
+    for _ in range(3):
+        recorder.warning(about, "Failed", "no room")
+    recorder.normal(about, "Started", "at last")
+
+    async with asyncio.timeout(5):
+        while len(events := (await client.list(EVENTS, "default")).items) < 2:
+            await asyncio.sleep(0.01)
+    writing.cancel()
+
+    by_reason = {e.reason: e for e in events}
+    assert (by_reason["Failed"].count, by_reason["Failed"].type) == (3, "Warning")
+    assert by_reason["Started"].source.host == "node-1"
+    assert by_reason["Started"].involved_object.uid == "u1"

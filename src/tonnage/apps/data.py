@@ -20,6 +20,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -123,7 +124,7 @@ class DataFolder:
             foreign = (
                 self.path.exists()
                 and not self.exists()
-                and any(entry for entry in self.path.iterdir() if entry != self._lock_file)
+                and any(entry for entry in self.path.iterdir() if entry not in (self._lock_file, self.log))
             )
         except OSError as failure:
             raise Invalid(f"data folder {self.path} cannot be read: {failure.strerror}") from failure
@@ -157,6 +158,17 @@ class DataFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, self._marker)
+
+    def log_for_writing(self) -> BinaryIO:
+        """The log of a detached cluster, open for appending. Raises Invalid as open() does."""
+        self._check_ours()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return open(self.log, "ab")
+        except OSError as failure:
+            raise Invalid(
+                f"data folder {self.path} cannot be used: {failure.strerror}; choose another with --data"
+            ) from failure
 
     def close(self) -> None:
         """Give the folder back. May be repeated."""

@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     verb = next((a for a in given if a in VERBS), "")
     options = build_parser(verb).parse_args(given)
+    options.given = given
     try:
         return int(importlib.import_module(VERBS[options.verb][0]).run(options))
     except TonnageError as failure:

@@ -17,19 +17,19 @@ class Output:
     """Writes to one stream. fancy None: as the stream is a terminal or not."""
 
     def __init__(self, stream: TextIO | None = None, *, fancy: bool | None = None) -> None:
-        self._stream = stream or sys.stdout
+        self.stream = stream or sys.stdout
         self._console: Console | None = None
-        if self._stream.isatty() if fancy is None else fancy:
+        if self.stream.isatty() if fancy is None else fancy:
             from rich.console import Console  # only where it is looked at: it costs memory and time
 
-            self._console = Console(file=self._stream, highlight=False, soft_wrap=True)
+            self._console = Console(file=self.stream, highlight=False, soft_wrap=True)
 
     def line(self, text: str = "") -> None:
         """One plain line."""
         if self._console is not None:
             self._console.print(text, markup=False)
         else:
-            print(text, file=self._stream, flush=True)
+            print(text, file=self.stream, flush=True)
 
     def title(self, text: str) -> None:
         """A heading."""

@@ -1,0 +1,79 @@
+"""The objects that a box starts with: its drivers, classes and namespace. Those that are there are left as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES, Kind
+from tonnage.api.meta import KubeObject
+from tonnage.errors import ApiAlreadyExists
+from tonnage.kube.client import Client
+
+PMEM_CSI = "pmem-csi.intel.com"
+COMPAT = {"pmem-csi": PMEM_CSI}
+"""Word on the command line -> driver name that is served beside our own."""
+
+_DRIVER = {
+    "attachRequired": False,
+    "podInfoOnMount": True,
+    "storageCapacity": True,
+    "fsGroupPolicy": "File",
+    "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+    "requiresRepublish": False,
+}
+
+
+async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[str]) -> None:
+    """Make what the box needs. pools: their names, the default one first. May be repeated."""
+    await _ensure(client, NAMESPACES, names.SYSTEM_NAMESPACE, {})
+    for driver in (names.DRIVER, *(COMPAT[word] for word in compat)):
+        await _ensure(client, CSI_DRIVERS, driver, {"spec": _DRIVER})
+    default = {names.DEFAULT_CLASS: "true"}
+    await _ensure(client, STORAGE_CLASSES, names.SCRATCH_CLASS, storage_class(names.DRIVER, annotations=default))
+    await _ensure(client, STORAGE_CLASSES, names.IMMEDIATE_CLASS, storage_class(names.DRIVER, mode=names.IMMEDIATE))
+    for pool in pools[1:]:
+        body = storage_class(names.DRIVER, parameters={"pool": pool})
+        await _ensure(client, STORAGE_CLASSES, f"tonnage-{pool.lower().replace('_', '-')}", body)
+    if "pmem-csi" in compat:
+        await _pmem_csi(client)
+
+
+async def _pmem_csi(client: Client) -> None:
+    """The classes that PMEM-CSI's users know."""
+    late = names.WAIT_FOR_FIRST_CONSUMER
+    classes = {
+        "pmem-csi-sc": ({}, names.IMMEDIATE),
+        "pmem-csi-sc-ext4": ({names.CSI_FSTYPE: "ext4", "eraseafter": "true"}, names.IMMEDIATE),
+        "pmem-csi-sc-xfs": ({names.CSI_FSTYPE: "xfs", "eraseafter": "true"}, names.IMMEDIATE),
+        "pmem-csi-sc-late-binding": ({}, late),
+    }
+    for name, (parameters, mode) in classes.items():
+        await _ensure(client, STORAGE_CLASSES, name, storage_class(PMEM_CSI, parameters=parameters, mode=mode))
+
+
+def storage_class(
+    provisioner: str,
+    *,
+    parameters: Mapping[str, str] | None = None,
+    mode: str = names.WAIT_FOR_FIRST_CONSUMER,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A StorageClass with policy Delete, without its name."""
+    metadata = {"annotations": dict(annotations)} if annotations else {}
+    return {
+        "metadata": metadata,
+        "provisioner": provisioner,
+        "parameters": dict(parameters or {}),
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": mode,
+    }
+
+
+async def _ensure(client: Client, kind: Kind[KubeObject] | Kind[Any], name: str, body: dict[str, Any]) -> None:
+    """Create the object; one that is there is left as its users have made it."""
+    metadata = {**body.get("metadata", {}), "name": name}
+    with suppress(ApiAlreadyExists):
+        await client.create(kind, {**body, "metadata": metadata})

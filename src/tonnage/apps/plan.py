@@ -1,0 +1,137 @@
+"""What a box is going to be, checked before anything is touched: its nodes, their pools, what the machine must have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.apps.data import DataFolder, Settings
+from tonnage.errors import HostError, Invalid
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+
+DEFAULT_POOL_SIZE = "10Gi"
+DEFAULT_POOL_NAME = "scratch"
+RUNTIMES = ("bwrap", "none")
+_WAY_OUT = "run it as root, or try it without: --pool memory --runtime none"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A box that can be started. settings: what is kept in the data folder; nodes: name -> its pools."""
+
+    settings: Settings
+    nodes: dict[str, list[PoolConfig]]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        pools = next(iter(self.nodes.values()))
+        each = " and ".join(f"{_size(p)} ({p.kind})" for p in pools)
+        count = len(self.nodes)
+        return f"{count} node{'s' * (count > 1)}, {each}{' each' * (count > 1)}, runtime {self.settings.runtime}"
+
+
+def _size(pool: PoolConfig) -> str:
+    return from_bytes(pool.size) if pool.size else "what the disk has"
+
+
+def plan(data: DataFolder, settings: Settings, *, pool_size: str = "") -> Plan:
+    """Check the settings against the machine, the data folder and the disks below the pools.
+
+    pool_size: for pools that give no size of their own. Raises Invalid (a setting), HostError (the machine lacks
+    something).
+    """
+    templates = _templates(settings, pool_size)
+    _check_machine(settings.runtime, templates)
+    _check_kept(data, settings, templates)
+    names = [f"node-{n}" for n in range(1, settings.nodes + 1)]
+    nodes = {name: [_on(data, name, pool) for pool in templates] for name in names}
+    kept = replace_pools(settings, [str(pool) for pool in templates])
+    outlooks = pool_config.outlook(pool for pools in nodes.values() for pool in pools)
+    return Plan(kept, nodes, [_warning(o) for o in outlooks if not o.fits])
+
+
+def replace_pools(settings: Settings, pools: list[str]) -> Settings:
+    """The settings with other pools."""
+    return Settings(nodes=settings.nodes, pools=pools, runtime=settings.runtime, compat=settings.compat)
+
+
+def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
+    size = _checked_size(pool_size or DEFAULT_POOL_SIZE)
+    texts = settings.pools or [f"image,name={DEFAULT_POOL_NAME},sparse=yes,overcommit=yes"]
+    pools = []
+    for text in texts:
+        pool = pool_config.parse(text)
+        if not pool.size or (pool_size and not settings.pools):
+            pool = replace(pool, size=size)
+        pools.append(pool)
+    names = [pool.name for pool in pools]
+    if len(set(names)) != len(names):
+        raise Invalid(f"two pools are named alike ({', '.join(names)}): give each a name=")
+    return pools
+
+
+def _checked_size(text: str) -> int:
+    size = to_bytes(text)
+    if size < 1:
+        raise Invalid(f"--pool-size {text}: want more than 0 bytes")
+    return size
+
+
+def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
+    """The pool on one node: each has a folder of its own, also where the user named one for all."""
+    if pool.kind == "memory":
+        return pool
+    return pool.at(pool.where / node if pool.where else data.node(node) / "pools" / pool.name)
+
+
+def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
+    if runtime not in RUNTIMES:
+        raise Invalid(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
+    real = [pool.kind for pool in pools if pool.kind != "memory"]
+    if real and os.geteuid() != 0:
+        raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")
+    if runtime == "bwrap" and os.geteuid() != 0:
+        raise HostError(f"running containers with volumes takes root: {_WAY_OUT}")
+    if runtime == "bwrap" and shutil.which("bwrap") is None:
+        raise HostError("bwrap is not there (Debian: apt-get install bubblewrap); or start with --runtime none")
+    if real and not Path("/dev/loop-control").exists():
+        raise HostError(f"{' and '.join(real)} pools need loop devices, and /dev/loop-control is not there: {_WAY_OUT}")
+    search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    for kind, tool, package in (("image", "mkfs.ext4", "e2fsprogs"), ("btrfs", "mkfs.btrfs", "btrfs-progs")):
+        if kind in real and shutil.which(tool, path=search) is None:
+            raise HostError(f"{tool} is not there, which {kind} pools need (Debian: apt-get install {package})")
+
+
+def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -> None:
+    kept = data.settings()
+    if kept is None:
+        return
+    if settings.nodes < kept.nodes:
+        raise Invalid(
+            f"the cluster in {data.path} has {kept.nodes} nodes; with {settings.nodes} the volumes of the others would "
+            f"be out of reach. Start it with {kept.nodes}, or remove it: tonnage down --purge --data {data.path}"
+        )
+    before = {(p.name, p.kind, p.where) for p in map(pool_config.parse, kept.pools)}
+    if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.where) for p in pools}):
+        raise Invalid(
+            f"the cluster in {data.path} has pool {', '.join(missing)}, as {'; '.join(kept.pools)}: it can get "
+            f"more pools, not lose one. Start it without --pool, or remove it: tonnage down --purge --data {data.path}"
+        )
+
+
+def _warning(outlook: pool_config.Outlook) -> str:
+    return (
+        f"overcommitted: the pools may promise {from_bytes(outlook.promised)} together, the disk under "
+        f"{outlook.disk} has {_rough(outlook.free)} free. Files grow as they are written; "
+        "when the disk is full, writes fail before a volume is."
+    )
+
+
+def _rough(number: int) -> str:
+    return f"{number / 1024**3:.0f}Gi"

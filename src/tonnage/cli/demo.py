@@ -1,0 +1,251 @@
+"""`tonnage demo`: the main job told on a cluster of its own, every line checked while it is told."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim, Pod
+from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, VOLUMES
+from tonnage.api.quantity import to_bytes
+from tonnage.apps.cluster import Box, Plan, leftovers, plan, remove
+from tonnage.apps.data import DataFolder, Settings
+from tonnage.cli.output import Output
+from tonnage.cli.workloads import inline, pod_with
+from tonnage.errors import ApiError
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
+from tonnage.kube.kubeconfig import load
+from tonnage.kube.wait import until, until_gone
+from tonnage.observe import log as logs
+
+NAMESPACE = "default"
+POOL_SIZE = "30716Mi"
+NODE_COUNT = 3
+_WAIT = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("--pool", help="KIND[:WHERE][,key=value...] (default: image files, sparse)")
+    parser.add_argument("--runtime", choices=("bwrap", "none"), default="bwrap", help="how containers run")
+    parser.add_argument("--keep", action="store_true", help="leave the data folder (the cluster ends all the same)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tell the story; 0 only if every line held."""
+    logs.setup("error")
+    base = "/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir()
+    with tempfile.TemporaryDirectory(prefix="tonnage-demo-", dir=base, ignore_cleanup_errors=True) as folder:
+        data = DataFolder(Path(folder) / "data")
+        settings = Settings(nodes=NODE_COUNT, pools=[options.pool] if options.pool else [], runtime=options.runtime)
+        story = Story(Output(), data, plan(data, settings, pool_size=POOL_SIZE))
+        try:
+            return asyncio.run(story.tell())
+        finally:
+            remove(data)
+
+
+class Story:
+    """The chapters, in order. `held` turns False with the first line that does not hold."""
+
+    def __init__(self, out: Output, data: DataFolder, plan_: Plan) -> None:
+        self.out, self.data, self.plan = out, data, plan_
+        self.real = plan_.settings.runtime != "none"
+        self.held = True
+        self.client: Client
+
+    async def tell(self) -> int:
+        """Start a cluster, tell everything, end it."""
+        began = time.monotonic()
+        self.out.title("tonnage: a cluster on this machine, and pods that get disk of their own")
+        box = Box(self.data, self.plan, progress=self.out.step)
+        try:
+            await box.start()
+            self.client = Client(HttpTransport(load(self.data.kubeconfig)))
+            await self._chapters()
+            await self.client.close()
+        finally:
+            with contextlib.suppress(asyncio.CancelledError):
+                await box.stop()
+        await self._nothing_left()
+        seconds = time.monotonic() - began
+        self.out.title(f"All of it held, in {seconds:.1f} s." if self.held else "Some lines above did NOT hold.")
+        if self.held:
+            self.out.line("Next: `.venv/bin/tonnage up --nodes 3`, and use the kubectl that you have.")
+        return 0 if self.held else 1
+
+    async def _chapters(self) -> None:
+        for chapter in (
+            self._empty_nodes, self._own_disk, self._capacity_counts, self._another_node, self._too_large,
+            self._two_volumes, self._full_disk, self._inline, self._all_back,
+        ):  # fmt: skip
+            try:
+                await chapter()
+            except (TimeoutError, ApiError) as failure:
+                self._check(f"{chapter.__name__.strip('_').replace('_', ' ')} ended well", False, str(failure))
+
+    def _check(self, text: str, held: object, detail: str = "") -> None:
+        self.held = self.held and bool(held)
+        self.out.check(text, held=bool(held), detail=detail)
+
+    # ---- chapters
+
+    async def _empty_nodes(self) -> None:
+        self.out.title("1. What every node has to give")
+        capacity = await self._capacities()
+        self.out.table(["NODE", "CLASS", "CAPACITY"], [[n, names.SCRATCH_CLASS, c] for n, c in capacity.items()])
+        nodes = (await self.client.list(NODES)).items
+        self._check(f"{len(nodes)} nodes publish {POOL_SIZE} each", list(capacity.values()) == [POOL_SIZE] * NODE_COUNT)
+
+    async def _own_disk(self) -> None:
+        self.out.title("2. A pod asks for 4Gi of its own: a generic ephemeral volume")
+        began = time.monotonic()
+        await self._make(pod_with("app", {"data": "4Gi"}, "df -h /data; sleep 100000"))
+        pod = await self._running("app")
+        took = time.monotonic() - began
+        self._check("pod app is Running", True, f"on {pod.spec.node_name}, {took * 1000:.0f} ms after it was asked for")
+        claim = await self.client.get(CLAIMS, "app-data", NAMESPACE)
+        self._check("its claim app-data is Bound", claim.status.phase == "Bound", claim.spec.volume_name)
+        owner = claim.metadata.owner_references[:1]
+        self._check(
+            "the claim belongs to the pod", claim.metadata.controller_uid() == pod.metadata.uid,
+            f"{owner[0].kind} {owner[0].name}" if owner else "no owner",
+        )  # fmt: skip
+        if self.real:
+            shown = await self._log_line("app", "/data")
+            self._check("df in the pod shows the 4Gi", shown.split()[1:2] == ["4.0G"], shown)
+
+    async def _capacity_counts(self) -> None:
+        self.out.title("3. That node has 4Gi less to give, the others have all")
+        node = (await self.client.get(PODS, "app", NAMESPACE)).spec.node_name
+        capacity = await self._settled({node: "26620Mi"})
+        self.out.table(["NODE", "CAPACITY", ""], [[n, c, "app" if n == node else ""] for n, c in capacity.items()])
+        rest = [c for n, c in capacity.items() if n != node]
+        self._check("30716Mi - 4Gi = 26620Mi", capacity.get(node) == "26620Mi" and rest == [POOL_SIZE] * len(rest))
+
+    async def _another_node(self) -> None:
+        self.out.title("4. A pod with 29Gi does not fit there any more: it goes to another node")
+        first = (await self.client.get(PODS, "app", NAMESPACE)).spec.node_name
+        await self._make(pod_with("big", {"data": "29Gi"}))
+        pod = await self._running("big")
+        self._check(f"pod big is Running, not on {first}", pod.spec.node_name != first, f"on {pod.spec.node_name}")
+
+    async def _too_large(self) -> None:
+        self.out.title("5. A pod with 40Gi fits nowhere: it stays Pending, and says why")
+        await self._make(pod_with("huge", {"data": "40Gi"}))
+        message = await self._unschedulable("huge")
+        self._check("pod huge is Pending", "did not have enough free storage" in message, message)
+
+    async def _two_volumes(self) -> None:
+        self.out.title("6. Two volumes of 20Gi: each fits, both together fit nowhere; the pod gets both or none")
+        await self._make(pod_with("pair", {"one": "20Gi", "two": "20Gi"}))
+        message = await self._unschedulable("pair")
+        self._check("pod pair is Pending", "did not have enough free storage" in message, message)
+        claims = [await self.client.get(CLAIMS, f"pair-{v}", NAMESPACE) for v in ("one", "two")]
+        self._check("it holds no volume meanwhile", not any(c.spec.volume_name for c in claims))
+
+    async def _full_disk(self) -> None:
+        self.out.title("7. A size is a limit: writing 100 MiB into 64Mi")
+        if not self.real:
+            self.out.line("    (not told: --runtime none runs no programs)")
+            return
+        command = "dd if=/dev/zero of=/data/file bs=1M count=100"
+        await self._make(pod_with("writer", {"data": "64Mi"}, command, restart="Never"))
+        pod = await self._pod("writer", lambda p: p.terminated)
+        shown = await self._log_line("writer", "No space")
+        self._check('dd ends with "No space left on device"', shown.endswith("No space left on device"), shown)
+        self._check("the pod has Failed, the node has not noticed", pod.status.phase == "Failed")
+
+    async def _inline(self) -> None:
+        self.out.title("8. An inline volume: no claim, just a size in the pod's own text")
+        await self._make(inline("inline", "1Gi", "df -h /data; sleep 100000"))
+        pod = await self._running("inline")
+        self._check("pod inline is Running", True, f"on {pod.spec.node_name}")
+        if self.real:
+            shown = await self._log_line("inline", "/data")
+            self._check("df in the pod shows the 1Gi", shown.split()[1:2] in (["1.0G"], ["1G"]), shown)
+
+    async def _all_back(self) -> None:
+        self.out.title("9. The pods go, and everything is as before")
+        for pod in (await self.client.list(PODS, NAMESPACE)).items:
+            await self.client.delete(PODS, pod.metadata.name, NAMESPACE, grace_seconds=1)
+        for kind in (PODS, CLAIMS, VOLUMES):
+            await until_gone(self.client, kind, seconds=_WAIT)
+        self._check("no pod, no claim, no volume is left", True)
+        capacity = await self._settled({n.metadata.name: POOL_SIZE for n in (await self.client.list(NODES)).items})
+        self.out.table(["NODE", "CAPACITY"], [[n, c] for n, c in capacity.items()])
+        self._check(f"every node has {POOL_SIZE} again", set(capacity.values()) == {POOL_SIZE})
+
+    async def _nothing_left(self) -> None:
+        left = leftovers(self.data)
+        self._check("no mount and no loop device is left on the machine", not left, ", ".join(left))
+
+    # ---- looking
+
+    async def _make(self, pod: dict[str, object]) -> None:
+        await self.client.create(PODS, pod, NAMESPACE)
+
+    async def _pod(self, name: str, holds: object) -> Pod:
+        return await until(self.client, PODS, name, holds, namespace=NAMESPACE, seconds=_WAIT)  # type: ignore[arg-type]
+
+    async def _running(self, name: str) -> Pod:
+        with self.out.waiting(f"waiting for pod {name}"):
+            return await self._pod(name, lambda p: p.status.phase == "Running" and _condition(p, "Ready") is not None)
+
+    async def _unschedulable(self, name: str) -> str:
+        with self.out.waiting(f"waiting for what is said of pod {name}"):
+            pod = await self._pod(name, lambda p: "enough free storage" in (_condition(p, "PodScheduled") or ""))
+        return _condition(pod, "PodScheduled") or ""
+
+    async def _log_line(self, pod: str, word: str) -> str:
+        """The last log line of a pod with that word in it; waits for it."""
+        path = f"{PODS.path(NAMESPACE, pod)}/log"
+        deadline = time.monotonic() + _WAIT
+        while time.monotonic() < deadline:
+            lines = (await self.client.read(path)).decode().splitlines()
+            if found := [line for line in lines if word in line]:
+                return found[-1]
+            await asyncio.sleep(0.05)
+        return f"no line with {word!r} in the log"
+
+    async def _capacities(self) -> dict[str, str]:
+        """Node -> published capacity of the default class."""
+        found = {}
+        for item in (await self.client.list(CAPACITIES)).items:
+            if item.storage_class_name == names.SCRATCH_CLASS and item.node_topology is not None:
+                found[item.node_topology.match_labels.get(names.TOPOLOGY_NODE, "?")] = item.capacity or "0"
+        return dict(sorted(found.items()))
+
+    async def _settled(self, wanted: dict[str, str]) -> dict[str, str]:
+        """The capacities as soon as they are what is wanted, or after the wait what they are."""
+        deadline = time.monotonic() + 15
+        while True:
+            found = await self._capacities()
+            held = all(to_bytes(found.get(n, "0")) == to_bytes(c) for n, c in wanted.items())
+            if held or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(0.05)
+
+
+def _condition(pod: Pod, type_: str) -> str | None:
+    """The message of a condition; of Ready only when it is True."""
+    for condition in pod.status.conditions:
+        if condition.type == type_ and (type_ != "Ready" or condition.status == "True"):
+            return condition.message
+    return None
+
+
+def bound(claim: PersistentVolumeClaim) -> bool:
+    """Whether a claim has its volume."""
+    return claim.status.phase == "Bound"
+
+
+logging.captureWarnings(capture=True)

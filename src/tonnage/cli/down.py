@@ -1,0 +1,42 @@
+"""`tonnage down`: end the cluster of a data folder, and with --purge remove everything it made."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tonnage.apps.cluster import clean, leftovers, remove
+from tonnage.apps.data import DataFolder, default_folder
+from tonnage.cli.output import Output
+from tonnage.errors import NotFound, Precondition
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("--data", type=Path, metavar="DIR", help=f"data folder (default: {default_folder()})")
+    parser.add_argument("--purge", action="store_true", help="remove the data folder with all objects and volumes")
+
+
+def run(options: argparse.Namespace) -> int:
+    """End the cluster. May be repeated; without --purge nothing is lost."""
+    out = Output()
+    data = DataFolder(options.data or default_folder())
+    data.settings()  # refuses a folder that is not ours
+    if not data.exists():
+        if options.purge:
+            out.line(f"nothing to remove: there is no cluster in {data.path}")
+            return 0
+        raise NotFound(f"there is no cluster in {data.path}; name its folder with --data")
+    if data.end_running():
+        out.line("the cluster has ended")
+    else:
+        out.line(f"no cluster runs in {data.path}")
+    if options.purge:
+        remove(data)
+        out.line(f"removed {data.path} with its objects and volumes")
+    else:
+        clean(data)  # what a killed process left mounted
+        out.line(f"objects and volumes stay in {data.path}; `tonnage up` brings them back, `--purge` removes them")
+    if left := leftovers(data):
+        raise Precondition(f"still there: {', '.join(left)}")
+    return 0

@@ -1,0 +1,147 @@
+"""`tonnage up`: a cluster on this machine, in the foreground or (--detach) left running."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tonnage.apps.cluster import DEFAULT_POOL_SIZE, Box, Plan, plan
+from tonnage.apps.data import DataFolder, Settings, default_folder
+from tonnage.cli.output import Output
+from tonnage.errors import Invalid, TonnageError
+from tonnage.observe import log as logs
+
+_READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
+_READY = "\0ready\n"
+COMPAT = ("pmem-csi",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb. What a cluster was made with is remembered in its data folder."""
+    parser.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1, or as before)")
+    parser.add_argument(
+        "--pool", action="append", metavar="KIND[:WHERE][,key=value...]",
+        help="where volumes live on each node: image, btrfs or memory; repeatable, the first is the default "
+        "(default: image files below the data folder, or as before)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pool-size", metavar="SIZE", help=f"size of a pool that gives none (default: {DEFAULT_POOL_SIZE})"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help=f"data folder (default: {default_folder()})")
+    parser.add_argument("--port", type=int, default=6443, metavar="P", help="port of the API server, 0: any (6443)")
+    parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
+    parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
+    parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
+    parser.add_argument(
+        "--detach", action="store_true", help="come back when it is ready, leave it running"
+    )
+    parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start the cluster; in the foreground until Ctrl-C."""
+    data = DataFolder(options.data or default_folder())
+    plan_ = plan(data, _settings(options, data.settings()), pool_size=options.pool_size or "")
+    if options.detach:
+        return _detach(data, [a for a in options.given if a != "--detach"])
+    logs.setup(options.log_level)
+    report = os.environ.pop(_READY_FD, None)
+    stream = os.fdopen(int(report), "w") if report else None
+    out = Output(stream) if stream else Output()
+    box = Box(
+        data, plan_, host=options.listen, port=options.port, kubeconfig=options.kubeconfig, progress=out.step
+    )  # fmt: skip
+    return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
+
+
+def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
+    """What was asked now, over what was asked when the cluster was made."""
+    base = kept or Settings()
+    if options.nodes is not None and not 1 <= options.nodes <= 1000:
+        raise Invalid(f"--nodes {options.nodes}: want 1 to 1000")
+    if not 0 <= options.port <= 65535:
+        raise Invalid(f"--port {options.port}: want 0 to 65535")
+    return Settings(
+        nodes=options.nodes or base.nodes,
+        pools=options.pool or base.pools,
+        runtime=options.runtime or base.runtime,
+        compat=options.compat or base.compat,
+    )
+
+
+async def _serve(box: Box, plan_: Plan, out: Output, *, detached: bool) -> int:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    began = time.monotonic()
+    out.title(f"tonnage: {plan_.summary}")
+    for warning in plan_.warnings:
+        out.line(f"  ! {warning}")
+    starting = asyncio.ensure_future(box.start())
+    waiting = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait([starting, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+        else:
+            starting.result()
+            _tell(box, out, time.monotonic() - began, detached=detached)
+            await box.wait(ended)
+    finally:
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, TonnageError):
+            await starting
+        if not detached and ended.is_set():
+            out.line("\nending: pods are stopped, volumes stay ...")
+        await box.stop()
+    return 0
+
+
+def _tell(box: Box, out: Output, seconds: float, *, detached: bool) -> None:
+    out.title(f"Ready in {seconds:.1f} s. Use it with the kubectl that you have:")
+    out.line(f"    export KUBECONFIG={box.kubeconfig}")
+    out.line("    kubectl get nodes,storageclasses")
+    out.line("    kubectl apply -f examples/pod-ephemeral.yaml")
+    out.line("    kubectl get csistoragecapacities -A")
+    data = "" if box.data.path == default_folder() else f" --data {box.data.path}"
+    if not detached:
+        out.line(f"Ctrl-C ends it; volumes stay. `tonnage down --purge{data}` removes them too.")
+        return
+    out.line(f"`tonnage down{data}` ends it, `tonnage down --purge{data}` removes its volumes too.")
+    out.line(f"Log: {box.data.log}")
+    # From here on there is no reader: what was told so far is what the waiting parent shows.
+    stream = out.stream
+    stream.write(_READY)
+    stream.close()
+
+
+def _detach(data: DataFolder, arguments: list[str]) -> int:
+    """Start the same command as a child in a session of its own; show what it tells until it is ready."""
+    reader, writer = os.pipe()
+    environment = {**os.environ, _READY_FD: str(writer)}
+    data.path.parent.mkdir(parents=True, exist_ok=True)
+    with data.log_for_writing() as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tonnage.cli", *arguments],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(writer,), env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+        position = log.tell()
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        for line in lines:
+            if line == _READY:
+                return 0
+            print(line, end="", flush=True)
+    code = child.wait()
+    sys.stderr.write(data.log.read_text(errors="replace")[position:] if data.log.exists() else "")
+    return code or 1

@@ -1,0 +1,122 @@
+"""The client's requests against a real API server, over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES
+from tonnage.apiserver.server import ApiServer
+from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiError, ApiInvalid, ApiNotFound, Unavailable
+from tonnage.kube import kubeconfig
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
+from tonnage.kube.wait import until, until_gone
+
+
+def config_map(name: str, **data: str) -> dict[str, object]:
+    return {"metadata": {"name": name, "labels": {"made": "here"}}, "data": data}
+
+
+async def test_life_of_an_object(client: Client) -> None:
+    made = await client.create(CONFIG_MAPS, config_map("a", x="1"), "default")
+    assert made.metadata.uid
+    assert (await client.get(CONFIG_MAPS, "a", "default")).data == {"x": "1"}
+
+    patched = await client.patch(CONFIG_MAPS, "a", {"data": {"x": None, "y": "2"}}, "default")
+    assert patched.data == {"y": "2"}
+    patched = await client.patch(CONFIG_MAPS, "a", [{"op": "add", "path": "/data/z", "value": "3"}], "default")
+    assert patched.data == {"y": "2", "z": "3"}
+
+    await client.delete(CONFIG_MAPS, "a", "default", uid=made.metadata.uid)
+    with pytest.raises(ApiNotFound, match='configmaps "a" not found'):
+        await client.get(CONFIG_MAPS, "a", "default")
+
+
+async def test_refusals_are_the_errors_they_are(client: Client) -> None:
+    made = await client.create(CONFIG_MAPS, config_map("a"), "default")
+    await client.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, "default")
+
+    with pytest.raises(ApiAlreadyExists):
+        await client.create(CONFIG_MAPS, config_map("a"), "default")
+    version = made.metadata.resource_version
+    with pytest.raises(ApiConflict):
+        await client.patch(CONFIG_MAPS, "a", {"data": {"x": "2"}}, "default", resource_version=version)
+    with pytest.raises(ApiConflict):
+        await client.delete(CONFIG_MAPS, "a", "default", uid="other")
+    with pytest.raises(ApiInvalid) as refused:
+        await client.create(CONFIG_MAPS, config_map("Not A Name"), "default")
+    assert [cause.field for cause in refused.value.causes] == ["metadata.name"]
+    with pytest.raises(ApiError) as refused_kind:
+        await client.read("/apis/nobody.example/v1/things")
+    assert refused_kind.value.code == 404
+
+
+async def test_list_goes_through_all_pages_and_selects(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tonnage.kube.client.PAGE", 3)
+    for n in range(8):
+        await client.create(CONFIG_MAPS, config_map(f"c{n}", n=str(n)), "default")
+
+    assert {c.metadata.name for c in (await client.list(CONFIG_MAPS, labels="made=here")).items} == {
+        f"c{n}" for n in range(8)
+    }
+    one = await client.list(CONFIG_MAPS, "default", fields="metadata.name=c5")
+    assert [c.metadata.name for c in one.items] == ["c5"]
+
+
+async def test_watch_shows_what_happens_in_order(client: Client) -> None:
+    version = (await client.list(CONFIG_MAPS, "default")).resource_version
+    seen = []
+    async with client.watch(CONFIG_MAPS, "default", resource_version=version, labels="made=here") as batches:
+        await client.create(CONFIG_MAPS, config_map("a"), "default")
+        await client.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, "default")
+        await client.delete(CONFIG_MAPS, "a", "default")
+        async for batch in batches:
+            seen += [e.type for e in batch if e.type != "BOOKMARK"]
+            if "DELETED" in seen:
+                break
+
+    assert seen == ["ADDED", "MODIFIED", "DELETED"]
+
+
+async def test_waiting_for_objects(client: Client) -> None:
+    async def later() -> None:
+        await client.create(CONFIG_MAPS, config_map("a"), "default")
+        await client.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, "default")
+        await client.delete(CONFIG_MAPS, "a", "default")
+
+    async with asyncio.TaskGroup() as tasks:
+        found = tasks.create_task(until(client, CONFIG_MAPS, "a", lambda c: "x" in c.data, namespace="default"))
+        await asyncio.sleep(0.05)
+        tasks.create_task(later())
+
+    assert found.result().data == {"x": "1"}
+    await until_gone(client, CONFIG_MAPS, namespace="default", seconds=5)
+    with pytest.raises(TimeoutError, match="ConfigMap b was not there"):
+        await until(client, CONFIG_MAPS, "b", lambda c: True, namespace="default", seconds=0.05)
+
+
+async def test_without_a_server_it_says_which(server: ApiServer, tmp_path: Path) -> None:
+    client = Client(HttpTransport(kubeconfig.load(tmp_path / "kubeconfig")))
+    url = server.url
+    await client.list(NAMESPACES)
+    await server.stop()
+
+    with pytest.raises(Unavailable, match=url):
+        await client.list(NAMESPACES)
+    await client.close()
+
+
+async def test_a_wrong_token_is_refused(server: ApiServer, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    assert server.credentials is not None
+    file.write_text(file.read_text().replace(server.credentials.token, "guess"))
+    client = Client(HttpTransport(kubeconfig.load(file)))
+
+    with pytest.raises(ApiError) as refused:
+        await client.list(NAMESPACES)
+
+    assert refused.value.code == 401
+    await client.close()

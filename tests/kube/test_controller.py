@@ -1,0 +1,88 @@
+"""The controller's shell: every change is looked at, failures come again, nothing runs twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import run_virtual
+from tonnage.api.kinds import CONFIG_MAPS
+from tonnage.apiserver.server import ApiServer
+from tonnage.errors import ApiConflict, Invalid
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.informer import Informers
+
+
+async def test_keys_of_changes_are_reconciled(server: ApiServer) -> None:
+    client = Client(server.transport())
+    informers = Informers(client)
+    informer = informers.of(CONFIG_MAPS, namespace="default")
+    seen: asyncio.Queue[str] = asyncio.Queue()
+
+    async def reconcile(key: str) -> None:
+        seen.put_nowait(key)
+
+    controller: Controller[str] = Controller("test", reconcile)
+    controller.watch(informer, lambda old, new: [(new or old).key])  # type: ignore[union-attr]
+    informers.start()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(controller.run())
+        await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
+        assert await seen.get() == "default/a"
+        await client.delete(CONFIG_MAPS, "a", "default")
+        assert await seen.get() == "default/a"
+        running.cancel()
+    await informers.close()
+
+
+def test_failures_come_again_ever_later_and_results_set_the_next_look() -> None:
+    times: list[float] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def reconcile(key: str) -> float | None:
+            times.append(loop.time())
+            if len(times) == 1:
+                raise ApiConflict("somebody was first")
+            if len(times) == 2:
+                raise Invalid("no")
+            if len(times) == 3:
+                return 100.0
+            return None
+
+        controller: Controller[str] = Controller("test", reconcile, backoff=Backoff(initial=1.0))
+        controller.enqueue("k", after=10.0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1000):
+                await controller.run()
+
+    run_virtual(main())
+
+    assert times == [10.0, 11.0, 13.0, 113.0]
+
+
+async def test_a_key_never_runs_twice_at_once_and_loses_no_change() -> None:
+    running, most, runs = 0, 0, 0
+
+    async def reconcile(key: str) -> None:
+        nonlocal running, most, runs
+        running, runs = running + 1, runs + 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        controller.enqueue(key) if runs < 5 else None
+        await asyncio.sleep(0)
+        running -= 1
+
+    controller: Controller[str] = Controller("test", reconcile, workers=4)
+    controller.enqueue("k")
+    task = asyncio.ensure_future(controller.run())
+    async with asyncio.timeout(5):
+        while runs < 5 or not controller.queue.idle:
+            await asyncio.sleep(0)
+    task.cancel()
+
+    assert (most, runs) == (1, 5)

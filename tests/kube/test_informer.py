@@ -1,0 +1,111 @@
+"""The informer mirrors what the server has, whatever happens to its watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tonnage.api.core import ConfigMap
+from tonnage.api.kinds import CONFIG_MAPS
+from tonnage.apiserver.server import ApiServer
+from tonnage.errors import Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informer, Informers
+from tonnage.kube.transport import Request, Response, Transport
+
+
+class Shaky:
+    """A transport whose connections break: each watch after some chunks, each third request at once."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.requests = 0
+        self.lists = 0
+        self.broken = False
+
+    async def request(self, request: Request) -> Response:
+        self.requests += 1
+        self.lists += request.method == "GET"
+        if self.broken or self.requests % 3 == 0:
+            raise Unavailable("the line is dead")
+        return await self.inner.request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with self.inner.stream(request) as chunks:
+            yield self._some(chunks)
+
+    async def _some(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        count = 0
+        async for chunk in chunks:
+            yield chunk[: len(chunk) // 2]
+            yield chunk[len(chunk) // 2 :]
+            count += 1
+            if count == 2:
+                raise Unavailable("cut off")
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def settle(informer: Informer, names: set[str]) -> None:  # type: ignore[type-arg]
+    async with asyncio.timeout(20):
+        while {o.metadata.name for o in informer.cache} != names:
+            await asyncio.sleep(0.01)
+
+
+async def test_mirrors_through_lost_connections(server: ApiServer) -> None:
+    client = Client(server.transport())
+    shaky = Shaky(server.transport())
+    informers = Informers(Client(shaky))
+    informer = informers.of(CONFIG_MAPS, namespace="default")
+    heard: list[str] = []
+
+    def hear(old: ConfigMap | None, new: ConfigMap | None) -> None:
+        if old is None or new is None:
+            heard.append(f"+{new.key}" if new else f"-{old.key}" if old else "?")
+
+    informer.cache.on_change(hear)
+    informers.start()
+    await informer.wait_synced()
+
+    for n in range(20):
+        await client.create(CONFIG_MAPS, {"metadata": {"name": f"c{n}"}}, "default")
+        if n % 2:
+            await client.delete(CONFIG_MAPS, f"c{n - 1}", "default")
+    await settle(informer, {f"c{n}" for n in range(1, 20, 2)})
+
+    assert sorted(h for h in heard if h.startswith("-")) == sorted(f"-default/c{n}" for n in range(0, 20, 2))
+    assert len(heard) == len(set(heard))  # nothing twice, though every watch broke
+    assert shaky.lists <= 3  # it resumed where it was instead of listing anew
+    await informers.close()
+
+
+async def test_lists_again_when_its_version_is_too_old(server: ApiServer) -> None:
+    client = Client(server.transport())
+    informers = Informers(client)
+    informer = informers.of(CONFIG_MAPS, namespace="default")
+    informer._version = "1"  # as after a long sleep: the history begins later
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
+    history = server.store._history("configmaps")  # type: ignore[attr-defined]
+    history.floor = server.store.revision
+    informers.start()
+
+    await settle(informer, {"a"})
+
+    assert informer.synced
+    await informers.close()
+
+
+async def test_informers_are_shared_and_late_ones_start_at_once(server: ApiServer) -> None:
+    informers = Informers(Client(server.transport()))
+    informers.start()
+
+    one = informers.of(CONFIG_MAPS, namespace="default")
+
+    assert informers.of(CONFIG_MAPS, namespace="default") is one
+    assert informers.of(CONFIG_MAPS) is not one
+    await informers.wait_synced()
+    assert one.synced
+    await informers.close()
