@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,6 +34,13 @@ class _ManualClock:
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
+
+
+async def _until(question: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(_LIMIT):
+        while not (answer := await question()):  # noqa: ASYNC110 - asks from outside, there is nothing to wait for
+            await asyncio.sleep(0.001)
+        return answer
 
 
 @pytest.fixture
@@ -66,12 +74,9 @@ async def informers(kube: Client) -> AsyncIterator[Informers]:
 
 
 @pytest.fixture
-async def events(kube: Client) -> AsyncIterator[EventRecorder]:
-    """A recorder that writes."""
-    recorder = EventRecorder(kube, "test")
-    task = asyncio.ensure_future(recorder.run())
-    yield recorder
-    task.cancel()
+def events(kube: Client) -> EventRecorder:
+    """A recorder that writes when told() asks."""
+    return EventRecorder(kube, "test")
 
 
 @pytest.fixture
@@ -87,10 +92,8 @@ def settle(kube: Client, informers: Informers) -> Callable[[], Awaitable[None]]:
         }
 
     async def settled() -> None:
-        async with asyncio.timeout(_LIMIT):
-            for informer in list(informers._informers.values()):
-                while not await same(informer):
-                    await asyncio.sleep(0.001)
+        for informer in list(informers._informers.values()):
+            await _until(partial(same, informer))
 
     return settled
 
@@ -99,13 +102,7 @@ def settle(kube: Client, informers: Informers) -> Callable[[], Awaitable[None]]:
 def eventually() -> Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]:
     """Asks until the answer is true, and returns it."""
 
-    async def ask(question: Callable[[], Awaitable[Any]]) -> Any:
-        async with asyncio.timeout(_LIMIT):
-            while not (answer := await question()):
-                await asyncio.sleep(0.002)
-            return answer
-
-    return ask
+    return _until
 
 
 @pytest.fixture
@@ -130,10 +127,8 @@ def told(kube: Client, events: EventRecorder) -> Callable[[], Awaitable[list[tup
     """All Events so far: (object, type, reason, message)."""
 
     async def read() -> list[tuple[str, str, str, str]]:
-        async with asyncio.timeout(_LIMIT):
-            while not events._waiting.empty():
-                await asyncio.sleep(0.001)
-        await asyncio.sleep(0.01)
+        while not events._waiting.empty():
+            await events._write(events._waiting.get_nowait())
         found = (await kube.list(kinds.EVENTS)).items
         return sorted((e.involved_object.name, e.type, e.reason, e.message) for e in found)
 

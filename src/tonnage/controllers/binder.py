@@ -60,6 +60,7 @@ class Binder:
         grace: float = 3.0,
         quiet: float = 3.0,
     ) -> None:
+        clock = clock or RealClock()
         claim_informer, volume_informer = claims(informers), volumes(informers)
         pods, classes = pods_by_claim(informers), informers.of(STORAGE_CLASSES)
         self._claims, self._volumes = claim_informer.cache, volume_informer.cache
@@ -72,7 +73,8 @@ class Binder:
             classes=classes.cache,
             pods=pods.cache,
             drivers=drivers.cache,
-            waits=Waits(clock or RealClock()),
+            clock=clock,
+            waits=Waits(clock),
             grace=grace,
             quiet=quiet,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
+from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
 from tonnage.api.kinds import CLAIMS
@@ -31,6 +32,7 @@ class BinderView:
     classes: Cache[StorageClass]
     pods: Cache[Pod]
     drivers: Cache[CSIDriver]
+    clock: Clock
     waits: Waits
     grace: float
     quiet: float
@@ -64,7 +66,7 @@ class BinderView:
         name = volume.metadata.name
         self.taken[name] = sys.maxsize
         try:
-            _, bound = await bind(self.client, claim, volume)
+            _, bound = await bind(self.client, claim, volume, clock=self.clock)
         except Precondition:  # somebody was faster and the cache will say so: choose anew
             self.taken.pop(name, None)
             return _STALE_SECONDS

@@ -104,7 +104,7 @@ class VolumeSync:
     async def _phase(self, volume: PersistentVolume, phase: str, message: str = "") -> None:
         if volume.status.phase != phase:
             try:
-                await set_phase(self._view.client, volume, phase, message)
+                await set_phase(self._view.client, volume, phase, message, clock=self._view.clock)
             except ApiNotFound:
                 self._view.waits.over(volume.metadata.uid)
 

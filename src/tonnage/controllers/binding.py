@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES, Kind
@@ -26,7 +27,7 @@ _ATTEMPTS = 5
 
 
 async def bind(
-    client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume
+    client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume, *, clock: Clock | None = None
 ) -> tuple[PersistentVolumeClaim, PersistentVolume]:
     """Bring both to Bound and return them as they then are. May be repeated at any time, also after a crash inside.
 
@@ -36,7 +37,7 @@ async def bind(
     anew under the same name or others kept changing it.
     """
     volume = await change(client, VOLUMES, volume, lambda now: _claim_reference(now, claim))
-    volume = await change(client, VOLUMES, volume, lambda now: _bound_phase(now, claim), subresource="status")
+    volume = await change(client, VOLUMES, volume, lambda now: _bound_phase(now, claim, clock), subresource="status")
     claim = await change(client, CLAIMS, claim, lambda now: _completion(now, volume))
     claim = await change(client, CLAIMS, claim, lambda now: _bound_status(now, volume), subresource="status")
     return claim, volume
@@ -56,18 +57,24 @@ def is_complete(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     )
 
 
-async def set_phase(client: Client, volume: PersistentVolume, phase: str, message: str = "") -> PersistentVolume:
-    """Give the volume that phase unless it has it, in one write (the server stamps lastPhaseTransitionTime).
+async def set_phase(
+    client: Client, volume: PersistentVolume, phase: str, message: str = "", *, clock: Clock | None = None
+) -> PersistentVolume:
+    """Give the volume that phase unless it has it, in one write.
 
     May be repeated. Raises ApiNotFound, and ApiConflict when the volume has changed: the phase may be wrong for it now.
     """
     if volume.status.phase == phase:
         return volume
-    status = {"phase": phase, "message": message or None}
+    status = _phase(phase, clock) | {"message": message or None}
     version = volume.metadata.resource_version
     return await client.patch(
         VOLUMES, volume.metadata.name, {"status": status}, subresource="status", resource_version=version
     )
+
+
+def _phase(phase: str, clock: Clock | None) -> dict[str, Any]:
+    return {"phase": phase, "lastPhaseTransitionTime": rfc3339((clock or RealClock()).time())}
 
 
 async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, subresource: str = "") -> T:
@@ -136,9 +143,9 @@ def _check_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> 
         )
 
 
-def _bound_phase(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:
+def _bound_phase(volume: PersistentVolume, claim: PersistentVolumeClaim, clock: Clock | None) -> dict[str, Any] | None:
     _check_reference(volume, claim)
-    return None if volume.status.phase == "Bound" else {"status": {"phase": "Bound"}}
+    return None if volume.status.phase == "Bound" else {"status": _phase("Bound", clock)}
 
 
 def _check_alive(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
