@@ -107,7 +107,7 @@ def _ext4_available(blocks: int) -> int:
 
 
 def _ext4_length(usable: int) -> int:
-    want = _ceil(usable, BLOCK)
+    want = max(1, _ceil(usable, BLOCK))
     blocks = want
     while (missing := want - _ext4_available(blocks)) > 0:
         blocks += missing

@@ -1,0 +1,363 @@
+"""The Pool contract, one test file for all kinds: whatever passes here can stand behind the CSI driver."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import (
+    AlreadyExists,
+    Exhausted,
+    Invalid,
+    NotFound,
+    OutOfRange,
+    Precondition,
+    TonnageError,
+    Unsupported,
+)
+from tonnage.host import mount
+from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.config import make, parse
+from tonnage.pools.disks import Disks
+
+MI = 1024**2
+SIZE = 30716 * MI
+KINDS = [
+    pytest.param("memory", id="memory"),
+    pytest.param("image", marks=pytest.mark.real, id="image"),
+    pytest.param("btrfs", marks=pytest.mark.real, id="btrfs"),
+]
+
+
+@dataclass
+class Bench:
+    """A pool under test, a folder beside it, and how to start it anew."""
+
+    pool: Pool
+    folder: Path
+    kind: str
+
+    @property
+    def mounts(self) -> bool:
+        return self.kind != "memory"
+
+    async def again(self) -> Pool:
+        """What a new process would see."""
+        if self.mounts:
+            await self.pool.close()
+            self.pool = _make(self.kind, self.folder)
+        await self.pool.open()
+        return self.pool
+
+
+def _make(kind: str, folder: Path) -> Pool:
+    where = "" if kind == "memory" else f":{folder / 'pool'}"
+    options = "" if kind == "memory" else ",sparse=yes,overcommit=yes"
+    return make(parse(f"{kind}{where},name=p,size=30716Mi{options}"), disks=Disks())
+
+
+@pytest.fixture(params=KINDS)
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    kind = request.param
+    folder: Path = tmp_path
+    if kind != "memory":
+        folder = request.getfixturevalue("real_folder")
+        need: Callable[[str], None] = request.getfixturevalue("need_program")
+        need({"image": "mkfs.ext4", "btrfs": "mkfs.btrfs"}[kind])
+    made = Bench(_make(kind, folder), folder, kind)
+    await made.pool.open()
+    yield made
+    with suppress(TonnageError):
+        await made.pool.close()
+
+
+async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:
+    pool = bench.pool
+    assert (await pool.capacity()).free == SIZE
+
+    volume = await pool.create(VolumeRequest("a", 4096 * MI))
+    room = await pool.capacity()
+    assert volume.size == 4096 * MI
+    assert (room.total, room.free, room.largest, room.used) == (SIZE, 26620 * MI, 26620 * MI, 4096 * MI)
+
+    await pool.delete("a")
+    room = await pool.capacity()
+    assert (room.free, room.largest, room.used) == (SIZE, SIZE, 0)
+
+
+async def test_capacity_refuses_what_it_does_not_have(bench: Bench) -> None:
+    with pytest.raises(Unsupported, match="zfs"):
+        await bench.pool.capacity(fstype="zfs")
+    if not bench.pool.blocks:
+        with pytest.raises(Unsupported, match="block"):
+            await bench.pool.capacity(block=True)
+
+
+async def test_create_again_gives_the_same_volume(bench: Bench) -> None:
+    request = VolumeRequest("a", 5 * MI, owner={"claim": "default/x"})
+    first = await bench.pool.create(request)
+    again = await bench.pool.create(request)
+    larger_limit = await bench.pool.create(VolumeRequest("a", MI, limit=8 * MI))
+
+    assert first == again == larger_limit
+    assert (first.owner, first.fstype, first.block) == ({"claim": "default/x"}, bench.pool.fstypes[0], False)
+    assert [v.name for v in await bench.pool.list()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        pytest.param(VolumeRequest("a", 6 * MI), "its size is", id="larger"),
+        pytest.param(VolumeRequest("a", MI, limit=2 * MI), "its size is", id="limit below"),
+        pytest.param(VolumeRequest("a", 5 * MI, block=True), "file system", id="block"),
+    ],
+)
+async def test_create_refuses_a_taken_name(bench: Bench, other: VolumeRequest, words: str) -> None:
+    await bench.pool.create(VolumeRequest("a", 5 * MI))
+    if other.block and not bench.pool.blocks:
+        return
+    with pytest.raises(AlreadyExists, match=words):
+        await bench.pool.create(other)
+    assert (await bench.pool.get("a")).size == 5 * MI
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        pytest.param(VolumeRequest("a", 0), Invalid, id="size 0"),
+        pytest.param(VolumeRequest("a", -1), Invalid, id="negative"),
+        pytest.param(VolumeRequest("a", 2**70), Invalid, id="beyond int64"),
+        pytest.param(VolumeRequest("../a", MI), Invalid, id="path"),
+        pytest.param(VolumeRequest("a\0b", MI), Invalid, id="NUL"),
+        pytest.param(VolumeRequest("a" * 10_000, MI), Invalid, id="10 kB"),
+        pytest.param(VolumeRequest("", MI), Invalid, id="no name"),
+        pytest.param(VolumeRequest(".hidden", MI), Invalid, id="hidden"),
+        pytest.param(VolumeRequest("a", MI, fstype="zfs"), Unsupported, id="unknown file system"),
+        pytest.param(VolumeRequest("a", MI, parameters={"color": "red"}), Invalid, id="unknown parameter"),
+        pytest.param(VolumeRequest("a", SIZE + 1), OutOfRange, id="larger than the pool"),
+        pytest.param(VolumeRequest("a", 2**62), OutOfRange, id="huge"),
+        pytest.param(VolumeRequest("a", 2 * MI, limit=MI), OutOfRange, id="size above limit"),
+    ],
+)
+async def test_create_refuses(bench: Bench, request_: VolumeRequest, error: type[TonnageError]) -> None:
+    with pytest.raises(error):
+        await bench.pool.create(request_)
+    assert await bench.pool.list() == []
+    assert (await bench.pool.capacity()).used == 0
+
+
+async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
+    for number in range(7):
+        await bench.pool.create(VolumeRequest(f"v{number}", 4388 * MI))  # 7 x 4388Mi = 30716Mi
+    assert (await bench.pool.capacity()).largest == 0
+    with pytest.raises(Exhausted, match="room for 0"):
+        await bench.pool.create(VolumeRequest("one", MI))
+    await bench.pool.delete("v3")
+    await bench.pool.create(VolumeRequest("again", 4388 * MI))
+
+
+async def test_many_at_once_never_promise_more_than_there_is(bench: Bench) -> None:
+    async def attempt(number: int) -> bool:
+        try:
+            await bench.pool.create(VolumeRequest(f"v{number}", 3 * 1024 * MI))
+        except Exhausted:
+            return False
+        return True
+
+    made = await asyncio.gather(*(attempt(number) for number in range(20)))
+
+    assert sum(made) == len(await bench.pool.list()) == 9
+    assert (await bench.pool.capacity()).used == 9 * 3 * 1024 * MI
+
+
+async def test_same_volume_asked_for_many_times_at_once(bench: Bench) -> None:
+    volumes = await asyncio.gather(*(bench.pool.create(VolumeRequest("a", 5 * MI)) for _ in range(10)))
+    assert len({volume.created for volume in volumes}) == 1
+    assert (await bench.pool.capacity()).used == 5 * MI
+
+
+async def test_unknown_names(bench: Bench) -> None:
+    pool, folder = bench.pool, bench.folder
+    await pool.delete("nobody")
+    await pool.unstage("nobody", folder / "nowhere")
+    await pool.unpublish("nobody", folder / "nowhere")
+    for call in (
+        pool.get("nobody"),
+        pool.stage("nobody", folder / "s"),
+        pool.publish("nobody", folder / "s", folder / "t"),
+        pool.stats("nobody", folder / "s"),
+    ):
+        with pytest.raises(NotFound):
+            await call
+
+
+async def test_a_life_every_step_twice(bench: Bench) -> None:
+    pool, staging, target = bench.pool, bench.folder / "staging", bench.folder / "target"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    with pytest.raises(Precondition, match="not staged"):
+        await pool.publish("a", staging, target)
+    for _ in range(2):
+        await pool.stage("a", staging)
+    for _ in range(2):
+        await pool.publish("a", staging, target)
+    with pytest.raises(AlreadyExists, match="readonly"):
+        await pool.publish("a", staging, target, readonly=True)
+
+    (target / "file").write_text("content")
+    stats = await pool.stats("a", target)
+    assert stats.total >= 20 * MI
+    assert stats.available >= 19 * MI
+    with pytest.raises(Precondition, match="in use"):
+        await pool.delete("a")
+
+    for _ in range(2):
+        await pool.unpublish("a", target)
+    assert not target.exists()
+    with pytest.raises(NotFound):
+        await pool.stats("a", target)
+    with pytest.raises(Precondition, match="in use"):
+        await pool.delete("a")
+    for _ in range(2):
+        await pool.unstage("a", staging)
+    for _ in range(2):
+        await pool.delete("a")
+    assert await pool.list() == []
+
+
+async def test_two_targets_one_read_only(bench: Bench) -> None:
+    pool, staging = bench.pool, bench.folder / "staging"
+    writable, readonly = bench.folder / "w", bench.folder / "r"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    await pool.publish("a", staging, writable)
+    for _ in range(2):
+        await pool.publish("a", staging, readonly, readonly=True)
+    if bench.mounts:
+        (writable / "file").write_text("content")
+        assert (readonly / "file").read_text() == "content"
+        with pytest.raises(OSError, match="Read-only"):
+            (readonly / "other").write_text("no")
+    await pool.unpublish("a", writable)
+    await pool.unpublish("a", readonly)
+    await pool.unstage("a", staging)
+    await pool.delete("a")
+
+
+async def test_content_and_record_outlive_the_process(bench: Bench) -> None:
+    if not bench.mounts:
+        return
+    staging = bench.folder / "staging"
+    owner = {"claim": "default/x", "ephemeral": "true"}
+    await bench.pool.create(VolumeRequest("a", 20 * MI, owner=owner))
+    await bench.pool.stage("a", staging)
+    (staging / "file").write_text("content")
+
+    pool = await bench.again()
+    [volume] = await pool.list()
+    assert (volume.name, volume.size, volume.owner) == ("a", 20 * MI, owner)
+    with pytest.raises(Precondition, match="in use"):
+        await pool.delete("a")
+    await pool.stage("a", staging)
+    await pool.unstage("a", staging)
+    assert not mount.is_mount(staging)
+
+    pool = await bench.again()
+    await pool.stage("a", staging)
+    assert (staging / "file").read_text() == "content"
+    await pool.unstage("a", staging)
+    await pool.delete("a")
+    assert (await pool.capacity()).used == 0
+
+
+def _fill(path: Path) -> int:
+    """Write until the volume is full and say how many bytes it took."""
+    written = 0
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                written += file.write(bytes(MI // 4))
+                os.fdatasync(file.fileno())  # btrfs counts when it allocates
+        except OSError as failure:
+            assert failure.errno in (errno.ENOSPC, errno.EDQUOT)
+    return written
+
+
+async def test_a_size_is_a_limit_and_usable_in_full(bench: Bench) -> None:
+    if not bench.mounts:
+        return
+    staging = bench.folder / "staging"
+    await bench.pool.create(VolumeRequest("a", 20 * MI))
+    await bench.pool.stage("a", staging)
+    written = _fill(staging / "file")
+    assert 20 * MI <= written <= 22 * MI
+    await bench.pool.unstage("a", staging)
+    await bench.pool.delete("a")
+
+
+async def test_targets_are_never_followed_nor_emptied(bench: Bench) -> None:
+    if not bench.mounts:
+        return
+    pool, staging, folder = bench.pool, bench.folder / "staging", bench.folder
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("kept")
+    link = folder / "link"
+    link.symlink_to(elsewhere)
+    with pytest.raises(Precondition, match="symlink"):
+        await pool.publish("a", staging, link)
+    with pytest.raises(Precondition, match="kept"):
+        await pool.unpublish("a", elsewhere)
+    await pool.unpublish("a", link)
+    assert (elsewhere / "precious").read_text() == "kept"
+    assert not link.is_symlink()
+
+
+async def test_busy_target_is_a_precondition(bench: Bench) -> None:
+    if not bench.mounts:
+        return
+    pool, staging = bench.pool, bench.folder / "staging"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    with (staging / "open").open("w"), pytest.raises(Precondition, match="in use"):
+        await pool.unstage("a", staging)
+    await pool.unstage("a", staging)
+
+
+async def test_staging_place_taken_by_another_volume(bench: Bench) -> None:
+    if not bench.mounts:
+        return
+    pool, staging = bench.pool, bench.folder / "staging"
+    for name in ("a", "b"):
+        await pool.create(VolumeRequest(name, 20 * MI))
+    await pool.stage("a", staging)
+    with pytest.raises(AlreadyExists):
+        await pool.stage("b", staging)
+    with pytest.raises(Precondition):
+        await pool.publish("b", staging, bench.folder / "t")
+    await pool.unstage("a", staging)
+
+
+async def test_cancelled_calls_leave_a_pool_that_agrees_with_itself(bench: Bench) -> None:
+    async def cancelled(number: int) -> None:
+        task = asyncio.ensure_future(bench.pool.create(VolumeRequest(f"v{number}", 5 * MI)))
+        for _ in range(number):
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    await asyncio.gather(*(cancelled(number) for number in range(8)))
+    volumes = await bench.pool.list()
+    assert (await bench.pool.capacity()).used == 5 * MI * len(volumes)
+    if bench.mounts:
+        again = await bench.again()
+        assert await again.list() == volumes
