@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import Kind
-from tonnage.apiserver import quota
 from tonnage.apiserver.resource import Obj, Operation
 from tonnage.apiserver.store import Key, Store
 
@@ -22,11 +21,20 @@ class RequestContext:
     """One write request; close() lets its locks go."""
 
     def __init__(
-        self, store: Store, locks: KeyedLocks, operation: Operation, key: Key, subresource: str, user: str, now: str
+        self,
+        store: Store,
+        locks: KeyedLocks,
+        operation: Operation,
+        key: Key,
+        subresource: str,
+        user: str,
+        now: str,
+        used: Callable[[str], Mapping[str, int]],
     ) -> None:
         self._store = store
         self._locks = locks
         self._stack: AsyncExitStack | None = None
+        self._used = used
         self._held: set[str] = set()
         self.operation: Operation = operation
         self.namespace = key.namespace
@@ -47,7 +55,7 @@ class RequestContext:
 
     def used(self, namespace: str) -> Mapping[str, int]:
         """See resource.Context."""
-        return quota.count(self._store, quota.COUNTED, namespace)
+        return self._used(namespace)
 
     async def hold(self, key: str) -> None:
         """See resource.Context."""

@@ -58,11 +58,12 @@ class Handler:
         documents: Documents,
         pod_logs: PodLogs | None = None,
         token_user: reviews.TokenCheck = lambda token: None,
+        used: Callable[[str], Mapping[str, int]] | None = None,
     ) -> None:
         self._stamps = stamps
         self._routes = Routes(resources)
         self._reads = Reads(store, hub, stamps.clock)
-        self._writes = Writes(store, stamps)
+        self._writes = Writes(store, stamps, used)
         self._documents = documents
         self._pod_logs = pod_logs
         self._token_user = token_user

@@ -73,6 +73,11 @@ def _event_fields(obj: Obj) -> Mapping[str, str]:
     }
 
 
+def _new_event_fields(obj: Obj) -> Mapping[str, str]:
+    """Of an Event in either shape."""
+    return _event_fields(events.inward(obj))
+
+
 _EVENT_NAMES = frozenset(
     {f"involvedObject.{word}" for word in _REF} | {"reason", "reportingComponent", "source", "type"}
 )
@@ -166,7 +171,7 @@ _ROWS: tuple[Resource, ...] = (
         EVENTS_NEW,
         validate=cluster.new_event,
         admit=admission.plain(kinds.EVENTS),
-        fields=_event_fields,
+        fields=_new_event_fields,
         field_names=_NEW_EVENT_NAMES,
         columns=columns.EVENT_NEW,
         stored_as="events",

@@ -14,17 +14,21 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import kinds
 from tonnage.apiserver import documents as basic_documents
 from tonnage.apiserver.auth import Credentials
+from tonnage.apiserver.catalogue import Catalogue
 from tonnage.apiserver.handler import Documents, Handler, PodLogs
 from tonnage.apiserver.http import HttpShell
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.apiserver.lifecycle import Stamps
 from tonnage.apiserver.options import WriteOptions
+from tonnage.apiserver.quota_status import QuotaKeeper
+from tonnage.apiserver.registry import RESOURCES
 from tonnage.apiserver.resource import Obj, Resource
 from tonnage.apiserver.reviews import USER
 from tonnage.apiserver.store import Extract, Key, Store
 from tonnage.apiserver.watch import Hub
 from tonnage.apiserver.writes import Writes
 from tonnage.errors import ApiAlreadyExists, Busy, HostError, Invalid, Unavailable
+from tonnage.kube.transport import Request, Response
 
 log = logging.getLogger(__name__)
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -32,10 +36,6 @@ DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease"
 
 def served() -> Mapping[str, Resource]:
     """The kinds served: the registry's rows."""
-    try:
-        from tonnage.apiserver.registry import RESOURCES
-    except ImportError:  # the registry is being written
-        return {row.key: row for row in map(Resource, kinds.ALL)}
     return RESOURCES
 
 
@@ -81,21 +81,29 @@ class ApiServer:
         self.url = ""
         resources = served() if resources is None else resources
         self._resources = resources
+        self._quota = QuotaKeeper(store)
+        catalogue = Catalogue(resources.values())
+
+        async def documented(request: Request) -> Response | None:
+            return await catalogue.answer(request) or await documents(request)
+
         self._stamps = Stamps(self.clock, entropy or random.SystemRandom())
         self._handler = Handler(
             store,
             self.hub,
             resources,
             self._stamps,
-            documents=documents,
+            documents=documented,
             pod_logs=pod_logs,
             token_user=credentials.token_user if credentials is not None else lambda token: None,
+            used=self._quota.used,
         )
         self._shell: HttpShell | None = None
 
     async def start(self) -> None:
         """Load the store and make the namespaces that every cluster has. Raises what Store.start raises."""
         await self.store.start()
+        self._quota.start()
         writes = Writes(self.store, self._stamps)
         namespaces = self._resources[kinds.NAMESPACES.plural]
         for name in DEFAULT_NAMESPACES:
@@ -140,6 +148,7 @@ class ApiServer:
     async def stop(self) -> None:
         """End all watches and requests within a second, then the store. May be repeated."""
         self.hub.close_all()
+        await self._quota.stop()
         if self._shell is not None:
             await self._shell.stop()
             self._shell = None

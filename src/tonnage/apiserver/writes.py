@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import patch as patches
 from tonnage.api import strategic
-from tonnage.apiserver import decoding, errors, lifecycle
+from tonnage.apiserver import decoding, errors, lifecycle, quota
 from tonnage.apiserver.context import RequestContext
 from tonnage.apiserver.lifecycle import Stamps
 from tonnage.apiserver.negotiate import drop_nulls
@@ -45,13 +46,17 @@ class Written:
 class Writes:
     """The verbs that change something. Each may be repeated after an error that says so (409, 503, 507)."""
 
-    def __init__(self, store: Store, stamps: Stamps) -> None:
+    def __init__(self, store: Store, stamps: Stamps, used: Callable[[str], Mapping[str, int]] | None = None) -> None:
+        """used answers what a namespace uses of its quotas; without it that is counted at each question."""
         self._store = store
+        self._used = used or partial(quota.count, store, quota.COUNTED)
         self._stamps = stamps
         self._locks = KeyedLocks()
 
     def _context(self, operation: Operation, key: Key, subresource: str, user: str) -> RequestContext:
-        return RequestContext(self._store, self._locks, operation, key, subresource, user, self._stamps.now())
+        return RequestContext(
+            self._store, self._locks, operation, key, subresource, user, self._stamps.now(), self._used
+        )
 
     # create
 
@@ -190,7 +195,8 @@ class Writes:
         if not subresource:
             resource.prepare_update(new, old)
         resource.default(new)
-        lifecycle.count_generation(new, old)
+        if not subresource:
+            lifecycle.count_generation(new, old)
         _refuse(resource, name, new, old, subresource)
         await resource.admit(context, new, old, "UPDATE")
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
