@@ -108,7 +108,7 @@ async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fa
     parameters = {
         "pool": "fast",
         "kind": "memory",
-        "erase": "true",
+        "erase": "zero",
         names.CSI_FSTYPE: "xfs",
         names.CSI_PVC_NAME: "claim",
         names.CSI_PVC_NAMESPACE: "ns",
@@ -119,7 +119,7 @@ async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fa
     }
     made = await client.create_volume("pvc-1", GIB, MOUNT, parameters=parameters)
     record = await fast.get("pvc-1")
-    assert (made.id, record.fstype, dict(record.parameters)) == ("fast/pvc-1", "xfs", {"erase": "true"})
+    assert (made.id, record.fstype, dict(record.parameters)) == ("fast/pvc-1", "xfs", {"erase": "zero"})
     told = dict(made.context)
     assert told.pop(CONTEXT_CREATED)
     assert told == {key: parameters[key] for key in parameters if "/pv" in key or "/tonnage/" in key}
@@ -270,7 +270,7 @@ async def test_several_names_over_the_same_pools(
         assert (await other.plugin_info()).name == "pmem-csi.intel.com"
         words_of_pmem = {"eraseafter": "false", "kataContainers": "true", "nsmode": "fsdax", "usage": "AppDirect"}
         made = await other.create_volume("theirs", GIB, MOUNT, parameters=words_of_pmem)
-        assert dict((await driver.pools["default"].get("theirs")).parameters) == {"erase": "false"}
+        assert dict((await driver.pools["default"].get("theirs")).parameters) == {"erase": "none"}
         bad = other.create_volume("b", GIB, MOUNT, parameters={"eraseafter": "perhaps"})
         await refused(bad, Code.INVALID_ARGUMENT, "eraseafter='perhaps'", "true")
         await client.create_volume("ours", GIB, MOUNT)

@@ -15,7 +15,7 @@ _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 @dataclass(frozen=True)
 class Dialect:
     """values: which values each foreign key may have. renamed: foreign switch -> parameter of a pool that means the
-    same, passed on as "true" or "false" when the pool has it."""
+    same, passed on as "zero" or "none" when the pool has it."""
 
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Dialect:
             if value not in self.values[key]:
                 raise Invalid(f"{key}={value[:40]!r}: want one of {', '.join(sorted(self.values[key]))}")
             if (ours := self.renamed.get(key)) is not None and ours in known:
-                result.setdefault(ours, "true" if value in _TRUE else "false")
+                result.setdefault(ours, "zero" if value in _TRUE else "none")
         return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.wrappers_pb2 import BoolValue
 
+from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import Driver
 
@@ -20,8 +21,12 @@ class Identity:
         self._driver = driver
 
     async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
-        """Name and version."""
-        return csi_pb2.GetPluginInfoResponse(name=self._driver.name, vendor_version=self._driver.version)
+        """Name, version, and the pool that requests get which name none."""
+        return csi_pb2.GetPluginInfoResponse(
+            name=self._driver.name,
+            vendor_version=self._driver.version,
+            manifest={names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name},
+        )
 
     async def GetPluginCapabilities(
         self, _request: csi_pb2.GetPluginCapabilitiesRequest
