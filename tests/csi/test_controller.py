@@ -32,7 +32,8 @@ Refused = Callable[..., Awaitable[CsiError]]
 
 async def test_identity(client: CsiClient) -> None:
     assert await client.probe()
-    assert await client.plugin_info() == words.PluginInfo("csi.tonnage.dev", __version__)
+    manifest = {names.MANIFEST_DEFAULT_POOL: "default"}
+    assert await client.plugin_info() == words.PluginInfo("csi.tonnage.dev", __version__, manifest)
     assert client.driver == "csi.tonnage.dev"
     assert await client.plugin_capabilities() == {"CONTROLLER_SERVICE", "VOLUME_ACCESSIBILITY_CONSTRAINTS"}
     assert await client.controller_capabilities() == {
