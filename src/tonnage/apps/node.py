@@ -1,0 +1,198 @@
+"""A node: its driver (pools behind CSI sockets) and its agent (the loops that serve claims). Composition only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import supervise
+from tonnage.api import names
+from tonnage.api.kinds import STORAGE_CLASSES
+from tonnage.controllers.capacity import CapacityPublisher
+from tonnage.controllers.drivers import Drivers, NodeScope, attach
+from tonnage.controllers.ledger import Ledger
+from tonnage.controllers.provision import Provisioner
+from tonnage.controllers.readings import Readings
+from tonnage.controllers.reclaim import Reclaimer
+from tonnage.csi.client import CsiClient
+from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.errors import CsiError
+from tonnage.csi.inflight import InFlight
+from tonnage.errors import Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.pools.base import Pool
+
+log = logging.getLogger(__name__)
+
+
+class NodeDriver:
+    """Pools, a CSI socket for each driver name, and their registration with the kubelet.
+
+    sockets: a short folder for the CSI sockets (a path may have 107 bytes). registry: the kubelet's folder of
+    registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default one.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        *,
+        node_name: str,
+        kubelet: Path,
+        sockets: Path,
+        registry: Path | None = None,
+        drivers: Sequence[str] = (names.DRIVER,),
+        clock: Clock | None = None,
+    ) -> None:
+        self.pools = list(pools)
+        by_name = {pool.name: pool for pool in pools}
+        in_flight = InFlight()  # one volume, one call, whatever the driver's name
+        registry = registry or kubelet / "plugins_registry"
+        self._endpoints = [
+            DriverEndpoint(
+                Driver(
+                    node_name,
+                    by_name,
+                    kubelet / "plugins" / name,
+                    name=name,
+                    default_pool=self.pools[0].name,
+                    in_flight=in_flight,
+                    clock=clock or RealClock(),
+                ),
+                sockets / f"{name}.sock",
+                registry=registry,
+            )
+            for name in drivers
+        ]
+
+    @property
+    def endpoints(self) -> list[Path]:
+        """The CSI sockets."""
+        return [e.socket for e in self._endpoints]
+
+    async def start(self) -> None:
+        """Open the pools, serve, register. Raises Unavailable, HostError, and as DriverEndpoint.start."""
+        for pool in self.pools:
+            await pool.open()
+        for endpoint in self._endpoints:
+            await endpoint.start()
+
+    async def stop(self) -> None:
+        """Stop serving, close the pools; volumes and mounts stay. May be repeated."""
+        for endpoint in reversed(self._endpoints):
+            await endpoint.stop()
+        for pool in reversed(self.pools):
+            await pool.close()
+
+
+class NodeAgent:
+    """All loops of one node over its drivers' sockets.
+
+    cluster_uid: uid of the namespace kube-system. namespace: where capacity objects lie. poll: seconds between two
+    looks at the room for what others do to the disk, 0 for none. binding: "agent" or "controller".
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        node_name: str,
+        cluster_uid: str,
+        endpoints: Sequence[Path],
+        namespace: str = names.SYSTEM_NAMESPACE,
+        clock: Clock | None = None,
+        poll: float = 60.0,
+        binding: str = "agent",
+        number: Callable[[], int] = lambda: random.randrange(10000),
+    ) -> None:
+        self._clock = clock or RealClock()
+        self._number = number
+        self.scope = NodeScope(node_name, cluster_uid)
+        self.drivers = Drivers()
+        self.ledger = Ledger()
+        self._clients = [CsiClient(path) for path in endpoints]
+        self._informers = Informers(client)
+        self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
+        self._tasks: asyncio.Task[None] | None = None
+        self._build(client, namespace, poll, binding)
+
+    def _build(self, client: Client, namespace: str, poll: float, binding: str) -> None:
+        scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
+        classes = informers.of(STORAGE_CLASSES).cache
+        self.readings = Readings(drivers, classes, ledger, clock, poll=poll)
+        self.provisioner = Provisioner(
+            client,
+            informers,
+            self._events,
+            scope=scope,
+            drivers=drivers,
+            ledger=ledger,
+            readings=self.readings,
+            clock=clock,
+            binding=binding,
+        )
+        self.reclaimer = Reclaimer(
+            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings
+        )
+        self.capacity = CapacityPublisher(
+            client, informers, drivers, ledger, self.readings, scope, clock, namespace=namespace
+        )
+        ledger.changed = self.capacity.wake
+
+    def refresh(self) -> None:
+        """Something outside Kubernetes changed the room (an inline volume came or went): look at it again."""
+        self.readings.want_all()
+
+    async def run(self) -> None:
+        """Work until stop() or cancellation. Volumes, and what is being made of them, stay as they are."""
+        self._tasks = asyncio.current_task()
+        self._informers.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(supervise("events", self._events.run))
+                tasks.create_task(self._attach_all())
+                await self.provisioner.ready()  # no number is published before all promises are known
+                tasks.create_task(self.readings.run())
+                tasks.create_task(self.provisioner.run())
+                tasks.create_task(self.reclaimer.run())
+                tasks.create_task(self.capacity.run())
+        finally:
+            await self._informers.close()
+            for csi in self._clients:
+                csi.close()
+
+    async def stop(self) -> None:
+        """End run() and wait for it. May be repeated."""
+        task, self._tasks = self._tasks, None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _attach_all(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for csi in self._clients:
+                tasks.create_task(self._attach(csi))
+        self.drivers.complete = True
+        self.capacity.wake()
+
+    async def _attach(self, csi: CsiClient) -> None:
+        """Ask until the driver answers: it may start later than its agent."""
+        backoff = Backoff(initial=0.05, maximum=10.0)
+        while True:
+            try:
+                started = int(self._clock.time() * 1000)
+                driver = await attach(csi, node=self.scope.node, started_ms=started, number=self._number())
+                break
+            except (CsiError, Unavailable) as failure:
+                delay = backoff.next("")
+                log.info("driver not ready socket=%s retry=%.2fs error=%s", csi.socket, delay, failure)
+                await self._clock.sleep(delay)
+        log.info("driver attached driver=%s socket=%s segment=%s", driver.name, csi.socket, dict(driver.segment))
+        self.drivers.add(driver)

@@ -1,0 +1,137 @@
+"""The CSI drivers of a node as its agent knows them: asked once, reached through their sockets only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.storage import StorageClass
+from tonnage.controllers.ledger import Source
+from tonnage.csi import words
+from tonnage.csi.client import CsiClient
+from tonnage.errors import Unavailable, Unsupported
+
+
+@dataclass(frozen=True)
+class NodeScope:
+    """Whose agent this is. cluster_uid: uid of the namespace kube-system. label: the value of `tonnage.dev/node`."""
+
+    node: str
+    cluster_uid: str
+
+    @property
+    def label(self) -> str:
+        """Value of the label that claims, volumes and capacity objects of this node carry."""
+        return names.label_value(self.node)
+
+    @property
+    def selector(self) -> str:
+        """Label selector for the objects of this node."""
+        return f"{names.NODE_LABEL}={self.label}"
+
+
+@dataclass(frozen=True)
+class Driver:
+    """One driver and what it said of itself. default_pool: "" for drivers that do not name their pools."""
+
+    client: CsiClient
+    name: str
+    default_pool: str
+    plugin: frozenset[str]
+    controller: frozenset[str]
+    segment: Mapping[str, str]
+    identity: str
+
+    @property
+    def topology(self) -> bool:
+        """Whether its volumes are bound to places."""
+        return words.VOLUME_ACCESSIBILITY_CONSTRAINTS in self.plugin
+
+    @property
+    def lists_capacity(self) -> bool:
+        """Whether it answers GetCapacity."""
+        return words.GET_CAPACITY in self.controller
+
+    @property
+    def lists_volumes(self) -> bool:
+        """Whether it answers ListVolumes."""
+        return words.LIST_VOLUMES in self.controller
+
+    def pool(self, storage_class: StorageClass) -> str:
+        """Name of the pool that the class draws on; "" where pools have no names."""
+        return storage_class.parameters.get("pool") or self.default_pool if self.default_pool else ""
+
+    def source(self, storage_class: StorageClass) -> Source:
+        """The ledger's word for the class.
+
+        A driver that does not name its pools is taken as one room: counting a promise against a class that it does
+        not touch costs a moment of waiting, the contrary costs a failed volume.
+        """
+        pool = self.pool(storage_class)
+        return Source(self.name, storage_class.metadata.name, f"pool/{pool}" if pool else f"driver/{self.name}")
+
+
+async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> Driver:
+    """Ask a driver what it is. May be repeated. Raises CsiError, Unavailable while it is not ready, Unsupported.
+
+    started_ms and number (0..9999) make the provisioner's identity (kubernetes-behaviour.md 5.1).
+    """
+    if not await client.probe():
+        raise Unavailable(f"driver at {client.socket} is not ready")
+    info = await client.plugin_info()
+    plugin = await client.plugin_capabilities()
+    controller = await client.controller_capabilities() if words.CONTROLLER_SERVICE in plugin else frozenset[str]()
+    if words.CREATE_DELETE_VOLUME not in controller:
+        raise Unsupported(f"driver {info.name} makes no volumes: it needs CONTROLLER_SERVICE and CREATE_DELETE_VOLUME")
+    segment = (await client.node_info()).topology if words.VOLUME_ACCESSIBILITY_CONSTRAINTS in plugin else {}
+    return Driver(
+        client,
+        info.name,
+        info.manifest.get(names.MANIFEST_DEFAULT_POOL, ""),
+        frozenset(plugin),
+        frozenset(controller),
+        dict(segment),
+        f"{started_ms}-{number}-{info.name}-{node}",
+    )
+
+
+class Drivers:
+    """The drivers attached so far. Listeners are told of each, also of those that were there before them."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        """Whether all drivers that this node is meant to have are there."""
+        self._drivers: dict[str, Driver] = {}
+        self._listeners: list[Callable[[Driver], None]] = []
+
+    def __iter__(self) -> Iterator[Driver]:
+        return iter(list(self._drivers.values()))
+
+    def get(self, name: str) -> Driver | None:
+        """The driver of that name, or None."""
+        return self._drivers.get(name)
+
+    def add(self, driver: Driver) -> None:
+        """Take in a driver; one of the same name is replaced."""
+        self._drivers[driver.name] = driver
+        for listener in self._listeners:
+            listener(driver)
+
+    def on_add(self, listener: Callable[[Driver], None]) -> None:
+        """Call listener for each driver."""
+        self._listeners.append(listener)
+        for driver in self:
+            listener(driver)
+
+
+def provisioner_of(claim: PersistentVolumeClaim) -> str:
+    """The driver that shall make the claim's volume, "" while nobody has said so."""
+    notes = claim.metadata.annotations
+    return notes.get(names.STORAGE_PROVISIONER) or notes.get(names.BETA_STORAGE_PROVISIONER, "")
+
+
+def is_ephemeral(claim: PersistentVolumeClaim) -> bool:
+    """Whether the claim was made for a pod's ephemeral volume and goes with the pod."""
+    return any(o.controller and o.kind == "Pod" and o.api_version == "v1" for o in claim.metadata.owner_references)

@@ -1,0 +1,89 @@
+"""The PersistentVolume that a made volume gets (kubernetes-behaviour.md 5.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS
+from tonnage.api.meta import to_builtins
+from tonnage.api.quantity import from_bytes
+from tonnage.api.storage import StorageClass
+from tonnage.controllers.drivers import Driver, NodeScope, is_ephemeral
+from tonnage.controllers.volume_request import VolumeRequest, secret_of
+from tonnage.csi.words import CreatedVolume
+from tonnage.kube.client import refer
+
+_SECRETS = {
+    "controllerPublishSecretRef": "controller-publish-",
+    "nodeStageSecretRef": "node-stage-",
+    "nodePublishSecretRef": "node-publish-",
+    "controllerExpandSecretRef": "controller-expand-",
+    "nodeExpandSecretRef": "node-expand-",
+}
+
+
+def body(
+    request: VolumeRequest,
+    made: CreatedVolume,
+    claim: PersistentVolumeClaim,
+    storage_class: StorageClass,
+    driver: Driver,
+    scope: NodeScope,
+) -> dict[str, Any]:
+    """The object to POST: pinned to where the volume is, labelled for this node, claimed for the claim."""
+    policy = storage_class.reclaim_policy
+    spec: dict[str, Any] = {
+        "capacity": {"storage": from_bytes(made.size or request.size)},
+        "accessModes": claim.spec.access_modes,
+        "persistentVolumeReclaimPolicy": policy,
+        "storageClassName": storage_class.metadata.name,
+        "volumeMode": claim.spec.volume_mode or "Filesystem",
+        "claimRef": to_builtins(refer(CLAIMS, claim)),
+        "csi": _source(request, made, claim, storage_class, driver),
+    }
+    if storage_class.mount_options and not request.block:
+        spec["mountOptions"] = storage_class.mount_options
+    if made.topologies:
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [_term(t) for t in made.topologies]}}
+    metadata: dict[str, Any] = {
+        "name": request.name,
+        "labels": {names.NODE_LABEL: scope.label},
+        "annotations": {
+            names.PROVISIONED_BY: driver.name,
+            names.DELETION_SECRET_NAME: request.secret.name if request.secret else "",
+            names.DELETION_SECRET_NAMESPACE: request.secret.namespace if request.secret else "",
+        },
+    }
+    if not (is_ephemeral(claim) and policy == "Delete"):
+        # Without it, a volume whose PV a person deletes before its claim is known to nobody. That of an ephemeral
+        # claim tells by its own record that it may go, so the sweep finds it and a write is saved.
+        metadata["finalizers"] = [names.PROVISIONER_FINALIZER]
+    return {"metadata": metadata, "spec": spec}
+
+
+def _source(
+    request: VolumeRequest,
+    made: CreatedVolume,
+    claim: PersistentVolumeClaim,
+    storage_class: StorageClass,
+    driver: Driver,
+) -> dict[str, Any]:
+    source: dict[str, Any] = {
+        "driver": driver.name,
+        "volumeHandle": made.id,
+        "volumeAttributes": {**made.context, names.CSI_PROVISIONER_IDENTITY: driver.identity},
+    }
+    if not request.block and request.fstype:
+        source["fsType"] = request.fstype
+    for key, role in _SECRETS.items():
+        if ref := secret_of(storage_class.parameters, role, claim, request.name):
+            source[key] = {"name": ref.name, "namespace": ref.namespace}
+    return source
+
+
+def _term(topology: Any) -> dict[str, Any]:
+    return {
+        "matchExpressions": [{"key": k, "operator": "In", "values": [topology[k]]} for k in sorted(topology)],
+    }

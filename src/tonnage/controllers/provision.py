@@ -1,0 +1,458 @@
+"""Makes volumes for the claims that are sent to this node (kubernetes-behaviour.md 5.2 to 5.5).
+
+A claim's way: seen (its size is promised at once), its siblings awaited, all booked or all sent back, CreateVolume,
+PersistentVolume, bound. Every step may be repeated: the volume's name is made of the claim's uid, so after a kill at
+any point the same calls find what is there. A volume whose claim is gone or was sent elsewhere meanwhile is deleted
+again, since nobody was ever given it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.matching import is_bound, requested
+from tonnage.api.storage import StorageClass
+from tonnage.controllers import persistent_volume
+from tonnage.controllers.binding import bind
+from tonnage.controllers.drivers import Driver, Drivers, NodeScope, provisioner_of
+from tonnage.controllers.ledger import Ledger, Shortage, Stage
+from tonnage.controllers.readings import Readings
+from tonnage.controllers.siblings import Siblings
+from tonnage.controllers.volume_request import VolumeRequest, plan, read_secret
+from tonnage.controllers.withdrawal import Withdrawal
+from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.words import CreatedVolume
+from tonnage.errors import (
+    ApiAlreadyExists,
+    ApiNotFound,
+    Invalid,
+    NotFound,
+    Precondition,
+    TonnageError,
+)
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informer, Informers
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+WORKERS = 100
+SIBLINGS_WAIT = 0.2
+"""Seconds that the first claim of a pod waits for the others: the scheduler sends them one by one."""
+RETRY_START, RETRY_MAX = 1.0, 300.0
+_BY_UID = "uid"
+
+
+@dataclass
+class _Work:
+    """What is known of a creation between two looks; it survives its claim. volume: made, not yet handed over."""
+
+    claim: PersistentVolumeClaim
+    driver: Driver
+    storage_class: StorageClass
+    request: VolumeRequest
+    volume: CreatedVolume | None = None
+    told: bool = False
+
+
+class Provisioner:
+    """The loop over claims. binding "agent": complete the binding here; "controller": leave it to the PV controller."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        scope: NodeScope,
+        drivers: Drivers,
+        ledger: Ledger,
+        readings: Readings,
+        clock: Clock,
+        binding: str = "agent",
+    ) -> None:
+        self._client, self._events, self._clock = client, events, clock
+        self._scope, self._drivers, self._ledger, self._readings = scope, drivers, ledger, readings
+        self._binds = binding == "agent"
+        claims = informers.of(CLAIMS, labels=scope.selector)
+        volumes = informers.of(VOLUMES, labels=scope.selector)
+        classes = informers.of(STORAGE_CLASSES)
+        self._informers: tuple[Informer[Any], ...] = (claims, volumes, classes)
+        self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
+        self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
+        self._siblings = Siblings(client, self._claims, self._classes, drivers, scope)
+        self._withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock)
+        self._works: dict[str, _Work] = {}
+        self._done: set[str] = set()  # handed over; the cache may not show it yet
+        self._infeasible: dict[str, str] = {}  # claim uid -> uid of the class that cannot serve it
+        self._held: set[str] = set()  # refused claims that wait here
+        self._exhausted: set[str] = set()  # refused by the driver itself: they go back whatever the ledger says
+        self._ready = False
+        self._controller = Controller(
+            "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
+        )
+        self._claims.on_change(self._claim_changed)
+        self._classes.on_change(lambda _, new: self._class_changed(new))
+        drivers.on_add(lambda _: self._look_at_all())
+        readings.on_reading(self._wake_held)
+
+    async def ready(self) -> None:
+        """Rebuild the ledger from the claims of this node; capacity may be published afterwards."""
+        for informer in self._informers:
+            await informer.wait_synced()
+        self._ready = True
+        for claim in self._claims:
+            self._ledger.version(_version(claim))
+        self._ledger.promised = self._ledger.counted
+        self._look_at_all()
+
+    async def run(self) -> None:
+        """Work until cancelled; after ready()."""
+        await self._controller.run()
+
+    # What happens to claims
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        """Not of interest: what our own writes bring back, and claims that are bound."""
+        if not self._ready:
+            return
+        if new is None:
+            assert old is not None
+            self._left(old)
+            return
+        if old is not None and old.metadata.uid != new.metadata.uid:
+            self._left(old)
+        self._ledger.version(_version(new))
+        self._look_at(new)
+
+    def _left(self, claim: PersistentVolumeClaim) -> None:
+        """No longer sent to this node, or gone. What is under way goes on until its outcome is known."""
+        uid = claim.metadata.uid
+        self._ledger.forget(uid)
+        self._done.discard(uid)
+        self._held.discard(uid)
+        self._exhausted.discard(uid)
+        self._infeasible.pop(uid, None)
+        self._wake_held()  # one of them may wait for this claim to go
+
+    def _look_at(self, claim: PersistentVolumeClaim) -> None:
+        uid = claim.metadata.uid
+        if claim.spec.volume_name:
+            if is_bound(claim) and claim.status.phase == "Bound":
+                self._done.discard(uid)
+                return
+        elif claim.metadata.deleting and uid not in self._works:
+            self._ledger.forget(uid)
+            return
+        if uid in self._done:
+            return
+        self._promise(claim)
+        if uid not in self._works:
+            self._controller.enqueue(uid)
+
+    def _promise(self, claim: PersistentVolumeClaim) -> None:
+        """Count the claim, if it is for one of our drivers and has no volume yet."""
+        uid = claim.metadata.uid
+        storage_class = self._classes.get(claim.spec.storage_class_name or "")
+        if claim.spec.volume_name or storage_class is None or self._volume(claim) is not None:
+            return
+        driver = self._drivers.get(storage_class.provisioner)
+        if driver is None or claim.metadata.annotations.get(names.SELECTED_NODE, "") != self._scope.node:
+            return
+        try:
+            size = requested(claim)
+        except Invalid:
+            return  # reconcile tells of it
+        attempt = claim.metadata.annotations.get(names.WITHDRAWN, "")
+        source, now = driver.source(storage_class), self._clock.monotonic()
+        self._ledger.see(uid, source, size, attempt=attempt, version=_version(claim), now=now)
+
+    def _class_changed(self, storage_class: StorageClass | None) -> None:
+        if self._ready and storage_class is not None:
+            name = storage_class.metadata.name
+            self._look_at_these(c for c in list(self._claims) if c.spec.storage_class_name == name)
+
+    def _look_at_all(self) -> None:
+        if self._ready:
+            self._look_at_these(list(self._claims))
+
+    def _look_at_these(self, claims: Iterable[PersistentVolumeClaim]) -> None:
+        for claim in claims:
+            self._look_at(claim)
+
+    def _wake_held(self) -> None:
+        for uid in self._held:
+            self._controller.enqueue(uid)
+
+    # One claim
+
+    async def reconcile(self, uid: str) -> float | None:
+        """Bring the claim with that uid one look further."""
+        claim = next(iter(self._claims.by(_BY_UID, uid)), None)
+        work = self._works.get(uid)
+        if work is not None:
+            work.claim = claim or work.claim
+            await self._make(uid, work)
+            return None
+        if claim is None or uid in self._done:
+            return None
+        if (volume := self._volume(claim)) is not None:
+            await self._hand_over(claim, volume)
+            return None
+        work = self._begin(claim)
+        if work is None:
+            return None
+        if self._infeasible.get(uid) == work.storage_class.metadata.uid:
+            return RETRY_MAX
+        wait = await self._book(claim, work)
+        if wait is not None:
+            return wait if wait > 0 else None
+        if self._works.setdefault(uid, work) is work:
+            await self._make(uid, work)
+            return RETRY_MAX if uid in self._infeasible else None
+        return None
+
+    def _volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        return self._volumes.get(names.volume_name(claim.metadata.uid))
+
+    def _begin(self, claim: PersistentVolumeClaim) -> _Work | None:
+        """Whether and how a volume is to be made for the claim. Raises NotFound, Invalid."""
+        if claim.spec.volume_name or claim.metadata.deleting:
+            return None
+        if claim.metadata.annotations.get(names.SELECTED_NODE, "") != self._scope.node:
+            return None
+        driver = self._drivers.get(provisioner_of(claim))
+        if driver is None:
+            return None
+        name = claim.spec.storage_class_name or ""
+        storage_class = self._classes.get(name)
+        if storage_class is None:
+            raise NotFound(f"claim {claim.key}: there is no StorageClass {name!r}")
+        if storage_class.provisioner != driver.name:
+            return None
+        try:
+            return _Work(claim, driver, storage_class, plan(claim, storage_class, driver, self._scope))
+        except Invalid as reason:
+            self._failed_event(claim, storage_class, reason)
+            raise
+
+    # Booking
+
+    async def _book(self, claim: PersistentVolumeClaim, work: _Work) -> float | None:
+        """None when the claim has its room, else the seconds to wait (0: it was sent back)."""
+        uid = claim.metadata.uid
+        await self._readings.first(work.driver)
+        promise = self._ledger.get(uid)
+        if promise is None:  # it left while we waited
+            return 0.0
+        if promise.stage in (Stage.BOOKED, Stage.CREATING):
+            return None
+        if promise.stage is Stage.MADE:
+            return 0.0
+        group = await self._siblings.of(claim)
+        if self._ledger.get(uid) is not promise:  # it left while we asked
+            return 0.0
+        here = [c for key in group.claims if (c := self._claims.get(key)) is not None]
+        uids = [c.metadata.uid for c in here] or [uid]
+        waited = self._clock.monotonic() - min((p.seen for u in uids if (p := self._ledger.get(u))), default=0.0)
+        if group.missing and work.storage_class.late and waited < SIBLINGS_WAIT:
+            return SIBLINGS_WAIT - waited
+        shortage: Shortage | None = None
+        if not self._withdrawal.leaving(group) and self._exhausted.isdisjoint(uids):
+            shortage = self._ledger.book(uids)
+            if shortage is None:
+                self._booked(uids, uid)
+                return None
+        self._held.update(u for u in uids if self._ledger.get(u))
+        wait = await self._withdrawal.refuse(group, shortage)
+        if wait is None:
+            self._held.difference_update(uids)
+            self._exhausted.difference_update(uids)
+        return wait or 0.0
+
+    def _booked(self, uids: Iterable[str], asking: str) -> None:
+        self._held.difference_update(uids)
+        for uid in uids:
+            if uid != asking and uid not in self._works:
+                self._controller.enqueue(uid)
+
+    # Making
+
+    async def _make(self, uid: str, work: _Work) -> None:
+        if work.volume is None:
+            work.volume = await self._create(uid, work)
+        if work.volume is not None:
+            await self._deliver(uid, work, work.volume)
+
+    async def _create(self, uid: str, work: _Work) -> CreatedVolume | None:
+        """Call the driver. None: settled without a volume. Raises what makes the claim wait for its back-off."""
+        claim, request, driver = work.claim, work.request, work.driver
+        if not work.told:
+            work.told = True
+            text = f'External provisioner is provisioning volume for claim "{claim.key}"'
+            self._events.normal(refer(CLAIMS, claim), "Provisioning", text)
+        try:
+            secrets = await read_secret(self._client, request.secret)
+        except TonnageError as failure:  # nothing was begun
+            if self._ledger_is_free(uid):
+                self._end(uid)
+            self._failed_event(claim, work.storage_class, failure)
+            raise
+        self._ledger.start(uid)
+        try:
+            volume = await driver.client.create_volume(
+                request.name,
+                request.size,
+                request.capabilities,
+                parameters=request.parameters,
+                secrets=secrets,
+                topology=request.topology,
+            )
+            await self._check_answer(driver, request, volume)
+        except CsiError as failure:
+            await self._settle(uid, work, failure)
+            return None
+        self._ledger.made(uid, volume.size or request.size)
+        self._readings.want(driver.name)
+        return volume
+
+    def _ledger_is_free(self, uid: str) -> bool:
+        promise = self._ledger.get(uid)
+        return promise is None or promise.stage is not Stage.CREATING
+
+    async def _check_answer(self, driver: Driver, request: VolumeRequest, volume: CreatedVolume) -> None:
+        """A volume smaller than asked is none. Raises CsiError that is not final, after taking it back."""
+        if not volume.size or volume.size >= request.size:
+            return
+        log.error("volume too small driver=%s volume=%s size=%d", driver.name, volume.id, volume.size)
+        await driver.client.delete_volume(volume.id)
+        raise CsiError(
+            Code.ABORTED, f"created volume capacity {volume.size} less than requested capacity {request.size}"
+        )
+
+    async def _settle(self, uid: str, work: _Work, failure: CsiError) -> None:
+        claim, storage_class = work.claim, work.storage_class
+        metrics.PROVISIONED.labels(storage_class.metadata.name, "failed").inc()
+        here = self._is_here(claim)
+        if not failure.final:
+            self._failed_event(claim, storage_class, failure)
+            raise failure  # repeated until the outcome is known, even if the claim goes
+        self._ledger.failed(uid, exhausted=failure.exhausted)
+        self._end(uid)
+        self._readings.want(work.driver.name)
+        if not here:
+            self._ledger.forget(uid)
+            return
+        if failure.infeasible:
+            self._infeasible[uid] = storage_class.metadata.uid
+            self._failed_event(
+                claim,
+                storage_class,
+                failure,
+                "Volume provisioning failed with infeasible error. Retries will be delayed. ",
+            )
+            return
+        self._failed_event(claim, storage_class, failure)
+        if failure.exhausted and work.driver.topology:
+            # The ledger thought there was room: somebody else took it. The next round goes by fresh numbers.
+            self._exhausted.add(uid)
+            self._controller.enqueue(uid)
+            return
+        raise failure
+
+    def _failed_event(
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass, reason: Exception, prefix: str = ""
+    ) -> None:
+        text = f'{prefix}failed to provision volume with StorageClass "{storage_class.metadata.name}": {reason}'
+        self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", text)
+
+    def _end(self, uid: str) -> None:
+        self._works.pop(uid, None)
+
+    # Handing over
+
+    def _is_here(self, claim: PersistentVolumeClaim) -> bool:
+        now = self._claims.get(claim.key)
+        return now is not None and now.metadata.uid == claim.metadata.uid and not now.metadata.deleting
+
+    async def _deliver(self, uid: str, work: _Work, volume: CreatedVolume) -> None:
+        """Write the PersistentVolume and bind it, or delete the volume when nobody waits for it any more."""
+        claim = work.claim if self._is_here(work.claim) else await self._still_wanted(work.claim)
+        if claim is None:
+            await self._take_back(uid, work, volume)
+            return
+        wanted = persistent_volume.body(work.request, volume, claim, work.storage_class, work.driver, self._scope)
+        try:
+            made = await self._client.create(VOLUMES, wanted)
+        except ApiAlreadyExists:
+            made = await self._client.get(VOLUMES, work.request.name)
+            if made.spec.claim_ref is None or made.spec.claim_ref.uid != uid:
+                raise Precondition(
+                    f"PersistentVolume {work.request.name} exists and is not for claim {claim.key}: remove it"
+                ) from None
+        self._end(uid)
+        metrics.PROVISIONED.labels(work.storage_class.metadata.name, "ok").inc()
+        text = f"Successfully provisioned volume {work.request.name}"
+        self._events.normal(refer(CLAIMS, claim), "ProvisioningSucceeded", text)
+        await self._hand_over(claim, made)
+
+    async def _hand_over(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        """Bind. After a restart the volume may be from before: then all readings include it already."""
+        uid = claim.metadata.uid
+        if self._is_counted_twice(uid):
+            self._ledger.removed(uid)
+        if not self._binds:
+            return
+        self._done.add(uid)
+        try:
+            await bind(self._client, claim, volume)
+        except (ApiNotFound, Precondition) as reason:
+            # The claim went meanwhile. The PV controller finds the volume without one, and it is reclaimed.
+            log.info("volume not bound claim=%s volume=%s reason=%s", claim.key, volume.metadata.name, reason)
+        except TonnageError:
+            self._done.discard(uid)
+            raise
+
+    def _is_counted_twice(self, uid: str) -> bool:
+        """A promise for a volume that was there before this process: every reading includes it."""
+        promise = self._ledger.get(uid)
+        return promise is not None and promise.stage in (Stage.SEEN, Stage.BOOKED)
+
+    async def _still_wanted(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
+        """The claim as it is now, if it still waits for a volume from this node. A live read: the watch may be
+        behind, and it cannot tell what is gone from what was sent elsewhere."""
+        try:
+            now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
+        except ApiNotFound:
+            return None
+        meta = now.metadata
+        if meta.uid != claim.metadata.uid or meta.deleting:
+            return None
+        sent_here = meta.annotations.get(names.SELECTED_NODE) == self._scope.node
+        return now if sent_here and not now.spec.volume_name else None
+
+    async def _take_back(self, uid: str, work: _Work, volume: CreatedVolume) -> None:
+        """Delete a volume that nobody was given. If a PV tells of it after all, reclaiming is its matter."""
+        try:
+            await self._client.get(VOLUMES, work.request.name)
+        except ApiNotFound:
+            secrets = await read_secret(self._client, work.request.secret)
+            await work.driver.client.delete_volume(volume.id, secrets=secrets)
+            log.info("volume taken back volume=%s claim=%s", volume.id, work.claim.key)
+        self._end(uid)
+        self._ledger.removed(uid)
+        self._readings.want(work.driver.name)
+
+
+def _version(claim: PersistentVolumeClaim) -> int:
+    text = claim.metadata.resource_version
+    return int(text) if text.isdecimal() else 0

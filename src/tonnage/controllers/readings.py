@@ -1,0 +1,142 @@
+"""Asks drivers how much room there is, when something has changed and not more often than that is worth.
+
+A reading is taken after volumes were deleted, after creations (to learn what they really took), after a refusal, for a
+new class, and every `poll` seconds for what others do to the disk (0: never, so that an idle process does nothing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock
+from tonnage.api.storage import StorageClass
+from tonnage.controllers.drivers import Driver, Drivers
+from tonnage.controllers.ledger import Ledger, Source
+from tonnage.controllers.volume_request import allowed_here, capacity_parameters
+from tonnage.csi.errors import CsiError
+from tonnage.kube.cache import Cache
+
+log = logging.getLogger(__name__)
+EVERY = 0.2
+"""Seconds between two readings of a driver at least."""
+QUIET = 1.0
+"""Seconds that a reading waits for the creations under way, so that its answer is exact."""
+_LOOK = 0.02
+
+
+class Readings:
+    """Keeps the ledger's readings fresh. run() serves all drivers, attached before or later."""
+
+    def __init__(
+        self, drivers: Drivers, classes: Cache[StorageClass], ledger: Ledger, clock: Clock, *, poll: float = 60.0
+    ) -> None:
+        self._drivers, self._classes, self._ledger, self._clock = drivers, classes, ledger, clock
+        self._poll = poll
+        self._wanted: dict[str, asyncio.Event] = {}
+        self._tried: dict[str, asyncio.Event] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._new: asyncio.Queue[str] = asyncio.Queue()
+        self._backoff = Backoff(initial=1.0, maximum=300.0)
+        classes.on_change(lambda old, new: self._class_changed(old, new))
+        drivers.on_add(lambda driver: self._added(driver))
+
+    def want(self, driver: str) -> None:
+        """Read the driver's room anew, soon."""
+        if driver in self._wanted:
+            self._wanted[driver].set()
+
+    def want_all(self) -> None:
+        """Read all drivers anew, soon."""
+        for event in self._wanted.values():
+            event.set()
+
+    def on_reading(self, listener: Callable[[], None]) -> None:
+        """Call listener after each reading."""
+        self._listeners.append(listener)
+
+    async def first(self, driver: Driver) -> None:
+        """Wait until the driver was asked once, whatever it said. At once for drivers that cannot be asked."""
+        if driver.lists_capacity and driver.name in self._tried:
+            await self._tried[driver.name].wait()
+
+    def sources(self, driver: Driver) -> dict[Source, StorageClass]:
+        """The classes that this driver serves here."""
+        found = [c for c in self._classes if c.provisioner == driver.name and allowed_here(c, driver)]
+        return {driver.source(c): c for c in found}
+
+    async def run(self) -> None:
+        """Work until cancelled. Begin when the classes are known."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                tasks.create_task(self._serve(await self._new.get()))
+
+    def _added(self, driver: Driver) -> None:
+        if driver.lists_capacity and driver.name not in self._wanted:
+            self._wanted[driver.name], self._tried[driver.name] = asyncio.Event(), asyncio.Event()
+            self._new.put_nowait(driver.name)
+        self.want(driver.name)
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        for storage_class in filter(None, (old, new)):
+            driver = self._drivers.get(storage_class.provisioner)
+            if driver is not None and new is None:
+                self._ledger.unread([driver.source(storage_class)])
+                self._ledger.changed()
+            self.want(storage_class.provisioner)
+
+    async def _serve(self, name: str) -> None:
+        wanted = self._wanted[name]
+        wanted.set()
+        while True:
+            await self._until_wanted(wanted)
+            await self._until_quiet(name)
+            wanted.clear()
+            driver = self._drivers.get(name)
+            assert driver is not None
+            try:
+                await self._read(driver)
+                self._backoff.forget(name)
+                pause = EVERY
+            except CsiError as failure:
+                pause = self._backoff.next(name)
+                log.warning("room not known driver=%s retry=%.0fs error=%s", name, pause, failure)
+                wanted.set()
+            self._tried[name].set()
+            for listener in self._listeners:
+                listener()
+            await self._clock.sleep(pause)
+
+    async def _until_wanted(self, wanted: asyncio.Event) -> None:
+        if self._poll <= 0:
+            await wanted.wait()
+            return
+        try:
+            async with asyncio.timeout(self._poll):
+                await wanted.wait()
+        except TimeoutError:
+            return
+
+    async def _until_quiet(self, name: str) -> None:
+        end = self._clock.monotonic() + QUIET
+        while self._ledger.creating(name) and self._clock.monotonic() < end:
+            await self._clock.sleep(_LOOK)
+
+    async def _read(self, driver: Driver) -> None:
+        """One GetCapacity for each set of parameters. Raises CsiError."""
+        for sources in _alike(self.sources(driver)):
+            begun = self._ledger.begin()
+            topology = driver.segment if driver.topology else None
+            parameters = capacity_parameters(sources[0][1])
+            room = await driver.client.get_capacity(parameters, topology=topology)
+            for source, _ in sources:
+                self._ledger.read(source, begun, room.available, room.maximum)
+
+
+def _alike(sources: dict[Source, StorageClass]) -> Sequence[Sequence[tuple[Source, StorageClass]]]:
+    groups: dict[tuple[tuple[str, str], ...], list[tuple[Source, StorageClass]]] = {}
+    for source, storage_class in sources.items():
+        groups.setdefault(tuple(sorted(capacity_parameters(storage_class).items())), []).append((source, storage_class))
+    return list(groups.values())

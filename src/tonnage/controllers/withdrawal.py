@@ -1,0 +1,268 @@
+"""Claims that do not fit are sent back to the scheduler, all of a pod together, with the reason.
+
+A pod that fits nowhere must cause no storm: from the third time on its claims are held ever longer before they go back
+(and may still be booked meanwhile when room comes up).
+
+A sibling that was already made pins the pod here. It is given back (its claim deleted) only under the guard of
+admission-policies.md 4: while another claim of the pod, which only this agent can make, is unbound and refused, the
+scheduler cannot place the pod, so nothing uses the sibling; the refusal is held until the deletion is seen done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import KeyedLocks
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim, Pod
+from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.api.storage import StorageClass
+from tonnage.controllers.binding import change
+from tonnage.controllers.drivers import NodeScope, is_ephemeral
+from tonnage.controllers.ledger import Ledger, Shortage, Stage
+from tonnage.controllers.siblings import Group
+from tonnage.errors import ApiConflict, ApiError, ApiNotFound
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+PATIENT_FROM = 3
+LONGEST_HOLD = 60.0
+_LOOK_AGAIN = 5.0
+"""Seconds after which a deletion that no watch told of is looked for."""
+_WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 10.0
+
+
+class Withdrawal:
+    """Sends claims back."""
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        claims: Cache[PersistentVolumeClaim],
+        classes: Cache[StorageClass],
+        ledger: Ledger,
+        scope: NodeScope,
+        clock: Clock,
+    ) -> None:
+        self._client, self._events = client, events
+        self._claims, self._classes = claims, classes
+        self._ledger, self._scope, self._clock = ledger, scope, clock
+        self._locks = KeyedLocks()
+        self._leaving: dict[str, dict[str, str]] = {}  # group -> key -> uid of siblings being given back
+        self._withdrawn = metrics.WITHDRAWN.labels(scope.node)
+
+    def leaving(self, group: Group) -> bool:
+        """Whether siblings of the group are being given back: it goes back whole, whatever room comes up."""
+        return group.id in self._leaving
+
+    async def refuse(self, group: Group, shortage: Shortage | None) -> float | None:
+        """Send the unmade claims of the group back, or say in how many seconds to come again. May be repeated.
+
+        shortage None: the driver itself had no room. Raises ApiError, Unavailable.
+        """
+        async with self._locks.hold(group.id):
+            pending = self._pending(group)
+            self._ledger.refuse(c.metadata.uid for c in pending)
+            attempt = 1 + max((count(c) for c in pending), default=0)
+            if self._is_one_under_way(group):
+                return _WAIT_FOR_SIBLING
+            if not self.leaving(group) and (hold := self._hold(pending, attempt)) > 0:
+                return hold
+            if not await self._gave_back(group, pending):
+                return _LOOK_AGAIN
+            await self._withdraw(group, pending, shortage, attempt)
+            self._leaving.pop(group.id, None)
+            return None
+
+    def _pending(self, group: Group) -> list[PersistentVolumeClaim]:
+        found = (self._claims.get(key) for key in group.claims)
+        return [c for c in found if c is not None and self._is_pending(c)]
+
+    def _is_pending(self, claim: PersistentVolumeClaim) -> bool:
+        promise = self._ledger.get(claim.metadata.uid)
+        under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.MADE)
+        return not claim.spec.volume_name and not claim.metadata.deleting and not under_way
+
+    def _is_one_under_way(self, group: Group) -> bool:
+        """Whether a sibling's volume is just being made: it is better known first whether it must be given back."""
+        claims = [c for key in group.claims if (c := self._claims.get(key)) is not None and not c.spec.volume_name]
+        promises = [p for c in claims if (p := self._ledger.get(c.metadata.uid)) is not None]
+        now = self._clock.monotonic()
+        return any(
+            p.stage in (Stage.CREATING, Stage.MADE) and now - p.seen < _LONGEST_WAIT_FOR_SIBLING for p in promises
+        )
+
+    def _hold(self, pending: Sequence[PersistentVolumeClaim], attempt: int) -> float:
+        """Seconds that the claims are still kept here."""
+        if attempt < PATIENT_FROM:
+            return 0.0
+        seen = [p.seen for c in pending if (p := self._ledger.get(c.metadata.uid))]
+        until = min(seen, default=0.0) + min(2.0 ** (attempt - PATIENT_FROM), LONGEST_HOLD)
+        return until - self._clock.monotonic()
+
+    async def _withdraw(
+        self, group: Group, pending: Sequence[PersistentVolumeClaim], shortage: Shortage | None, attempt: int
+    ) -> None:
+        sent = 0
+        for claim in pending:
+            sent += await self._send(claim)
+        if not sent:
+            return
+        self._withdrawn.inc(sent)
+        about = group.pod or refer(CLAIMS, pending[0])
+        message = await self._reason(shortage, attempt)
+        log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, sent, attempt, message)
+        self._events.normal(about, "Withdrawn", message)
+
+    async def _send(self, claim: PersistentVolumeClaim) -> bool:
+        patched = False
+
+        def back(now: PersistentVolumeClaim) -> dict[str, Any] | None:
+            nonlocal patched
+            meta = now.metadata
+            patched = not now.spec.volume_name and meta.labels.get(names.NODE_LABEL) == self._scope.label
+            if not patched:
+                return None
+            annotations = {names.SELECTED_NODE: None, names.WITHDRAWN: str(count(now) + 1)}
+            return {"metadata": {"annotations": annotations, "labels": {names.NODE_LABEL: None}}}
+
+        try:
+            await change(self._client, CLAIMS, claim, back)
+        except (ApiNotFound, ApiConflict):  # gone, or made anew: the new one has not been sent here
+            return False
+        return patched
+
+    async def _reason(self, shortage: Shortage | None, attempt: int) -> str:
+        if shortage is None:
+            return f"node {self._scope.node}: the driver has no room for a volume of this pod; choosing a node again"
+        sizes = describe(shortage.sizes)
+        if attempt >= PATIENT_FROM and (largest := await self._largest_anywhere(shortage)) is not None:
+            return f"no node has room for all volumes of this pod ({sizes}; largest free {from_bytes(largest)})"
+        return f"{self._where(shortage)} {_lack(shortage)}; choosing a node again"
+
+    def _where(self, shortage: Shortage) -> str:
+        kind, _, name = shortage.source.room.partition("/")
+        return f"{kind} {name} of node {self._scope.node}"
+
+    async def _largest_anywhere(self, shortage: Shortage) -> int | None:
+        """Most free room of all nodes, in bytes; None when some node has room after all, or nobody knows."""
+        labels = f"{names.CAPACITY_DRIVER}={shortage.source.driver}"
+        try:
+            found = (await self._client.list(CAPACITIES, labels=labels)).items
+        except ApiError:
+            return None
+        ours = [c for c in found if c.storage_class_name == shortage.source.storage_class and c.capacity]
+        rooms = [(to_bytes(c.capacity or "0"), to_bytes(c.maximum_volume_size or c.capacity or "0")) for c in ours]
+        if any(free >= sum(shortage.sizes) and most >= max(shortage.sizes) for free, most in rooms):
+            return None
+        return max((free for free, _ in rooms), default=None)
+
+    # Giving back what is made already
+
+    async def _gave_back(self, group: Group, pending: Sequence[PersistentVolumeClaim]) -> bool:
+        """Whether no sibling is left to give back. Deletes those that may go; false while a deletion goes on."""
+        leaving = self._leaving.get(group.id)
+        if leaving is None:
+            made = [c for key in group.claims if (c := self._claims.get(key)) and c.spec.volume_name]
+            going = [c for c in made if c.metadata.deleting]  # by us before a restart, or by somebody else
+            chosen = [c for c in made if self._may_go(c, group)]
+            if chosen and not (pending and await self._guarded(group, chosen, pending)):
+                chosen = []
+            if not chosen and not going:
+                return True
+            leaving = self._leaving[group.id] = {c.key: c.metadata.uid for c in (*going, *chosen)}
+            for claim in chosen:
+                await self._give_back(claim)
+        for key, uid in list(leaving.items()):
+            if not await self._is_there(key, uid):
+                del leaving[key]
+        return not leaving
+
+    def _may_go(self, claim: PersistentVolumeClaim, group: Group) -> bool:
+        if claim.metadata.deleting:
+            return False
+        if is_ephemeral(claim):
+            return group.pod is not None and claim.metadata.controller_uid() == group.pod.uid
+        storage_class = self._classes.get(claim.spec.storage_class_name or "")
+        return storage_class is not None and storage_class.parameters.get(names.ROLLBACK) == "true"
+
+    async def _guarded(
+        self, group: Group, made: Sequence[PersistentVolumeClaim], pending: Sequence[PersistentVolumeClaim]
+    ) -> bool:
+        """Live reads: a refused claim still keeps the pod from its node, and nobody uses what is made."""
+        if not any([await self._is_ours_alone(claim) for claim in pending]):
+            return False
+        used = {c.metadata.name for c in made}
+        pods = await self._pods(group)
+        return not any(p.spec.node_name and used & set(p.claim_names()) for p in pods)
+
+    async def _pods(self, group: Group) -> list[Pod]:
+        if group.pod is None or any(not _of_pod(key, group) for key in group.claims):
+            return (await self._client.list(PODS, group.namespace)).items
+        try:
+            return [await self._client.get(PODS, group.pod.name, group.namespace)]
+        except ApiNotFound:
+            return []
+
+    async def _is_ours_alone(self, claim: PersistentVolumeClaim) -> bool:
+        try:
+            now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
+        except ApiNotFound:
+            return False
+        meta = now.metadata
+        same = meta.uid == claim.metadata.uid and not meta.deleting and not now.spec.volume_name
+        return same and meta.annotations.get(names.SELECTED_NODE) == self._scope.node
+
+    async def _give_back(self, claim: PersistentVolumeClaim) -> None:
+        meta = claim.metadata
+        try:
+            await self._client.delete(
+                CLAIMS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+            )
+        except (ApiNotFound, ApiConflict) as failure:
+            # It changed since we looked. It stays; a later refusal may try again.
+            log.info("sibling not given back claim=%s reason=%s", claim.key, failure)
+            for leaving in self._leaving.values():
+                leaving.pop(claim.key, None)
+        else:
+            log.info("sibling given back claim=%s", claim.key)
+
+    async def _is_there(self, key: str, uid: str) -> bool:
+        namespace, _, name = key.partition("/")
+        try:
+            return (await self._client.get(CLAIMS, name, namespace)).metadata.uid == uid
+        except ApiNotFound:
+            return False
+
+
+def count(claim: PersistentVolumeClaim) -> int:
+    """How often the claim was withdrawn."""
+    text = claim.metadata.annotations.get(names.WITHDRAWN, "0")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def describe(sizes: Sequence[int]) -> str:
+    """Sizes for people: "2 x 20Gi, 1Gi"."""
+    counted = sorted(Counter(sizes).items(), reverse=True)
+    return ", ".join(f"{n} x {from_bytes(size)}" if n > 1 else from_bytes(size) for size, n in counted)
+
+
+def _lack(shortage: Shortage) -> str:
+    need, sizes = sum(shortage.sizes), describe(shortage.sizes)
+    if need > shortage.free:
+        lacks = f"lacks {from_bytes(need - shortage.free)} for the volumes of this pod"
+        return f"{lacks} ({sizes}; free {from_bytes(shortage.free)})"
+    return f"has no single place for the largest volume of this pod ({sizes}; largest {from_bytes(shortage.largest)})"
+
+
+def _of_pod(key: str, group: Group) -> bool:
+    return group.pod is not None and key.startswith(f"{group.namespace}/{group.pod.name}-")
