@@ -1,0 +1,174 @@
+"""kill -9 between any two lines: a child lives a volume's life and is killed at the n-th line of our code; then the
+pool is opened again and must agree with what the child was told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tonnage.errors import Busy
+from tonnage.host import loop, mount
+from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.config import make, parse
+from tonnage.pools.disks import Disks
+
+MI = 1024**2
+POINTS = int(os.environ.get("TONNAGE_KILL_POINTS", "25"))  # lines tried in each kind; 100000 for every single one
+
+pytestmark = pytest.mark.real
+KINDS = [
+    pytest.param("image", "sparse=yes", id="image sparse"),
+    pytest.param("image", "sparse=no", id="image thick"),
+    pytest.param("btrfs", "sparse=yes", id="btrfs"),
+]
+
+
+def _pool(kind: str, option: str, folder: Path) -> Pool:
+    return make(parse(f"{kind}:{folder / 'pool'},name=p,size=300Mi,overcommit=yes,{option}"), disks=Disks())
+
+
+async def _life(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
+    staging, target = folder / "staging", folder / "target"
+    await pool.open()
+    say("opened")
+    await pool.create(VolumeRequest("v", 16 * MI))
+    say("created")
+    await pool.stage("v", staging)
+    say("staged")
+    await pool.publish("v", staging, target)
+    fd = os.open(target / "file", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b"content")
+    os.fsync(fd)
+    os.close(fd)
+    say("written")
+    await pool.unpublish("v", target)
+    await pool.unstage("v", staging)
+    say("unstaged")
+    await pool.delete("v")
+    say("deleted")
+    await pool.close()
+
+
+class _Killer:
+    """Counts the lines of host/ and pools/ in all threads and kills the process at one of them."""
+
+    def __init__(self, at: int) -> None:
+        self.count = 0
+        self._at = at
+
+    def start(self) -> None:
+        sys.settrace(self._call)
+        threading.settrace(self._call)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        return self._line if "/tonnage/pools/" in name or "/tonnage/host/" in name else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.count += 1
+            if self.count == self._at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self._line
+
+
+def _run(kind: str, option: str, folder: Path, at: int) -> tuple[list[str], int]:
+    """Live in a child killed at line `at`; what it was told, and how many lines it lived if it ended by itself."""
+    folder.mkdir()
+    log = folder / "log"
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+            killer = _Killer(at)
+            killer.start()
+            asyncio.run(
+                _life(_pool(kind, option, folder), folder, lambda word: void(os.write(fd, f"{word}\n".encode())))
+            )
+            sys.settrace(None)
+            os.write(fd, f"lines {killer.count}\n".encode())
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    said = log.read_text().split("\n")[:-1] if log.exists() else []
+    if at:
+        assert os.WIFSIGNALED(status), f"the child was not killed: {said}"
+        return said, 0
+    assert status == 0, said
+    return said[:-1], int(said[-1].split()[1])
+
+
+def void(_: object) -> None:
+    """For lambdas that answer nothing."""
+
+
+async def _check(kind: str, option: str, folder: Path, said: list[str]) -> None:
+    pool, staging, target = _pool(kind, option, folder), folder / "staging", folder / "target"
+    await pool.open()
+    names = [volume.name for volume in await pool.list()]
+    assert names in ([], ["v"])
+    if "created" in said and "unstaged" not in said:
+        assert names == ["v"], "an answered volume is gone"
+    if "deleted" in said:
+        assert names == [], "a deleted volume is back"
+    if names:
+        await _stage(pool, staging)
+        if "written" in said:
+            assert (staging / "file").read_bytes() == b"content", "the content is gone: formatted twice"
+    await pool.unpublish("v", target)
+    await pool.unstage("v", staging)
+    await pool.delete("v")
+    assert (await pool.capacity()).used == 0
+    await pool.close()
+    await pool.open()  # a second start finds nothing either
+    assert await pool.list() == []
+    await pool.close()
+
+
+async def _stage(pool: Pool, staging: Path) -> None:
+    for _ in range(100):  # an orphaned mkfs may still be at work
+        with suppress(Busy):
+            await pool.stage("v", staging)
+            return
+        time.sleep(0.02)  # noqa: ASYNC251
+    raise AssertionError("busy for ever")
+
+
+def _left(folder: Path) -> list[str]:
+    left = [entry.target for entry in mount.mounts() if entry.target.startswith(f"{folder}/")]
+    left += [path for _, path in loop.attached() if path.startswith(f"{folder}/")]
+    expected = {".tonnage-pool", "pool.img", "mounted"}
+    return left + [entry for entry in os.listdir(folder / "pool") if entry not in expected]
+
+
+@pytest.mark.parametrize(("kind", "option"), KINDS)
+def test_killed_at_any_line(kind: str, option: str, real_folder: Path, need_program: Callable[[str], None]) -> None:
+    need_program("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
+    said, lines = _run(kind, option, real_folder / "whole", 0)
+    assert said[-1] == "deleted"
+    assert _left(real_folder / "whole") == []
+
+    chosen = random.Random(lines).sample(range(1, lines), min(POINTS, lines - 1))
+    for at in sorted(chosen):
+        folder = real_folder / f"at{at}"
+        said, _ = _run(kind, option, folder, at)
+        try:
+            asyncio.run(_check(kind, option, folder, said))
+            assert _left(folder) == []
+        except BaseException as failure:
+            failure.add_note(f"killed at line {at} of {lines}, after {said}")
+            raise
