@@ -1,0 +1,76 @@
+"""Gives a volume to a pod's group, as the kubelet does (kubernetes-behaviour.md 6.3). Blocking: call it in a thread.
+
+The volume belongs to pods, so nothing here follows a symlink: every step goes through the descriptor of its folder.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from tonnage.api import names
+from tonnage.errors import HostError
+
+ON_ROOT_MISMATCH = "OnRootMismatch"
+_READ_WRITE, _READ_ONLY, _FOLDER = 0o660, 0o440, 0o2110
+
+
+def wanted(policy: str, *, fstype: str, access_modes: list[str], read_only: bool) -> bool:
+    """Whether the kubelet sets the group, by the driver's fsGroupPolicy."""
+    if read_only or policy == "None":
+        return False
+    if policy == "File":
+        return True
+    once = {names.READ_WRITE_ONCE, names.READ_WRITE_ONCE_POD}
+    return bool(fstype) and bool(access_modes) and set(access_modes) <= once
+
+
+def apply(root: str, group: int, *, policy: str | None, read_only: bool = False) -> None:
+    """Give all below root to group, with the permissions that go with it. May be repeated. Raises HostError.
+
+    policy OnRootMismatch: nothing is done when root itself is right already.
+    """
+    try:
+        if policy == ON_ROOT_MISMATCH and _matches(root, group, read_only=read_only):
+            return
+        # Bottom up, root last: an interrupted walk is then seen by OnRootMismatch and done again.
+        for _, folders, files, at in os.fwalk(root, topdown=False, follow_symlinks=False):
+            for name in (*files, *folders):
+                _give(name, at, group, read_only=read_only)
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.chown(fd, -1, group)
+            os.chmod(fd, _mode(os.fstat(fd).st_mode, read_only=read_only))
+        finally:
+            os.close(fd)
+    except OSError as failure:
+        raise HostError(f"cannot give {root} to group {group} (fsGroup): {failure.strerror}") from failure
+
+
+def _matches(root: str, group: int, *, read_only: bool) -> bool:
+    status = os.lstat(root)
+    return status.st_gid == group and stat.S_IMODE(status.st_mode) == _mode(status.st_mode, read_only=read_only)
+
+
+def _mode(mode: int, *, read_only: bool) -> int:
+    mask = _READ_ONLY if read_only else _READ_WRITE
+    return stat.S_IMODE(mode) | mask | (_FOLDER if stat.S_ISDIR(mode) else 0)
+
+
+def _give(name: str, at: int, group: int, *, read_only: bool) -> None:
+    """One entry; one that vanishes meanwhile is fine."""
+    try:
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    except FileNotFoundError:
+        return
+    try:
+        mode = os.fstat(fd).st_mode
+        # By way of /proc the very inode is meant that was opened, whatever the name has become.
+        path = f"/proc/self/fd/{fd}"
+        if stat.S_ISLNK(mode):
+            os.chown(name, -1, group, dir_fd=at, follow_symlinks=False)
+            return
+        os.chown(path, -1, group)
+        os.chmod(path, _mode(mode, read_only=read_only))
+    finally:
+        os.close(fd)

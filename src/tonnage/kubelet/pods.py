@@ -1,0 +1,167 @@
+"""The kubelet of one node: puts the parts together (plugins, volumes, containers, the Node object) and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import supervise
+from tonnage.api.core import Node, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
+from tonnage.api.storage import CSIDriver
+from tonnage.errors import TonnageError
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.kubelet.drivers import Drivers
+from tonnage.kubelet.env import Environment
+from tonnage.kubelet.files import FileVolumes
+from tonnage.kubelet.node import NodeObject, machine
+from tonnage.kubelet.nodeinfo import NodeInfoWriter
+from tonnage.kubelet.paths import Paths
+from tonnage.kubelet.plugins import Plugins
+from tonnage.kubelet.runtime import NoneRuntime, Runtime
+from tonnage.kubelet.sources import Sources
+from tonnage.kubelet.volumes import Volumes
+from tonnage.kubelet.worker import PodWorkers
+
+log = logging.getLogger(__name__)
+STOP_GRACE = 2.0
+"""Seconds that containers get between SIGTERM and SIGKILL when the kubelet stops."""
+
+
+class Kubelet:
+    """One node's kubelet below the folder root.
+
+    informers: shared with others of the process or its own; labels: more labels for the Node; allocatable: quantities,
+    left out: what the machine has; max_pods: used when allocatable names no pods; address: the node's IP.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        node_name: str,
+        root: Path,
+        runtime: Runtime | None = None,
+        clock: Clock | None = None,
+        labels: Mapping[str, str] | None = None,
+        allocatable: Mapping[str, str] | None = None,
+        max_pods: int = 110,
+        address: str = "127.0.0.1",
+    ) -> None:
+        clock = clock or RealClock()
+        amounts = {**machine(root, pods=max_pods), **(allocatable or {})}
+        self.node_name = node_name
+        self.paths = Paths(root)
+        self.runtime = runtime or NoneRuntime(clock)
+        self.drivers = Drivers()
+        self.ready = asyncio.Event()
+        """Set when Node and CSINode are there and pods are watched."""
+        self._informers = informers
+        self._pods = informers.of(PODS, fields=f"spec.nodeName={node_name}")
+        self._csi_drivers = informers.of(CSI_DRIVERS)
+        self._nodes = informers.of(NODES)
+        sources = Sources(client)
+        writer = NodeInfoWriter(client, node_name)
+        self._writer = writer
+        self._node = NodeObject(
+            client,
+            node_name,
+            labels=labels or {},
+            allocatable=amounts,
+            address=address,
+            runtime=self.runtime.name,
+            clock=clock,
+        )
+        self._labels = dict(labels or {})
+        self.plugins = Plugins(self.paths.registry, self.drivers, writer)
+        files = FileVolumes(self.paths, sources, node_name=node_name, address=address, allocatable=amounts)
+        self.volumes = Volumes(
+            client,
+            self.paths,
+            self.drivers,
+            files,
+            node_name=node_name,
+            csi_driver=self._csi_driver,
+            labels=self._node_labels,
+        )
+        environment = Environment(sources, node_name=node_name, address=address, allocatable=amounts)
+        self.workers = PodWorkers(
+            client,
+            self._pods,
+            self.volumes,
+            self.runtime,
+            events,
+            environment,
+            self.paths,
+            clock,
+            address=address,
+        )
+        self._swept: set[str] = set()
+        self._sweeps: asyncio.Queue[str] = asyncio.Queue()
+        self.drivers.on_change(self._driver_changed)
+        informers.of(CLAIMS).cache.on_change(self._claim_changed)
+
+    def _csi_driver(self, name: str) -> CSIDriver | None:
+        return self._csi_drivers.cache.get(name)
+
+    def _node_labels(self) -> Mapping[str, str]:
+        node: Node | None = self._nodes.cache.get(self.node_name)
+        return node.metadata.labels if node is not None else self._labels
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        if new is not None:
+            self.workers.wake(f"claim {new.key}")
+
+    def _driver_changed(self, name: str) -> None:
+        if self.drivers.find(name) is None:
+            return
+        self.workers.wake(f"driver {name}")
+        if name not in self._swept:
+            self._swept.add(name)
+            self._sweeps.put_nowait(name)
+
+    async def run(self) -> None:
+        """Work until cancelled; then stop() takes the containers down, or they go on without us."""
+        for folder in (self.paths.root, self.paths.pods, self.paths.registry, self.paths.plugins, self.paths.logs):
+            os.makedirs(folder, mode=0o750, exist_ok=True)
+        node = await self._node.register()
+        await self._writer.create_csinode(node)
+        self._informers.start()
+        self.workers.recover()
+        await self._pods.wait_synced()
+        await self._csi_drivers.wait_synced()
+        await self._nodes.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(supervise("plugins", self.plugins.run))
+            tasks.create_task(self.workers.run())
+            tasks.create_task(self._node.beat())
+            tasks.create_task(self._sweep())
+            self.ready.set()
+
+    async def _sweep(self) -> None:
+        """Once a driver is there: unstage what earlier pods left staged."""
+        while True:
+            name = await self._sweeps.get()
+            try:
+                await self.volumes.csi.sweep(name)
+            except TonnageError as failure:
+                log.warning("staged volumes are left behind driver=%s error=%s", name, failure)
+
+    async def stop(self, *, grace: float = STOP_GRACE) -> None:
+        """End all containers and take down all mounts; objects and data stay. After run() was cancelled."""
+        await self.workers.stop(grace=grace)
+        await self.runtime.close()
+        self.plugins.close()
+
+    async def close(self) -> None:
+        """Let go without ending anything: containers and mounts stay for the next kubelet."""
+        await self.runtime.close()
+        self.plugins.close()

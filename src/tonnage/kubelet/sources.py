@@ -1,0 +1,94 @@
+"""What the files of configMap, secret, downwardAPI and projected volumes, and variables, hold: read live.
+
+Used for volumes (files.py) and for env and envFrom (env.py).
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from tonnage.api.core import Container, Pod
+from tonnage.api.kinds import CONFIG_MAPS, SECRETS
+from tonnage.api.quantity import Quantity
+from tonnage.errors import ApiNotFound, Invalid, NotFound, Unsupported
+from tonnage.kube.client import Client
+
+
+class Sources:
+    """Reads ConfigMaps and Secrets of a namespace."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def config_map(self, namespace: str, name: str) -> dict[str, bytes] | None:
+        """All keys of a ConfigMap, None when it does not exist. Raises ApiError."""
+        try:
+            found = await self._client.get(CONFIG_MAPS, name, namespace)
+        except ApiNotFound:
+            return None
+        data = {key: text.encode() for key, text in found.data.items()}
+        return data | {key: base64.b64decode(text) for key, text in found.binary_data.items()}
+
+    async def secret(self, namespace: str, name: str) -> dict[str, bytes] | None:
+        """All keys of a Secret, None when it does not exist. Raises ApiError."""
+        try:
+            found = await self._client.get(SECRETS, name, namespace)
+        except ApiNotFound:
+            return None
+        return {key: base64.b64decode(text) for key, text in found.data.items()}
+
+    async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
+        """Keys of a "configmap" or "secret". Raises NotFound in Kubernetes' words unless optional."""
+        found = await (self.secret if kind == "secret" else self.config_map)(namespace, name)
+        if found is None and not optional:
+            raise NotFound(f'{kind} "{name}" not found')
+        return found or {}
+
+
+def field(pod: Pod, path: str, *, node: str, address: str) -> str:
+    """The value of a fieldRef. Raises Unsupported for a path that is not offered."""
+    meta = pod.metadata
+    simple = {
+        "metadata.name": meta.name,
+        "metadata.namespace": meta.namespace,
+        "metadata.uid": meta.uid,
+        "spec.nodeName": node,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "status.hostIP": address,
+        "status.hostIPs": address,
+        "status.podIP": address,
+        "status.podIPs": address,
+    }
+    if path in simple:
+        return simple[path]
+    if path in ("metadata.labels", "metadata.annotations"):
+        pairs = meta.labels if path == "metadata.labels" else meta.annotations
+        return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(pairs.items()))
+    for prefix, pairs in (("metadata.labels", meta.labels), ("metadata.annotations", meta.annotations)):
+        if path.startswith(f"{prefix}['") and path.endswith("']"):
+            return pairs.get(path[len(prefix) + 2 : -2], "")
+    raise Unsupported(f"fieldPath {path!r} is not supported")
+
+
+def _quoted(text: str) -> str:
+    """As Go's %q prints usual text."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def resource(pod: Pod, ref: dict[str, Any], default: Container | None, allocatable: dict[str, str]) -> str:
+    """The value of a resourceFieldRef: limits fall back to the node's allocatable. Raises Invalid, Unsupported."""
+    name = ref.get("containerName", "")
+    everyone = (*pod.spec.containers, *pod.spec.init_containers)
+    container = next((c for c in everyone if c.name == name), None) if name else default
+    if container is None:
+        raise Invalid(f"resourceFieldRef: there is no container {name!r}")
+    part, _, what = ref.get("resource", "").partition(".")
+    if part not in ("limits", "requests") or what not in ("cpu", "memory", "ephemeral-storage"):
+        raise Unsupported(f"resourceFieldRef resource {ref.get('resource')!r} is not supported")
+    amounts = container.resources.limits if part == "limits" else container.resources.requests
+    text = amounts.get(what) or container.resources.limits.get(what) or ("0" if part == "requests" else "")
+    value = Quantity.parse(text or allocatable.get(what, "0")).nanos
+    divisor = Quantity.parse(str(ref.get("divisor") or "1")).nanos
+    return str(-(-value // (divisor or Quantity.parse("1").nanos)))

@@ -1,0 +1,56 @@
+"""vol_data.json: what tear-down must know of a CSI volume, also after a restart (kubernetes-behaviour.md 6.2)."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from tonnage.errors import Invalid
+
+FILE = "vol_data.json"
+PERSISTENT = "Persistent"
+EPHEMERAL = "Ephemeral"
+
+
+class VolumeData(msgspec.Struct, frozen=True, rename="camel"):
+    """The file's content. spec_volume: the PV's name, of an inline volume the name in the pod."""
+
+    driver_name: str
+    volume_handle: str
+    spec_volume: str = msgspec.field(default="", name="specVolID")
+    node_name: str = ""
+    attachment: str = msgspec.field(default="", name="attachmentID")
+    volume_lifecycle_mode: str = PERSISTENT
+    se_linux_mount_context: str = msgspec.field(default="", name="seLinuxMountContext")
+
+
+_decoder = msgspec.json.Decoder(VolumeData)
+
+
+def save(folder: str, data: VolumeData) -> None:
+    """Write the file into folder, which is there. Never half of it: a killed kubelet must find all or nothing."""
+    path = f"{folder}/{FILE}"
+    with open(f"{path}.new", "wb") as file:
+        file.write(msgspec.json.encode(data))
+    os.rename(f"{path}.new", path)
+
+
+def load(folder: str) -> VolumeData | None:
+    """Read the file, None where there is none. Raises Invalid when it is no vol_data.json."""
+    try:
+        with open(f"{folder}/{FILE}", "rb") as file:
+            return _decoder.decode(file.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except msgspec.MsgspecError as failure:
+        raise Invalid(f"{folder}/{FILE} is damaged ({failure}): unmount the volume by hand and remove it") from failure
+
+
+def remove(folder: str) -> None:
+    """Remove the file; one that is not there is fine."""
+    for name in (FILE, f"{FILE}.new"):
+        try:
+            os.unlink(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue

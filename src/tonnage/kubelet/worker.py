@@ -1,0 +1,364 @@
+"""The life of pods on this node: volumes, containers, status, and the way back (kubernetes-behaviour.md 6.3, 6.5).
+
+Level-based: a pod's key is its uid; reconcile(uid) looks at what the API server wants and what runs here, and does the
+next step. A pod's object goes only after its containers have ended and its volumes are down. A pod whose object has
+vanished (forced deletion, or while this kubelet was away) is taken down all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.api.core import Pod
+from tonnage.api.kinds import PODS
+from tonnage.api.meta import ObjectReference
+from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informer
+from tonnage.kubelet import status as statuses
+from tonnage.kubelet.containers import Containers
+from tonnage.kubelet.env import Environment
+from tonnage.kubelet.paths import Paths
+from tonnage.kubelet.runtime import Runtime
+from tonnage.kubelet.volumes import Mounted, Volumes, VolumesFailed
+
+log = logging.getLogger(__name__)
+SLOW = 1.0
+"""Seconds of mounting after which the pod is shown as ContainerCreating."""
+PATIENCE = 10.0
+"""Seconds for which a volume that waits for somebody else is not reported."""
+_WORKERS = 1024
+_DEFAULT_GRACE = 30
+_STOP_TRIES, _STOP_PAUSE = 5, 0.2
+
+
+@dataclass
+class Record:
+    """What we know of one pod. pod None: its object is gone."""
+
+    uid: str
+    pod: Pod | None
+    since: float
+    containers: Containers | None = None
+    volumes: dict[str, Mounted] | None = None
+    written: statuses.Status = field(default_factory=dict)
+    started: str = ""
+
+
+class PodWorkers:
+    """Works on all pods of one node. address: the node's IP."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Informer[Pod],
+        volumes: Volumes,
+        runtime: Runtime,
+        events: EventRecorder,
+        environment: Environment,
+        paths: Paths,
+        clock: Clock,
+        *,
+        address: str,
+    ) -> None:
+        self._client = client
+        self._volumes = volumes
+        self._runtime = runtime
+        self._events = events
+        self._environment = environment
+        self._paths = paths
+        self._clock = clock
+        self._address = address
+        self._records: dict[str, Record] = {}
+        self._waiting: dict[str, set[str]] = {}
+        """uids of pods by what they wait for: `claim <ns>/<name>`, `driver <name>`."""
+        self._stopping = False
+        self.controller: Controller[str] = Controller(
+            "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
+        )
+        self.controller.watch(pods, self._changed)
+
+    def _changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Which pods a change is about: the same name may come again as another pod."""
+        replaced = old is not None and (new is None or new.metadata.uid != old.metadata.uid)
+        if replaced and old is not None and (gone := self._records.get(old.metadata.uid)) is not None:
+            gone.pod = None
+            yield gone.uid
+        if new is not None:
+            uid = new.metadata.uid
+            record = self._records.get(uid)
+            if record is None:
+                self._records[uid] = Record(uid, new, self._clock.monotonic())
+                yield uid
+                return
+            before, record.pod = record.pod, new
+            # The pod's spec is immutable and its status our own writing, so only these changes concern us.
+            if before is None or _concerns(before, new, record):
+                yield uid
+
+    def recover(self) -> None:
+        """Before run(), with the informer synced or not: learn of pods from disk, also of those that are no more."""
+        found = _listdir(self._paths.pods)
+        self._volumes.csi.recover(found)
+        for uid in found:
+            if uid not in self._records:
+                self._records[uid] = Record(uid, None, self._clock.monotonic())
+            self.controller.enqueue(uid)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    async def reconcile(self, uid: str) -> float | None:
+        """Do the next step for one pod."""
+        record = self._records.get(uid)
+        if record is None:
+            return None
+        if record.containers is None:
+            await self._begin(record)
+        pod = record.pod
+        if pod is None:
+            return await self._vanish(record)
+        if pod.metadata.deleting:
+            return await self._end(record, pod)
+        if pod.terminated:
+            return await self._rest(record, pod)
+        return await self._go(record, pod)
+
+    async def _begin(self, record: Record) -> None:
+        pod = record.pod or Pod()
+        uid = record.uid
+        containers = Containers(
+            pod,
+            self._runtime,
+            self._clock,
+            self._environment.of,
+            lambda kind, reason, message: self._tell(record, kind, reason, message),
+            lambda: self.controller.enqueue(uid),
+        )
+        found = await self._runtime.adopt(uid, record.pod, containers.exited)
+        if record.pod is not None:
+            containers.adopt(found)
+        else:
+            containers.orphans(found)
+        record.containers = containers
+
+    async def _go(self, record: Record, pod: Pod) -> float | None:
+        """Towards Running: volumes, then containers, then one status."""
+        assert record.containers is not None
+        if self._stopping:
+            return None
+        record.started = record.started or pod.status.start_time or rfc3339(self._clock.time())
+        if record.volumes is None:
+            try:
+                record.volumes = await self._mount(record, pod)
+            except VolumesFailed as failure:
+                self._report(record, failure)
+                await self._write(record, volumes=False)
+                raise
+            self._forget_waits(record)
+        after = await record.containers.sync(record.volumes)
+        await self._write(record)
+        if record.containers.over and record.containers.stop(_grace(pod)):
+            await self._down(record)
+        return after
+
+    async def _mount(self, record: Record, pod: Pod) -> dict[str, Mounted]:
+        """Mount all; when that takes long, say meanwhile that the pod is being created."""
+        if not pod.spec.volumes:
+            return {}
+        mounting = asyncio.ensure_future(self._volumes.mount(pod))
+        try:
+            done, _ = await asyncio.wait([mounting], timeout=SLOW)
+            if not done:
+                await self._write(record, volumes=False)
+            return await mounting
+        finally:
+            if not mounting.done():
+                mounting.cancel()
+                await asyncio.gather(mounting, return_exceptions=True)
+
+    def _report(self, record: Record, failure: VolumesFailed) -> None:
+        """Events about what does not mount; what only waits for others is told after a while."""
+        self._wait_for(record, failure)
+        waited = self._clock.monotonic() - record.since
+        if failure.waiting and waited < PATIENCE:
+            return
+        for name, one in failure.failures.items():
+            text = str(one)
+            if text.startswith("error processing PVC"):
+                text = (
+                    f"Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], "
+                    f"failed to process volumes=[{name}]: {text}"
+                )
+            self._tell(record, "Warning", "FailedMount", text)
+
+    def _wait_for(self, record: Record, failure: VolumesFailed) -> None:
+        """Be woken early by what the pod waits for."""
+        for topic in failure.waits:
+            self._waiting.setdefault(topic, set()).add(record.uid)
+
+    def _forget_waits(self, record: Record) -> None:
+        for topic in [t for t, uids in self._waiting.items() if record.uid in uids]:
+            self._waiting[topic].discard(record.uid)
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+
+    def wake(self, topic: str) -> None:
+        """Look again, now, at the pods that wait for `claim <ns>/<name>` or `driver <name>`."""
+        for uid in self._waiting.pop(topic, ()):
+            self.controller.queue.forget(uid)
+            self.controller.enqueue(uid)
+
+    async def _write(self, record: Record, *, volumes: bool = True) -> None:
+        """Write the status if it differs from what is there."""
+        pod = record.pod
+        if pod is None or record.containers is None:
+            return
+        status = statuses.build(
+            pod,
+            record.containers,
+            address=self._address,
+            started=record.started or rfc3339(self._clock.time()),
+            now=self._clock.time(),
+            ready_volumes=volumes,
+        )
+        if status == record.written or statuses.same(pod, status):
+            return
+        try:
+            await self._client.patch(
+                PODS,
+                pod.metadata.name,
+                {"status": status},
+                pod.metadata.namespace,
+                subresource="status",
+                uid=record.uid,
+            )
+        except (ApiNotFound, ApiConflict) as failure:  # the pod is gone or another one: the watch will tell
+            log.debug("status not written pod=%s error=%s", pod.key, failure)
+            return
+        record.written = status
+
+    async def _end(self, record: Record, pod: Pod) -> float | None:
+        """Deletion was asked for: containers, volumes, then the object."""
+        assert record.containers is not None
+        if not record.containers.stop(_grace(pod)):
+            return None
+        await self._down(record)
+        if pod.metadata.finalizers and not pod.terminated:
+            await self._write(record)  # the object outlives its deletion: it must not say Running
+        await self._delete(pod)
+        return None
+
+    async def _delete(self, pod: Pod) -> None:
+        try:
+            await self._client.delete(
+                PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_seconds=0
+            )
+        except (ApiNotFound, ApiConflict):
+            return
+
+    async def _vanish(self, record: Record) -> float | None:
+        """The object is gone: end all at once and forget the pod."""
+        assert record.containers is not None
+        if not record.containers.stop(0.0):
+            return None
+        await self._down(record)
+        await self._runtime.forget(record.containers.pod, record.uid)
+        self._volumes.remove(record.uid)
+        self._forget_waits(record)
+        if record.pod is None:
+            del self._records[record.uid]
+        return None
+
+    async def _rest(self, record: Record, pod: Pod) -> float | None:
+        """Succeeded or Failed: nothing runs, volumes are down, logs stay until the object goes."""
+        assert record.containers is not None
+        if record.containers.stop(_grace(pod)):
+            await self._down(record)
+        return None
+
+    async def _down(self, record: Record) -> None:
+        """Unmount all. Events tell when that fails; the exception makes it be tried again."""
+        record.volumes = None
+        try:
+            await self._runtime.clean(record.uid)
+            await self._volumes.unmount(record.uid)
+        except TonnageError as failure:
+            self._tell(record, "Warning", "FailedUnMount", f"UnmountVolume.TearDown failed: {failure}")
+            raise
+
+    async def stop(self, *, grace: float) -> None:
+        """The kubelet ends: stop all containers, take all mounts down, leave objects and data as they are.
+
+        Waits for containers at most grace seconds before they are killed. Call it after run() was cancelled.
+        """
+        self._stopping = True
+        records = list(self._records.values())
+        for record in records:
+            if record.containers is None:
+                await self._begin(record)
+            assert record.containers is not None
+            record.containers.stop(grace)
+        await asyncio.gather(*(self._stop(record) for record in records))
+
+    async def _stop(self, record: Record) -> None:
+        assert record.containers is not None
+        await record.containers.wait()
+        for left in range(_STOP_TRIES, 0, -1):
+            try:
+                await self._runtime.clean(record.uid)
+                await self._volumes.unmount(record.uid, keep_files=True)
+                return
+            except TonnageError as failure:  # a call that we cancelled may still be under way at the driver
+                log.log(
+                    logging.DEBUG if left > 1 else logging.WARNING,
+                    "volumes not unmounted pod=%s error=%s",
+                    record.uid,
+                    failure,
+                )
+                await self._clock.sleep(_STOP_PAUSE)
+
+    def _tell(self, record: Record, kind: str, reason: str, message: str) -> None:
+        pod = record.pod
+        if pod is not None:
+            about: ObjectReference = refer(PODS, pod)
+            self._events.record(about, kind, reason, message)
+
+    def find(self, namespace: str, name: str) -> Record | None:
+        """The record of a pod by its name (logs.py)."""
+        key = f"{namespace}/{name}"
+        return next((r for r in self._records.values() if r.pod is not None and r.pod.key == key), None)
+
+
+def _concerns(before: Pod, after: Pod, record: Record) -> bool:
+    old, new = before.metadata, after.metadata
+    return (
+        old.deletion_timestamp != new.deletion_timestamp
+        or old.deletion_grace_period_seconds != new.deletion_grace_period_seconds
+        or (new.deleting and old.finalizers != new.finalizers)
+        or (after.terminated and not before.terminated and record.written.get("phase") != after.status.phase)
+    )
+
+
+def _grace(pod: Pod) -> float:
+    """Seconds between SIGTERM and SIGKILL."""
+    grace = pod.metadata.deletion_grace_period_seconds
+    if grace is None:
+        grace = pod.spec.termination_grace_period_seconds
+    return float(_DEFAULT_GRACE if grace is None else grace)
+
+
+def _listdir(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,234 @@
+"""A node: an API server over the memory store, a driver over a memory pool on real sockets, and the kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.aio.tasks import Background
+from tonnage.api.core import Event, Pod
+from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
+from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.store import MemoryStore
+from tonnage.csi.client import CsiClient
+from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.words import VolumeCapability
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.kubelet.pods import Kubelet
+from tonnage.kubelet.runtime import Runtime
+from tonnage.pools.memory import MemoryPool
+
+DRIVER = "csi.tonnage.dev"
+NODE = "node-1"
+GIB = 1 << 30
+
+
+@dataclass
+class Machine:
+    """One node and its API server. restart() replaces the kubelet as after a kill."""
+
+    folder: Path
+    client: Client
+    pool: MemoryPool
+    endpoint: DriverEndpoint
+    make_runtime: Callable[[Path], Runtime] | None = None
+    kubelet: Kubelet = field(init=False)
+    _tasks: Background = field(init=False)
+    _informers: Informers = field(init=False)
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "kubelet"
+
+    async def start(self) -> None:
+        self._tasks = Background("machine")
+        self._informers = Informers(self.client)
+        events = EventRecorder(self.client, "kubelet", host=NODE)
+        self.kubelet = Kubelet(
+            self.client,
+            self._informers,
+            events,
+            node_name=NODE,
+            root=self.root,
+            runtime=self.make_runtime(self.root) if self.make_runtime else None,
+        )
+        self._tasks.start(events.run())
+        self._tasks.start(self.kubelet.run())
+        await asyncio.wait_for(self.kubelet.ready.wait(), 10)
+
+    async def kill(self) -> None:
+        """What kill -9 leaves: nobody works any more."""
+        await self._tasks.close()
+        await self._informers.close()
+        await self.kubelet.close()
+
+    async def stop(self) -> None:
+        """Ctrl-C."""
+        await self._tasks.close()
+        await self._informers.close()
+        await self.kubelet.stop()
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+    async def volume(self, name: str, size: int = GIB, **spec: Any) -> None:
+        """A claim, bound to a new volume of the driver."""
+        block = spec.pop("block", False)
+        async with CsiClient(self.endpoint.socket) as driver:
+            made = await driver.create_volume(name, size, [VolumeCapability(block=block)])
+        mode = "Block" if block else "Filesystem"
+        claim = await self.client.create(
+            CLAIMS,
+            {
+                "metadata": {"name": name},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": str(size)}},
+                    "storageClassName": "fast",
+                    "volumeMode": mode,
+                    "volumeName": f"pv-{name}",
+                },
+            },
+            "default",
+        )
+        await self.client.create(
+            VOLUMES,
+            {
+                "metadata": {"name": f"pv-{name}"},
+                "spec": {
+                    "capacity": {"storage": str(size)},
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "fast",
+                    "persistentVolumeReclaimPolicy": "Delete",
+                    "volumeMode": mode,
+                    "claimRef": {
+                        "apiVersion": "v1",
+                        "kind": "PersistentVolumeClaim",
+                        "name": name,
+                        "namespace": "default",
+                        "uid": claim.metadata.uid,
+                    },
+                    "csi": {"driver": DRIVER, "volumeHandle": made.id, "volumeAttributes": dict(made.context)},
+                    **spec,
+                },
+            },
+        )
+        await self.bind(name)
+
+    async def bind(self, name: str) -> None:
+        """Say that a claim is bound."""
+        await self.client.patch(CLAIMS, name, {"status": {"phase": "Bound"}}, "default", subresource="status")
+
+    async def pod(self, name: str, **spec: Any) -> Pod:
+        """Make a pod on this node; spec adds to one container that sleeps."""
+        body = {
+            "nodeName": NODE,
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "1000"]}],
+            **spec,
+        }
+        return await self.client.create(PODS, {"metadata": {"name": name}, "spec": body}, "default")
+
+    async def until(self, name: str, fits: Callable[[Pod], bool], *, what: str = "") -> Pod:
+        """Watch a pod until fits; fails after 10 s."""
+        pod: Pod | None = None
+        try:
+            async with asyncio.timeout(10):
+                while True:
+                    pod = await self.client.get(PODS, name, "default")
+                    if fits(pod):
+                        return pod
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{what or 'the pod'} did not come: {pod and pod.status}") from None
+
+    async def phase(self, name: str, phase: str) -> Pod:
+        return await self.until(name, lambda pod: pod.status.phase == phase, what=phase)
+
+    async def gone(self, name: str) -> None:
+        """Wait until the pod's object is gone."""
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await self.client.get(PODS, name, "default")
+                except ApiNotFound:
+                    return
+                await asyncio.sleep(0.01)
+
+    async def event(self, reason: str, *, about: str = "") -> Event:
+        """Wait for an event."""
+        async with asyncio.timeout(10):
+            while True:
+                for event in (await self.client.list(EVENTS)).items:
+                    if event.reason == reason and about in ("", event.involved_object.name):
+                        return event
+                await asyncio.sleep(0.01)
+
+    def left(self) -> list[str]:
+        """What the kubelet keeps on disk of pods and staged volumes."""
+        staged = [p for p in (self.root / "plugins").rglob("*") if p.name in ("globalmount", "vol_data.json")]
+        return sorted(str(p.relative_to(self.root)) for p in [*(self.root / "pods").rglob("*"), *staged])
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short path: unix sockets take 107 bytes."""
+    return tmp_path_factory.mktemp("k")
+
+
+@pytest.fixture
+async def machine(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
+    """A started node with its driver registered. Parametrize indirectly with a runtime factory for real containers."""
+    async with _machine(folder, getattr(request, "param", None)) as made:
+        yield made
+
+
+@asynccontextmanager
+async def _machine(folder: Path, make_runtime: Callable[[Path], Runtime] | None) -> AsyncIterator[Machine]:
+    async with AsyncExitStack() as stack:
+        resources = served()
+        server = ApiServer(MemoryStore(extractor(resources)), resources=resources, clock=RealClock())
+        await server.start()
+        stack.push_async_callback(server.stop)
+        client = Client(server.transport())
+        await client.create(STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": DRIVER})
+        spec = {
+            "attachRequired": False,
+            "podInfoOnMount": True,
+            "storageCapacity": True,
+            "fsGroupPolicy": "File",
+            "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+        }
+        await client.create(CSI_DRIVERS, {"metadata": {"name": DRIVER}, "spec": spec})
+        pool = MemoryPool("default", 100 * GIB)
+        driver = Driver(NODE, {"default": pool}, folder / "state", name=DRIVER)
+        registry = folder / "kubelet" / "plugins_registry"
+        endpoint = await stack.enter_async_context(DriverEndpoint(driver, folder / "csi.sock", registry=registry))
+        made = Machine(folder, client, pool, endpoint, make_runtime)
+        await made.start()
+        stack.push_async_callback(made.stop)
+        yield made
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Awaitable[None]]:
+    """eventually(check): wait until check() is true; fails after 10 s."""
+
+    async def wait(check: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not check():
+                await asyncio.sleep(0.01)
+
+    return wait
