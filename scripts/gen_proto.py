@@ -6,27 +6,27 @@ Run `make proto` after a change; the results are committed, so that building and
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from grpc_tools import protoc
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src"
+SOURCE = Path(__file__).resolve().parent.parent / "src"
 PROTO = SOURCE / "tonnage" / "csi" / "_proto"
 
 
-def main() -> int:
-    """Run the compiler on every .proto file; its exit code is ours."""
+def generate(into: Path) -> int:
+    """Run the compiler on every .proto file and write below the folder `into`; the compiler's exit code."""
     # The plugins are console scripts that lie beside this interpreter.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    os.chdir(SOURCE)  # so that generated files import each other by their package
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     includes = Path(protoc.__file__).parent / "_proto"
-    sources = [str(path.relative_to(SOURCE)) for path in sorted(PROTO.glob("*.proto"))]
-    outputs = ["--python_out=.", "--mypy_out=.", "--grpclib_python_out=."]
-    code: int = protoc.main(["protoc", "-I.", f"-I{includes}", *outputs, *sources])
-    return code
+    # Relative to the source folder, so that generated files import each other by their package.
+    sources = [str(file.relative_to(SOURCE)) for file in sorted(PROTO.glob("*.proto"))]
+    outputs = [f"--{plugin}_out={into}" for plugin in ("python", "mypy", "grpclib_python")]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"-I{includes}", *outputs, *sources]
+    return subprocess.run(command, cwd=SOURCE, env={**os.environ, "PATH": path}, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generate(SOURCE))
