@@ -278,3 +278,11 @@ async def test_several_names_over_the_same_pools(
         assert [volume.id for volume in await other.list_volumes()] == [made.id]
         assert [volume.id for volume in await client.list_volumes()] == ["default/ours"]
         assert (await other.get_capacity()).available == 98 * GIB
+
+
+async def test_why_there_is_no_capacity_is_said_once(client: CsiClient, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        await client.get_capacity({"pool": "slow"})
+    told = [record.getMessage() for record in caplog.records if "no capacity" in record.getMessage()]
+    assert len(told) == 1
+    assert "no pool 'slow'" in told[0]

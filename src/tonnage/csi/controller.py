@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 LEAST = 1 << 20
 """Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
 
+MOST_REASONS = 100
+"""Reasons for a capacity of 0 that are logged, each once."""
+
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 _OFFERED = (
     _RPC.CREATE_DELETE_VOLUME,
@@ -34,6 +37,7 @@ class Controller:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._told: set[str] = set()
 
     async def ControllerGetCapabilities(
         self, _request: csi_pb2.ControllerGetCapabilitiesRequest
@@ -131,8 +135,14 @@ class Controller:
         try:
             return _room(await self._capacity(request))
         except (Invalid, Unsupported) as reason:
-            log.info("no capacity for such volumes driver=%s reason=%r", self._driver.name, str(reason))
+            self._tell_once(str(reason))
             return _room(Capacity(0, 0, 0, 0, 0))
+
+    def _tell_once(self, reason: str) -> None:
+        # Capacity is asked again after every change: the reason is worth one line.
+        if reason not in self._told and len(self._told) < MOST_REASONS:
+            self._told.add(reason)
+            log.warning("no capacity for such volumes driver=%s reason=%r", self._driver.name, reason)
 
     async def _capacity(self, request: csi_pb2.GetCapacityRequest) -> Capacity:
         selection: Selection = select(self._driver, request.parameters)
