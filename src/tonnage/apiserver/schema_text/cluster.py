@@ -2,88 +2,88 @@
 
 TEXT = """\
 @coordination.v1
-Lease
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec LeaseSpec
-LeaseSpec
-  acquireTime microtime
-  holderIdentity str?
-  leaseDurationSeconds int?
-  leaseTransitions int?
+Lease: Who leads, and until when.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec LeaseSpec: What is wanted.
+LeaseSpec: Holder and times of the lease.
+  acquireTime microtime: When it was taken.
+  holderIdentity str?: Who holds it.
+  leaseDurationSeconds int?: Seconds that others wait after the last renewal.
+  leaseTransitions int?: How often it changed hands.
   preferredHolder str?
-  renewTime microtime
+  renewTime microtime: When it was renewed last.
   strategy str?
 @core.v1
-Namespace
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec NamespaceSpec
-  status NamespaceStatus
-NamespaceSpec
-  finalizers [str]
-NamespaceStatus
-  conditions [NamespaceCondition]+type
-  phase str
+Namespace: A name space for objects; deleting it deletes them.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec NamespaceSpec: What is wanted.
+  status NamespaceStatus: What is.
+NamespaceSpec: Who must let go of a namespace before it goes.
+  finalizers [str]: Who must act before it goes.
+NamespaceStatus: The state of the namespace.
+  conditions [NamespaceCondition]+type: What holds at present.
+  phase str: Where it is in its life.
 NamespaceCondition
-  lastTransitionTime time
-  message str
-  reason str
-  status! str
-  type! str
-Node
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec NodeSpec
-  status NodeStatus
-NodeSpec
+  lastTransitionTime time: When status changed last.
+  message str: Why, for people.
+  reason str: Why, in one word for programs.
+  status! str: What is.
+  type! str: Which sort it is.
+Node: A machine that runs pods.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec NodeSpec: What is wanted.
+  status NodeStatus: What is.
+NodeSpec: How the node takes part.
   configSource NodeConfigSource
   externalID str
-  podCIDR str
+  podCIDR str: Addresses of its pods.
   podCIDRs [str]+
   providerID str
-  taints [Taint]
-  unschedulable bool
+  taints [Taint]: What keeps pods away.
+  unschedulable bool: Whether new pods stay away.
 NodeConfigSource
-  configMap ConfigMapNodeConfigSource
+  configMap ConfigMapNodeConfigSource: A ConfigMap.
 ConfigMapNodeConfigSource
   kubeletConfigKey! str
-  name! str
-  namespace! str
-  resourceVersion str
-  uid str
-Taint
-  effect! str
-  key! str
+  name! str: Name.
+  namespace! str: Namespace.
+  resourceVersion str: Which version of the object this is.
+  uid str: Identity, unique in space and time.
+Taint: A mark of a node that keeps pods away which do not tolerate it.
+  effect! str: What it does: NoSchedule, PreferNoSchedule, NoExecute.
+  key! str: Key.
   timeAdded time
-  value str
-NodeStatus
-  addresses [NodeAddress]+type
-  allocatable {quantity}
-  capacity {quantity}
-  conditions [NodeCondition]+type
+  value str: Value.
+NodeStatus: What the node has and how it is.
+  addresses [NodeAddress]+type: Where it can be reached.
+  allocatable {quantity}: What pods may use, by resource.
+  capacity {quantity}: What there is, by resource.
+  conditions [NodeCondition]+type: What holds at present.
   config NodeConfigStatus
   daemonEndpoints NodeDaemonEndpoints
   features NodeFeatures
-  images [ContainerImage]
-  nodeInfo NodeSystemInfo
-  phase str
+  images [ContainerImage]: Images that are there.
+  nodeInfo NodeSystemInfo: What runs on it.
+  phase str: Where it is in its life.
   runtimeHandlers [NodeRuntimeHandler]
-  volumesAttached [AttachedVolume]
-  volumesInUse [str]
+  volumesAttached [AttachedVolume]: Volumes that are attached.
+  volumesInUse [str]: Volumes that are mounted.
 NodeAddress
   address! str
-  type! str
+  type! str: Which sort it is.
 NodeCondition
   lastHeartbeatTime time
-  lastTransitionTime time
-  message str
-  reason str
-  status! str
-  type! str
+  lastTransitionTime time: When status changed last.
+  message str: Why, for people.
+  reason str: Why, in one word for programs.
+  status! str: What is.
+  type! str: Which sort it is.
 NodeConfigStatus
   active NodeConfigSource
   assigned NodeConfigSource
@@ -98,7 +98,7 @@ NodeFeatures
 ContainerImage
   names [str]
   sizeBytes long
-NodeSystemInfo
+NodeSystemInfo: What runs on the node.
   architecture! str
   bootID! str
   containerRuntimeVersion! str
@@ -111,128 +111,128 @@ NodeSystemInfo
   swap NodeSwapStatus
   systemUUID! str
 NodeSwapStatus
-  capacity long?
+  capacity long?: What there is, by resource.
 NodeRuntimeHandler
   features NodeRuntimeHandlerFeatures
-  name str
+  name str: Name.
 NodeRuntimeHandlerFeatures
   recursiveReadOnlyMounts bool?
   userNamespaces bool?
 AttachedVolume
-  devicePath! str
-  name! str
-ObjectReference
-  apiVersion str
+  devicePath! str: Device file inside the container.
+  name! str: Name.
+ObjectReference: An object anywhere in the cluster.
+  apiVersion str: Group and version of the object.
   fieldPath str
-  kind str
-  name str
-  namespace str
-  resourceVersion str
-  uid str
-Event
-  action str
-  apiVersion str
-  count int
-  eventTime microtime
-  firstTimestamp time
-  involvedObject! ObjectReference
-  kind str
-  lastTimestamp time
-  message str
-  metadata! ObjectMeta
-  reason str
-  related ObjectReference
-  reportingComponent str
-  reportingInstance str
-  series EventSeries
-  source EventSource
-  type str
+  kind str: Kind of the object.
+  name str: Name.
+  namespace str: Namespace.
+  resourceVersion str: Which version of the object this is.
+  uid str: Identity, unique in space and time.
+Event: Something that happened to an object.
+  action str: What was done.
+  apiVersion str: Group and version of the object.
+  count int: How often.
+  eventTime microtime: When it was seen first.
+  firstTimestamp time: When first.
+  involvedObject! ObjectReference: What it happened to.
+  kind str: Kind of the object.
+  lastTimestamp time: When last.
+  message str: Why, for people.
+  metadata! ObjectMeta: Name, labels, owners and times.
+  reason str: Why, in one word for programs.
+  related ObjectReference: A second object that took part.
+  reportingComponent str: Who reports.
+  reportingInstance str: Which copy of it.
+  series EventSeries: How it went on.
+  source EventSource: Who reports.
+  type str: Which sort it is.
 EventSeries
-  count int
+  count int: How often.
   lastObservedTime microtime
 EventSource
   component str
   host str
-ConfigMap
-  apiVersion str
-  binaryData {bytes}
-  data {str}
-  immutable bool?
-  kind str
-  metadata ObjectMeta
-Secret
-  apiVersion str
-  data {bytes}
-  immutable bool?
-  kind str
-  metadata ObjectMeta
-  stringData {str}
-  type str
-ServiceAccount
-  apiVersion str
-  automountServiceAccountToken bool?
-  imagePullSecrets [LocalObjectReference]
-  kind str
-  metadata ObjectMeta
-  secrets [ObjectReference]+name
-ResourceQuota
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec ResourceQuotaSpec
-  status ResourceQuotaStatus
-ResourceQuotaSpec
-  hard {quantity}
-  scopeSelector ScopeSelector
-  scopes [str]
+ConfigMap: Configuration: text and bytes by key.
+  apiVersion str: Group and version of the object.
+  binaryData {bytes}: Bytes by key.
+  data {str}: Text by key.
+  immutable bool?: Whether it may never change again.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+Secret: Confidential bytes by key.
+  apiVersion str: Group and version of the object.
+  data {bytes}: Bytes by key, in base64.
+  immutable bool?: Whether it may never change again.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  stringData {str}: Text by key; written only.
+  type str: Which sort it is.
+ServiceAccount: An identity that pods run as.
+  apiVersion str: Group and version of the object.
+  automountServiceAccountToken bool?: Whether a token is mounted.
+  imagePullSecrets [LocalObjectReference]: Secrets for fetching images.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  secrets [ObjectReference]+name: Secrets it may use.
+ResourceQuota: Bounds of what a namespace may use.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec ResourceQuotaSpec: What is wanted.
+  status ResourceQuotaStatus: What is.
+ResourceQuotaSpec: The bounds.
+  hard {quantity}: The bounds, by resource.
+  scopeSelector ScopeSelector: Which objects count.
+  scopes [str]: Which objects count.
 ScopeSelector
-  matchExpressions [ScopedResourceSelectorRequirement]
+  matchExpressions [ScopedResourceSelectorRequirement]: Conditions on labels.
 ScopedResourceSelectorRequirement
-  operator! str
+  operator! str: How key and values relate.
   scopeName! str
-  values [str]
-ResourceQuotaStatus
-  hard {quantity}
-  used {quantity}
-LimitRange
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec LimitRangeSpec
-LimitRangeSpec
-  limits! [LimitRangeItem]
-LimitRangeItem
-  default {quantity}
-  defaultRequest {quantity}
-  max {quantity}
+  values [str]: Values.
+ResourceQuotaStatus: The bounds in force, and what is used.
+  hard {quantity}: The bounds, by resource.
+  used {quantity}: What is used, by resource.
+LimitRange: Bounds of single objects of a namespace.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec LimitRangeSpec: What is wanted.
+LimitRangeSpec: The bounds, by type of object.
+  limits! [LimitRangeItem]: What may be used at most, by resource.
+LimitRangeItem: The bounds of one type of object.
+  default {quantity}: Limits of those that name none.
+  defaultRequest {quantity}: Requests of those that name none.
+  max {quantity}: Upper bounds.
   maxLimitRequestRatio {quantity}
-  min {quantity}
-  type! str
-Binding
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  target! ObjectReference
+  min {quantity}: Lower bounds.
+  type! str: Container, Pod or PersistentVolumeClaim.
+Binding: Gives a pod its node.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  target! ObjectReference: Where it goes.
 @events.v1
-Event
-  action str
-  apiVersion str
+Event: Something that happened to an object.
+  action str: What was done.
+  apiVersion str: Group and version of the object.
   deprecatedCount int
   deprecatedFirstTimestamp time
   deprecatedLastTimestamp time
   deprecatedSource EventSource
-  eventTime! microtime
-  kind str
-  metadata ObjectMeta
-  note str
-  reason str
-  regarding ObjectReference
-  related ObjectReference
-  reportingController str
-  reportingInstance str
-  series EventSeries
-  type str
+  eventTime! microtime: When it was seen first.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  note str: What happened, for people.
+  reason str: Why, in one word for programs.
+  regarding ObjectReference: What it happened to.
+  related ObjectReference: A second object that took part.
+  reportingController str: Who reports.
+  reportingInstance str: Which copy of it.
+  series EventSeries: How it went on.
+  type str: Which sort it is.
 EventSeries
-  count! int
+  count! int: How often.
   lastObservedTime! microtime
 """

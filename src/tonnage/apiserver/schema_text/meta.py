@@ -2,83 +2,83 @@
 
 TEXT = """\
 @meta.v1
-ObjectMeta
-  annotations {str}
-  creationTimestamp time
-  deletionGracePeriodSeconds long?
-  deletionTimestamp time
-  finalizers [str]+
-  generateName str
-  generation long
-  labels {str}
-  managedFields [ManagedFieldsEntry]
-  name str
-  namespace str
-  ownerReferences [OwnerReference]+uid
-  resourceVersion str
-  selfLink str
-  uid str
+ObjectMeta: What every object has: name, labels, owners, times.
+  annotations {str}: Key-value pairs for programs, not to select by.
+  creationTimestamp time: When it was made.
+  deletionGracePeriodSeconds long?: Seconds until it is gone.
+  deletionTimestamp time: When its deletion was asked for.
+  finalizers [str]+: Who must act before it goes.
+  generateName str: Beginning of a name that the server completes.
+  generation long: Counts changes of what is wanted.
+  labels {str}: Key-value pairs to select by.
+  managedFields [ManagedFieldsEntry]: Who set which fields.
+  name str: Name.
+  namespace str: Namespace.
+  ownerReferences [OwnerReference]+uid: What it belongs to.
+  resourceVersion str: Which version of the object this is.
+  selfLink str: Not used any more.
+  uid str: Identity, unique in space and time.
 ManagedFieldsEntry
-  apiVersion str
+  apiVersion str: Group and version of the object.
   fieldsType str
   fieldsV1 any
   manager str
   operation str
   subresource str
   time time
-OwnerReference
-  apiVersion! str
-  blockOwnerDeletion bool?
-  controller bool?
-  kind! str
-  name! str
-  uid! str
-LabelSelector
-  matchExpressions [LabelSelectorRequirement]
-  matchLabels {str}
-LabelSelectorRequirement
-  key! str
-  operator! str
-  values [str]
+OwnerReference: An object that this one belongs to, and goes with.
+  apiVersion! str: Group and version of the object.
+  blockOwnerDeletion bool?: Whether the owner stays until this is gone.
+  controller bool?: Whether the owner manages it.
+  kind! str: Kind of the object.
+  name! str: Name.
+  uid! str: Identity, unique in space and time.
+LabelSelector: Selects objects by labels; all conditions must hold, none selects everything.
+  matchExpressions [LabelSelectorRequirement]: Conditions on labels.
+  matchLabels {str}: Labels with these values.
+LabelSelectorRequirement: One condition on a label.
+  key! str: Key.
+  operator! str: How key and values relate.
+  values [str]: Values.
 FieldSelectorRequirement
-  key! str
-  operator! str
-  values [str]
-DeleteOptions
-  apiVersion str
+  key! str: Key.
+  operator! str: How key and values relate.
+  values [str]: Values.
+DeleteOptions: How to delete.
+  apiVersion str: Group and version of the object.
   dryRun [str]
   gracePeriodSeconds long?
   ignoreStoreReadErrorWithClusterBreakingPotential bool?
-  kind str
+  kind str: Kind of the object.
   orphanDependents bool?
   preconditions Preconditions
   propagationPolicy str?
 Preconditions
-  resourceVersion str?
-  uid str?
-Status
-  apiVersion str
+  resourceVersion str?: Which version of the object this is.
+  uid str?: Identity, unique in space and time.
+Status: The result of a request that answers no object.
+  apiVersion str: Group and version of the object.
   code int
   details StatusDetails
-  kind str
-  message str
-  metadata ListMeta
-  reason str
-  status str
+  kind str: Kind of the object.
+  message str: Why, for people.
+  metadata ListMeta: Name, labels, owners and times.
+  reason str: Why, in one word for programs.
+  status str: What is.
 StatusDetails
   causes [StatusCause]
   group str
-  kind str
-  name str
+  kind str: Kind of the object.
+  name str: Name.
   retryAfterSeconds int
-  uid str
+  uid str: Identity, unique in space and time.
 StatusCause
   field str
-  message str
-  reason str
-ListMeta
+  message str: Why, for people.
+  reason str: Why, in one word for programs.
+ListMeta: Where a list stands.
   continue str
   remainingItemCount long?
-  resourceVersion str
-  selfLink str
+  resourceVersion str: Which version of the object this is.
+  selfLink str: Not used any more.
 """

@@ -2,115 +2,115 @@
 
 TEXT = """\
 @core.v1
-LocalObjectReference
-  name str
-PersistentVolumeClaimTemplate
-  metadata ObjectMeta
-  spec! PersistentVolumeClaimSpec
-PersistentVolumeClaimSpec
-  accessModes [str]
-  dataSource TypedLocalObjectReference
-  dataSourceRef TypedObjectReference
-  resources VolumeResourceRequirements
-  selector LabelSelector
-  storageClassName str?
-  volumeAttributesClassName str?
-  volumeMode str?
-  volumeName str
-TypedLocalObjectReference
+LocalObjectReference: An object of the same namespace, by name.
+  name str: Name.
+PersistentVolumeClaimTemplate: What the claim that is made for the pod looks like.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec! PersistentVolumeClaimSpec: What is wanted.
+PersistentVolumeClaimSpec: What storage is asked for.
+  accessModes [str]: How it is to be mounted: ReadWriteOnce, ReadOnlyMany, ReadWriteMany, ReadWriteOncePod.
+  dataSource TypedLocalObjectReference: What the new volume is filled from: a claim or a snapshot.
+  dataSourceRef TypedObjectReference: As dataSource, also for other kinds and namespaces.
+  resources VolumeResourceRequirements: How large it must be: requests.storage.
+  selector LabelSelector: Labels that a volume must have.
+  storageClassName str?: Name of its StorageClass.
+  volumeAttributesClassName str?: Name of its VolumeAttributesClass.
+  volumeMode str?: Filesystem (mounted) or Block (raw device).
+  volumeName str: The volume it is bound to.
+TypedLocalObjectReference: An object of the same namespace, by group, kind and name.
   apiGroup str?
-  kind! str
-  name! str
-TypedObjectReference
+  kind! str: Kind of the object.
+  name! str: Name.
+TypedObjectReference: An object by group, kind, name and perhaps namespace.
   apiGroup str?
-  kind! str
-  name! str
-  namespace str?
-VolumeResourceRequirements
-  limits {quantity}
-  requests {quantity}
-PersistentVolumeClaim
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec PersistentVolumeClaimSpec
-  status PersistentVolumeClaimStatus
-PersistentVolumeClaimStatus
-  accessModes [str]
-  allocatedResourceStatuses {str}
-  allocatedResources {quantity}
-  capacity {quantity}
-  conditions [PersistentVolumeClaimCondition]+type
-  currentVolumeAttributesClassName str?
+  kind! str: Kind of the object.
+  name! str: Name.
+  namespace str?: Namespace.
+VolumeResourceRequirements: How large a volume is asked for.
+  limits {quantity}: What may be used at most, by resource.
+  requests {quantity}: What is asked for, by resource.
+PersistentVolumeClaim: A request for storage: size, class and how it is to be used.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec PersistentVolumeClaimSpec: What is wanted.
+  status PersistentVolumeClaimStatus: What is.
+PersistentVolumeClaimStatus: What the claim has got.
+  accessModes [str]: How it is to be mounted: ReadWriteOnce, ReadOnlyMany, ReadWriteMany, ReadWriteOncePod.
+  allocatedResourceStatuses {str}: How far a growth has come.
+  allocatedResources {quantity}: What is set aside.
+  capacity {quantity}: The size it has got, under storage.
+  conditions [PersistentVolumeClaimCondition]+type: What holds at present.
+  currentVolumeAttributesClassName str?: The attributes class in force.
   modifyVolumeStatus ModifyVolumeStatus
-  phase str
-PersistentVolumeClaimCondition
-  lastProbeTime time
-  lastTransitionTime time
-  message str
-  reason str
-  status! str
-  type! str
-ModifyVolumeStatus
-  status! str
+  phase str: Pending, Bound or Lost.
+PersistentVolumeClaimCondition: One condition of the claim.
+  lastProbeTime time: When it was looked at last.
+  lastTransitionTime time: When status changed last.
+  message str: Why, for people.
+  reason str: Why, in one word for programs.
+  status! str: What is.
+  type! str: Which sort it is.
+ModifyVolumeStatus: State of a change of the attributes class.
+  status! str: What is.
   targetVolumeAttributesClassName str
-PersistentVolume
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec PersistentVolumeSpec
-  status PersistentVolumeStatus
-PersistentVolumeSpec
-  accessModes [str]
+PersistentVolume: A piece of storage of the cluster, bound to at most one claim.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec PersistentVolumeSpec: What is wanted.
+  status PersistentVolumeStatus: What is.
+PersistentVolumeSpec: What the volume is, and which nodes reach it.
+  accessModes [str]: How it is to be mounted: ReadWriteOnce, ReadOnlyMany, ReadWriteMany, ReadWriteOncePod.
   awsElasticBlockStore AWSElasticBlockStoreVolumeSource
   azureDisk AzureDiskVolumeSource
   azureFile AzureFilePersistentVolumeSource
-  capacity {quantity}
+  capacity {quantity}: Its size, under storage.
   cephfs CephFSPersistentVolumeSource
   cinder CinderPersistentVolumeSource
-  claimRef ObjectReference
-  csi CSIPersistentVolumeSource
+  claimRef ObjectReference: The claim it is bound to.
+  csi CSIPersistentVolumeSource: A volume of a CSI driver.
   fc FCVolumeSource
   flexVolume FlexPersistentVolumeSource
   flocker FlockerVolumeSource
   gcePersistentDisk GCEPersistentDiskVolumeSource
   glusterfs GlusterfsPersistentVolumeSource
-  hostPath HostPathVolumeSource
+  hostPath HostPathVolumeSource: A path of the node.
   iscsi ISCSIPersistentVolumeSource
-  local LocalVolumeSource
-  mountOptions [str]
+  local LocalVolumeSource: A disk of one node.
+  mountOptions [str]: Options of mount.
   nfs NFSVolumeSource
-  nodeAffinity VolumeNodeAffinity
-  persistentVolumeReclaimPolicy str
+  nodeAffinity VolumeNodeAffinity: Which nodes reach it.
+  persistentVolumeReclaimPolicy str: What happens when the claim goes: Retain, Delete or Recycle.
   photonPersistentDisk PhotonPersistentDiskVolumeSource
   portworxVolume PortworxVolumeSource
   quobyte QuobyteVolumeSource
   rbd RBDPersistentVolumeSource
   scaleIO ScaleIOPersistentVolumeSource
-  storageClassName str
+  storageClassName str: Name of its StorageClass.
   storageos StorageOSPersistentVolumeSource
-  volumeAttributesClassName str?
-  volumeMode str?
+  volumeAttributesClassName str?: Name of its VolumeAttributesClass.
+  volumeMode str?: Filesystem (mounted) or Block (raw device).
   vsphereVolume VsphereVirtualDiskVolumeSource
-SecretReference
-  name str
-  namespace str
-CSIPersistentVolumeSource
-  controllerExpandSecretRef SecretReference
-  controllerPublishSecretRef SecretReference
-  driver! str
-  fsType str
-  nodeExpandSecretRef SecretReference
-  nodePublishSecretRef SecretReference
-  nodeStageSecretRef SecretReference
-  readOnly bool
-  volumeAttributes {str}
-  volumeHandle! str
-VolumeNodeAffinity
-  required NodeSelector
-PersistentVolumeStatus
-  lastPhaseTransitionTime time
-  message str
-  phase str
-  reason str
+SecretReference: A Secret by name and namespace.
+  name str: Name.
+  namespace str: Namespace.
+CSIPersistentVolumeSource: A volume of a CSI driver.
+  controllerExpandSecretRef SecretReference: Secret given to ControllerExpandVolume.
+  controllerPublishSecretRef SecretReference: Secret given to ControllerPublishVolume.
+  driver! str: Name of the CSI driver.
+  fsType str: File system to mount; the driver's choice if empty.
+  nodeExpandSecretRef SecretReference: Secret given to NodeExpandVolume.
+  nodePublishSecretRef SecretReference: Secret given to NodePublishVolume.
+  nodeStageSecretRef SecretReference: Secret given to NodeStageVolume.
+  readOnly bool: Mount it read-only.
+  volumeAttributes {str}: What the driver told about the volume, given back to it.
+  volumeHandle! str: The driver's id of the volume.
+VolumeNodeAffinity: Which nodes reach a volume.
+  required NodeSelector: What must hold.
+PersistentVolumeStatus: The state of the volume.
+  lastPhaseTransitionTime time: When phase changed last.
+  message str: Why, for people.
+  phase str: Pending, Available, Bound, Released or Failed.
+  reason str: Why, in one word for programs.
 """

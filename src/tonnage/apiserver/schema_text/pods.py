@@ -2,87 +2,87 @@
 
 TEXT = """\
 @core.v1
-Pod
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec PodSpec
-  status PodStatus
-PodSpec
-  activeDeadlineSeconds long?
-  affinity Affinity
-  automountServiceAccountToken bool?
-  containers! [Container]+name
-  dnsConfig PodDNSConfig
-  dnsPolicy str
-  enableServiceLinks bool?
-  ephemeralContainers [EphemeralContainer]+name
+Pod: Containers that run together on one node and share its volumes and network.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec PodSpec: What is wanted.
+  status PodStatus: What is.
+PodSpec: What the pod runs, and where.
+  activeDeadlineSeconds long?: Seconds after which it is ended.
+  affinity Affinity: Which nodes suit, by nodes and pods.
+  automountServiceAccountToken bool?: Whether a token is mounted.
+  containers! [Container]+name: The programs that run together.
+  dnsConfig PodDNSConfig: Further settings of name lookup.
+  dnsPolicy str: How names are looked up.
+  enableServiceLinks bool?: Variables for services.
+  ephemeralContainers [EphemeralContainer]+name: Containers added to look into a running pod.
   hostAliases [HostAlias]+ip
-  hostIPC bool
-  hostNetwork bool
-  hostPID bool
+  hostIPC bool: Share the node's IPC.
+  hostNetwork bool: Use the node's network.
+  hostPID bool: See the node's processes.
   hostUsers bool?
-  hostname str
+  hostname str: Host name.
   hostnameOverride str?
-  imagePullSecrets [LocalObjectReference]+name
-  initContainers [Container]+name
-  nodeName str
-  nodeSelector {str}
+  imagePullSecrets [LocalObjectReference]+name: Secrets for fetching images.
+  initContainers [Container]+name: Programs that run before, one after another.
+  nodeName str: Name of the node.
+  nodeSelector {str}: Labels that the node must have.
   os PodOS
-  overhead {quantity}
-  preemptionPolicy str?
-  priority int?
-  priorityClassName str
-  readinessGates [PodReadinessGate]
+  overhead {quantity}: What the runtime itself needs.
+  preemptionPolicy str?: Whether others may be pushed out for it.
+  priority int?: How important it is; higher goes first.
+  priorityClassName str: Name of its priority.
+  readinessGates [PodReadinessGate]: Further conditions of readiness.
   resourceClaims [PodResourceClaim]+name~
-  resources ResourceRequirements
-  restartPolicy str
-  runtimeClassName str?
-  schedulerName str
-  schedulingGates [PodSchedulingGate]+name
-  securityContext PodSecurityContext
-  serviceAccount str
-  serviceAccountName str
+  resources ResourceRequirements: Resources that are asked for.
+  restartPolicy str: When containers are started again: Always, OnFailure, Never.
+  runtimeClassName str?: Which runtime runs it.
+  schedulerName str: Which scheduler places the pod.
+  schedulingGates [PodSchedulingGate]+name: What must be removed before it is scheduled.
+  securityContext PodSecurityContext: As whom and with which rights it runs.
+  serviceAccount str: Old name of serviceAccountName.
+  serviceAccountName str: The identity it runs as.
   setHostnameAsFQDN bool?
-  shareProcessNamespace bool?
-  subdomain str
-  terminationGracePeriodSeconds long?
-  tolerations [Toleration]
-  topologySpreadConstraints [TopologySpreadConstraint]+topologyKey
-  volumes [Volume]+name~
-Affinity
-  nodeAffinity NodeAffinity
+  shareProcessNamespace bool?: Containers see each other's processes.
+  subdomain str: Domain below the namespace.
+  terminationGracePeriodSeconds long?: Seconds between the polite and the hard end.
+  tolerations [Toleration]: Taints that do not keep it away.
+  topologySpreadConstraints [TopologySpreadConstraint]+topologyKey: How evenly pods are spread.
+  volumes [Volume]+name~: Storage that containers may mount.
+Affinity: Which nodes suit the pod, by nodes and by the pods that are there.
+  nodeAffinity NodeAffinity: Which nodes reach it.
   podAffinity PodAffinity
   podAntiAffinity PodAntiAffinity
-NodeAffinity
+NodeAffinity: Which nodes suit the pod.
   preferredDuringSchedulingIgnoredDuringExecution [PreferredSchedulingTerm]
   requiredDuringSchedulingIgnoredDuringExecution NodeSelector
 PreferredSchedulingTerm
-  preference! NodeSelectorTerm
-  weight! int
-NodeSelectorTerm
-  matchExpressions [NodeSelectorRequirement]
-  matchFields [NodeSelectorRequirement]
-NodeSelectorRequirement
-  key! str
-  operator! str
-  values [str]
-NodeSelector
-  nodeSelectorTerms! [NodeSelectorTerm]
-PodAffinity
+  preference! NodeSelectorTerm: What is preferred.
+  weight! int: How much it counts, 1 to 100.
+NodeSelectorTerm: Conditions that must all hold for a node; an empty term holds for none.
+  matchExpressions [NodeSelectorRequirement]: Conditions on labels.
+  matchFields [NodeSelectorRequirement]: Conditions on fields.
+NodeSelectorRequirement: One condition on a node's label or field.
+  key! str: Key.
+  operator! str: How key and values relate.
+  values [str]: Values.
+NodeSelector: Terms of which one must hold for a node.
+  nodeSelectorTerms! [NodeSelectorTerm]: Terms of which one must hold.
+PodAffinity: Which pods it should run near.
   preferredDuringSchedulingIgnoredDuringExecution [WeightedPodAffinityTerm]
   requiredDuringSchedulingIgnoredDuringExecution [PodAffinityTerm]
 WeightedPodAffinityTerm
   podAffinityTerm! PodAffinityTerm
-  weight! int
+  weight! int: How much it counts, 1 to 100.
 PodAffinityTerm
   labelSelector LabelSelector
   matchLabelKeys [str]
   mismatchLabelKeys [str]
   namespaceSelector LabelSelector
   namespaces [str]
-  topologyKey! str
-PodAntiAffinity
+  topologyKey! str: Node label that names the part of the cluster.
+PodAntiAffinity: Which pods it should not run near.
   preferredDuringSchedulingIgnoredDuringExecution [WeightedPodAffinityTerm]
   requiredDuringSchedulingIgnoredDuringExecution [PodAffinityTerm]
 PodDNSConfig
@@ -90,80 +90,80 @@ PodDNSConfig
   options [PodDNSConfigOption]
   searches [str]
 PodDNSConfigOption
-  name str
-  value str?
+  name str: Name.
+  value str?: Value.
 HostAlias
   hostnames [str]
   ip! str
 PodOS
-  name! str
+  name! str: Name.
 PodReadinessGate
   conditionType! str
 PodResourceClaim
-  name! str
+  name! str: Name.
   resourceClaimName str?
   resourceClaimTemplateName str?
-PodSchedulingGate
-  name! str
-PodSecurityContext
+PodSchedulingGate: Something that keeps the pod from being scheduled until it is removed.
+  name! str: Name.
+PodSecurityContext: As whom and with which rights the pod's containers run.
   appArmorProfile AppArmorProfile
-  fsGroup long?
-  fsGroupChangePolicy str?
-  runAsGroup long?
-  runAsNonRoot bool?
-  runAsUser long?
+  fsGroup long?: Group that owns the volumes.
+  fsGroupChangePolicy str?: When volumes get that group: Always, OnRootMismatch.
+  runAsGroup long?: Group id.
+  runAsNonRoot bool?: Refuse to run as root.
+  runAsUser long?: User id.
   seLinuxChangePolicy str?
   seLinuxOptions SELinuxOptions
   seccompProfile SeccompProfile
-  supplementalGroups [long]
+  supplementalGroups [long]: Further group ids.
   supplementalGroupsPolicy str?
   sysctls [Sysctl]
   windowsOptions WindowsSecurityContextOptions
 Sysctl
-  name! str
-  value! str
-Toleration
-  effect str
-  key str
-  operator str
-  tolerationSeconds long?
-  value str
-TopologySpreadConstraint
+  name! str: Name.
+  value! str: Value.
+Toleration: A taint that does not keep the pod away.
+  effect str: What it does: NoSchedule, PreferNoSchedule, NoExecute.
+  key str: Key.
+  operator str: How key and values relate.
+  tolerationSeconds long?: Seconds it is tolerated.
+  value str: Value.
+TopologySpreadConstraint: How evenly pods are spread over parts of the cluster.
   labelSelector LabelSelector
   matchLabelKeys [str]
   maxSkew! int
   minDomains int?
   nodeAffinityPolicy str?
   nodeTaintsPolicy str?
-  topologyKey! str
+  topologyKey! str: Node label that names the part of the cluster.
   whenUnsatisfiable! str
-PodStatus
-  conditions [PodCondition]+type
-  containerStatuses [ContainerStatus]
+PodStatus: What has become of the pod; written by its kubelet.
+  conditions [PodCondition]+type: What holds at present.
+  containerStatuses [ContainerStatus]: State of its containers.
   ephemeralContainerStatuses [ContainerStatus]
   extendedResourceClaimStatus PodExtendedResourceClaimStatus
-  hostIP str
+  hostIP str: Address of its node.
   hostIPs [HostIP]+ip
-  initContainerStatuses [ContainerStatus]
-  message str
-  nominatedNodeName str
-  observedGeneration long
-  phase str
-  podIP str
-  podIPs [PodIP]+ip
-  qosClass str
-  reason str
+  initContainerStatuses [ContainerStatus]: State of its init containers.
+  message str: Why, for people.
+  nominatedNodeName str: Node it may get when others have made room.
+  observedGeneration long: The generation that this was written for.
+  phase str: Pending, Running, Succeeded, Failed or Unknown.
+  podIP str: Its address.
+  podIPs [PodIP]+ip: Its addresses.
+  qosClass str: Guaranteed, Burstable or BestEffort.
+  reason str: Why, in one word for programs.
   resize str
   resourceClaimStatuses [PodResourceClaimStatus]+name~
-  startTime time
-PodCondition
-  lastProbeTime time
-  lastTransitionTime time
-  message str
-  observedGeneration long
-  reason str
-  status! str
-  type! str
+  startTime time: When it began.
+PodCondition: One condition of the pod.
+  lastProbeTime time: When it was looked at last.
+  lastTransitionTime time: When status changed last.
+  message str: Why, for people.
+  observedGeneration long: The generation that this was written for.
+  reason str: Why, in one word for programs.
+  status! str: What is.
+  type! str: Which sort it is.
 PodExtendedResourceClaimStatus
   requestMappings! [ContainerExtendedResourceRequest]
   resourceClaimName! str
@@ -176,11 +176,11 @@ HostIP
 PodIP
   ip! str
 PodResourceClaimStatus
-  name! str
+  name! str: Name.
   resourceClaimName str?
-TopologySelectorTerm
+TopologySelectorTerm: Conditions on the topology of a volume, all of which must hold.
   matchLabelExpressions [TopologySelectorLabelRequirement]
-TopologySelectorLabelRequirement
-  key! str
-  values! [str]
+TopologySelectorLabelRequirement: A topology key and its allowed values.
+  key! str: Key.
+  values! [str]: Values.
 """

@@ -2,69 +2,69 @@
 
 TEXT = """\
 @authentication.v1
-TokenReview
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec! TokenReviewSpec
-  status TokenReviewStatus
+TokenReview: The question who a token belongs to.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec! TokenReviewSpec: What is wanted.
+  status TokenReviewStatus: What is.
 TokenReviewSpec
-  audiences [str]
-  token str
+  audiences [str]: Who a token is for.
+  token str: The token.
 TokenReviewStatus
-  audiences [str]
+  audiences [str]: Who a token is for.
   authenticated bool
   error str
   user UserInfo
 UserInfo
   extra {[str]}
   groups [str]
-  uid str
+  uid str: Identity, unique in space and time.
   username str
 TokenRequest
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec! TokenRequestSpec
-  status TokenRequestStatus
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec! TokenRequestSpec: What is wanted.
+  status TokenRequestStatus: What is.
 TokenRequestSpec
-  audiences! [str]
+  audiences! [str]: Who a token is for.
   boundObjectRef BoundObjectReference
-  expirationSeconds long?
+  expirationSeconds long?: Seconds that a token lives.
 BoundObjectReference
-  apiVersion str
-  kind str
-  name str
-  uid str
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  name str: Name.
+  uid str: Identity, unique in space and time.
 TokenRequestStatus
   expirationTimestamp! time
-  token! str
-SelfSubjectReview
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  status SelfSubjectReviewStatus
+  token! str: The token.
+SelfSubjectReview: The question who I am.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  status SelfSubjectReviewStatus: What is.
 SelfSubjectReviewStatus
   userInfo UserInfo
 @authorization.v1
-SelfSubjectAccessReview
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec! SelfSubjectAccessReviewSpec
-  status SubjectAccessReviewStatus
+SelfSubjectAccessReview: The question whether I may do something.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec! SelfSubjectAccessReviewSpec: What is wanted.
+  status SubjectAccessReviewStatus: What is.
 SelfSubjectAccessReviewSpec
   nonResourceAttributes NonResourceAttributes
   resourceAttributes ResourceAttributes
 NonResourceAttributes
-  path str
+  path str: Path.
   verb str
 ResourceAttributes
   fieldSelector FieldSelectorAttributes
   group str
   labelSelector LabelSelectorAttributes
-  name str
-  namespace str
+  name str: Name.
+  namespace str: Namespace.
   resource str
   subresource str
   verb str
@@ -79,15 +79,15 @@ SubjectAccessReviewStatus
   allowed! bool
   denied bool
   evaluationError str
-  reason str
-SelfSubjectRulesReview
-  apiVersion str
-  kind str
-  metadata ObjectMeta
-  spec! SelfSubjectRulesReviewSpec
-  status SubjectRulesReviewStatus
+  reason str: Why, in one word for programs.
+SelfSubjectRulesReview: The question what I may do.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec! SelfSubjectRulesReviewSpec: What is wanted.
+  status SubjectRulesReviewStatus: What is.
 SelfSubjectRulesReviewSpec
-  namespace str
+  namespace str: Namespace.
 SubjectRulesReviewStatus
   evaluationError str
   incomplete! bool
@@ -99,12 +99,12 @@ NonResourceRule
 ResourceRule
   apiGroups [str]
   resourceNames [str]
-  resources [str]
+  resources [str]: Resources that are asked for.
   verbs! [str]
 @policy.v1
-Eviction
-  apiVersion str
+Eviction: The wish to remove a pod gently.
+  apiVersion str: Group and version of the object.
   deleteOptions DeleteOptions
-  kind str
-  metadata ObjectMeta
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
 """
