@@ -1,1 +1,1 @@
-"""Which node a pod goes to, volumes included."""
+"""Where pods go: nodes in columns, filters, scores, volumes, a queue with hints, and the shell that runs them."""

@@ -1,0 +1,189 @@
+"""What a pod asks of a node, compiled once and matched often.
+
+Source: k/k pkg/scheduler/framework (PodInfo), component-helpers resource (PodRequests). Amounts are milli for cpu and
+whole units for everything else. Preferred inter-pod affinity and topology spread with ScheduleAnyway are not looked
+at: they are wishes. The required forms are refused by name, see `unsupported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from tonnage.api.core import Affinity, Container, NodeSelector, Pod, Taint, Toleration, claim_name
+from tonnage.api.quantity import Quantity
+from tonnage.api.selectors import NodeMatcher, node_matcher, term_matcher
+
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+_SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # what a container without requests counts for in scores
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+Amounts = dict[str, int]
+Port = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a pod takes from its node. scored: cpu and memory with defaults for containers that ask for none."""
+
+    requests: tuple[tuple[str, int], ...] = ((PODS, 1),)
+    ports: tuple[Port, ...] = ()
+    scored: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """A claim that a pod uses: its `namespace/name`, and whether an ephemeral volume makes it."""
+
+    key: str
+    name: str
+    ephemeral: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A pod as the cycle sees it. shape is equal for pods that any node answers alike, volumes apart."""
+
+    pod: Pod
+    demand: Demand
+    required: tuple[NodeMatcher, ...]
+    preferred: tuple[tuple[int, NodeMatcher], ...]
+    tolerations: tuple[Toleration, ...]
+    claims: tuple[ClaimUse, ...]
+    unsupported: str
+    shape: tuple[Demand, bytes]
+
+
+def compile_ask(pod: Pod) -> Ask:
+    """Compile a pod. Raises Invalid for a quantity or selector that cannot be read."""
+    spec = pod.spec
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    demand = compile_demand(pod)
+    placement = msgspec.json.encode((spec.node_selector, node_affinity, spec.tolerations))
+    required = []
+    if spec.node_selector:
+        required.append(_equals(tuple(sorted(spec.node_selector.items()))))
+    if node_affinity is not None and node_affinity.required is not None:
+        required.append(_matcher(msgspec.json.encode(node_affinity.required)))
+    preferred = node_affinity.preferred if node_affinity is not None else ()
+    return Ask(
+        pod,
+        demand,
+        tuple(required),
+        tuple((p.weight, term_matcher(p.preference)) for p in preferred),
+        tuple(spec.tolerations),
+        claim_uses(pod),
+        _unsupported(pod, spec.affinity),
+        (demand, placement),
+    )
+
+
+def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
+    """The claims of a pod, each once, in the order of its volumes."""
+    namespace, uses = pod.metadata.namespace, {}
+    for volume in pod.spec.volumes:
+        if name := claim_name(pod.metadata.name, volume):
+            uses[name] = ClaimUse(f"{namespace}/{name}", name, volume.ephemeral is not None)
+    return tuple(uses.values())
+
+
+def compile_demand(pod: Pod) -> Demand:
+    """Add up what a pod takes from its node. Raises Invalid for text that is no quantity."""
+    spec = pod.spec
+    containers = (*spec.containers, *spec.init_containers)
+    scored = (_scored(spec.containers, CPU, _SCORED_CPU), _scored(spec.containers, MEMORY, _SCORED_MEMORY))
+    ports = sorted({(p.protocol, p.host_ip, p.host_port) for c in containers for p in c.ports if p.host_port})
+    return Demand((*sorted(_requests(pod).items()), (PODS, 1)), tuple(ports), scored)
+
+
+def _requests(pod: Pod) -> Amounts:
+    """Containers together, or the largest moment of initialisation if that is more; sidecars count in both."""
+    total: Amounts = {}
+    for container in pod.spec.containers:
+        _add(total, _amounts(container))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in pod.spec.init_containers:
+        moment = dict(sidecars)
+        _add(moment, _amounts(container))
+        if container.restart_policy == "Always":
+            _add(total, _amounts(container))
+            sidecars = moment
+        for resource, amount in moment.items():
+            peak[resource] = max(peak.get(resource, 0), amount)
+    for resource, amount in peak.items():
+        total[resource] = max(total.get(resource, 0), amount)
+    for resource in (CPU, MEMORY):  # requests of the pod as a whole stand in for those of its containers
+        if text := pod.spec.resources.requests.get(resource):
+            total[resource] = amount_of(resource, text)
+    _add(total, amounts_of(pod.spec.overhead))
+    return {resource: amount for resource, amount in total.items() if amount > 0}
+
+
+def _amounts(container: Container) -> Amounts:
+    resources = container.resources
+    if not resources.requests and not resources.limits:
+        return {}
+    return amounts_of({**resources.limits, **resources.requests})
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _scored(containers: Iterable[Container], resource: str, default: int) -> int:
+    return sum(_amounts(c).get(resource, default) for c in containers)
+
+
+def amounts_of(texts: Mapping[str, str]) -> Amounts:
+    """Quantities as numbers: milli for cpu, whole units otherwise. Raises Invalid."""
+    return {resource: amount_of(resource, text) for resource, text in texts.items()}
+
+
+@lru_cache(maxsize=4096)
+def amount_of(resource: str, text: str) -> int:
+    """One quantity as a number: milli for cpu, whole units otherwise. Raises Invalid."""
+    quantity = Quantity.parse(text)
+    return quantity.milli if resource == CPU else quantity.value
+
+
+@lru_cache(maxsize=1024)
+def _matcher(selector: bytes) -> NodeMatcher:
+    return node_matcher(msgspec.json.decode(selector, type=NodeSelector))
+
+
+@lru_cache(maxsize=1024)
+def _equals(wanted: tuple[tuple[str, str], ...]) -> NodeMatcher:
+    def matches(labels: Mapping[str, str], name: str) -> bool:
+        return all(labels.get(key) == value for key, value in wanted)
+
+    return matches
+
+
+def _unsupported(pod: Pod, affinity: Affinity | None) -> str:
+    """What this scheduler cannot honour and must not ignore, "" when there is nothing."""
+    spec, found = pod.spec, []
+    if affinity is not None and (affinity.pod_affinity or {}).get(_REQUIRED):
+        found.append(f"spec.affinity.podAffinity.{_REQUIRED}")
+    if affinity is not None and (affinity.pod_anti_affinity or {}).get(_REQUIRED):
+        found.append(f"spec.affinity.podAntiAffinity.{_REQUIRED}")
+    if any(c.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for c in spec.topology_spread_constraints):
+        found.append("spec.topologySpreadConstraints with whenUnsatisfiable DoNotSchedule")
+    if spec.resource_claims:
+        found.append("spec.resourceClaims")
+    return " and ".join(found) + (" not supported by this scheduler" if found else "")
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether one of the tolerations lets the pod live with the taint (core/v1 ToleratesTaint)."""
+    for toleration in tolerations:
+        if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+            continue
+        if toleration.operator == "Exists":
+            return True
+        if toleration.key and toleration.operator in ("", "Equal") and toleration.value == taint.value:
+            return True
+    return False

@@ -1,0 +1,129 @@
+"""One pod, one decision: a node and how its volumes are had there, or why nowhere. Sans-I/O, no waiting.
+
+Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod, selectHost), types.go (FitError).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from tonnage.scheduler import scores
+from tonnage.scheduler.ask import Ask
+from tonnage.scheduler.columns import Columns
+from tonnage.scheduler.filters import Cause, NodeFilter, Reasons, node_filters
+from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
+
+NO_NODES = "no nodes available to schedule pods"
+_ENOUGH, _ENOUGH_SHARE = 100, 0.05  # feasible nodes at which the search ends: 100, or 5 % of the cluster
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where the pod goes, and what its volumes need there."""
+
+    node: str
+    plan: Plan
+    volumes: PodVolumes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the pod goes nowhere now. awaited: it will pass by itself, and need not be told yet.
+    needs: what the pod asks of published storage, (class, bytes)."""
+
+    message: str
+    causes: Cause
+    awaited: bool = False
+    needs: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass
+class Cycle:
+    """Decides. Refusals are remembered by the pod's shape until something got better somewhere, so that a thousand
+    equal pods that wait for room cost one look at the nodes."""
+
+    columns: Columns
+    volumes: Volumes
+    _start: int = 0
+    _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
+
+    def got_better(self) -> None:
+        """Forget refusals: a node or a volume may now take what it refused before."""
+        self._refused.clear()
+
+    def decide(self, ask: Ask) -> Decision | Refusal:
+        """Find a node. Takes nothing: the caller places the pod and reserves its volumes. Raises Invalid."""
+        if not self.columns.live:
+            return Refusal(NO_NODES, Cause.NODE)
+        if ask.unsupported:
+            return self._everywhere(ask.unsupported, Cause.UNSUPPORTED)
+        volumes = self.volumes.sort_out(ask)
+        if isinstance(volumes, Stop):
+            cause = Cause.EXCLUSIVE if volumes.message == IN_USE else Cause.CLAIM
+            return self._everywhere(volumes.message, cause, awaited=volumes.awaited)
+        shape = (ask.shape, volumes.shape) if volumes.shape is not None else None
+        if shape is not None and (known := self._refused.get(shape)) is not None:
+            return known
+        found = self._search(ask, volumes)
+        if isinstance(found, Refusal) and shape is not None:
+            self._refused[shape] = found
+            while len(self._refused) > _REMEMBERED:
+                self._refused.popitem(last=False)
+        return found
+
+    def _everywhere(self, message: str, cause: Cause, *, awaited: bool = False) -> Refusal:
+        return Refusal(f"0/{len(self.columns.live)} nodes are available: {message}.", cause, awaited)
+
+    def _search(self, ask: Ask, volumes: PodVolumes) -> Decision | Refusal:
+        live = self.columns.live
+        filters = node_filters(ask, self.columns, volumes.used)
+        enough = max(_ENOUGH, int(len(live) * _ENOUGH_SHARE))
+        fitting: dict[int, Plan] = {}
+        histogram: dict[str, int] = {}
+        causes = Cause.NO
+        start = self._start if self._start < len(live) else 0
+        looked = 0
+        for slot in (*live[start:], *live[:start]) if start else live:
+            looked += 1
+            cause = self._ask(slot, filters, volumes, fitting, histogram)
+            if cause is not Cause.NO:
+                causes |= cause
+            elif len(fitting) >= enough:
+                break
+        self._start = (start + looked) % len(live)
+        if not fitting:
+            return Refusal(_fit_error(len(live), histogram), causes, needs=volumes.needs)
+        slot = scores.best(list(fitting), ask, self.columns, self.volumes.most_left(volumes))
+        return Decision(self.columns.names[slot], fitting[slot], volumes)
+
+    def _ask(
+        self,
+        slot: int,
+        filters: list[tuple[Cause, NodeFilter]],
+        volumes: PodVolumes,
+        fitting: dict[int, Plan],
+        histogram: dict[str, int],
+    ) -> Cause:
+        """Ask one node: its plan goes into fitting, or its reasons into histogram and their cause is returned."""
+        for cause, check in filters:
+            if reasons := check(slot):
+                return _note(histogram, reasons, cause)
+        answer = self.volumes.ask_node(volumes, slot)
+        if isinstance(answer, Plan):
+            fitting[slot] = answer
+            return Cause.NO
+        return _note(histogram, answer, Cause.STORAGE if NO_STORAGE in answer else Cause.BINDING)
+
+
+def _note(histogram: dict[str, int], reasons: Reasons, cause: Cause) -> Cause:
+    for reason in reasons:
+        histogram[reason] = histogram.get(reason, 0) + 1
+    return cause
+
+
+def _fit_error(nodes: int, histogram: dict[str, int]) -> str:
+    """The usual message: reasons with their counts, sorted as text."""
+    reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in histogram.items()))
+    return f"0/{nodes} nodes are available: {reasons}."

@@ -1,0 +1,148 @@
+"""What keeps a pod from a node, volumes apart: each filter says for a slot why not, or an empty tuple.
+
+Only the filters that a pod needs are made (the PreFilter Skip of Kubernetes), in the order in which Kubernetes runs
+them; the first that answers decides. Texts: k/k pkg/scheduler/framework/plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Flag, auto
+
+from tonnage.api import names
+from tonnage.api.core import Taint
+from tonnage.scheduler.ask import PODS, Ask, Port, tolerates
+from tonnage.scheduler.columns import Columns, UsedVolume
+
+UNSCHEDULABLE = "node(s) were unschedulable"
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
+TOO_MANY_PODS = "Too many pods"
+MAX_VOLUMES = "node(s) exceed max volume count"
+
+Reasons = tuple[str, ...]
+NodeFilter = Callable[[int], Reasons]
+_FITS: Reasons = ()
+
+
+class Cause(Flag):
+    """What refused a pod; says which changes may help it (queueing hints)."""
+
+    NO = 0
+    NODE = auto()
+    """Taints, affinity, cordon: a change of a node's object."""
+    RESOURCES = auto()
+    PORTS = auto()
+    LIMITS = auto()
+    STORAGE = auto()
+    """Not enough published storage."""
+    BINDING = auto()
+    """Volumes that are there do not fit, or topology forbids making one."""
+    CLAIM = auto()
+    """A claim is missing, foreign, being deleted or binds elsewhere."""
+    EXCLUSIVE = auto()
+    """A claim is used by another pod and may be used by one only."""
+    UNSUPPORTED = auto()
+
+
+def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[tuple[Cause, NodeFilter]]:
+    """The filters that this pod needs."""
+    found = [
+        (Cause.NODE, _unschedulable(ask, columns)),
+        (Cause.NODE, _taints(ask, columns)),
+    ]
+    if ask.required:
+        found.append((Cause.NODE, _affinity(ask, columns)))
+    if ask.demand.ports:
+        found.append((Cause.PORTS, _ports(ask, columns)))
+    found.append((Cause.RESOURCES, _resources(ask, columns)))
+    if used:
+        found.append((Cause.LIMITS, _limits(used, columns)))
+    return found
+
+
+def _unschedulable(ask: Ask, columns: Columns) -> NodeFilter:
+    column = columns.unschedulable
+    if tolerates(ask.tolerations, Taint(key=names.UNSCHEDULABLE_TAINT, effect="NoSchedule")):
+        return lambda slot: _FITS
+    return lambda slot: (UNSCHEDULABLE,) if column[slot] else _FITS
+
+
+def _taints(ask: Ask, columns: Columns) -> NodeFilter:
+    column, tolerations = columns.taints, ask.tolerations
+
+    def check(slot: int) -> Reasons:
+        for taint in column[slot]:
+            if not tolerates(tolerations, taint):
+                return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
+        return _FITS
+
+    return check
+
+
+def _affinity(ask: Ask, columns: Columns) -> NodeFilter:
+    labels, node_names, required = columns.labels, columns.names, ask.required
+
+    def check(slot: int) -> Reasons:
+        for matches in required:
+            if not matches(labels[slot], node_names[slot]):
+                return (AFFINITY,)
+        return _FITS
+
+    return check
+
+
+def _ports(ask: Ask, columns: Columns) -> NodeFilter:
+    column, wanted = columns.ports, ask.demand.ports
+
+    def check(slot: int) -> Reasons:
+        taken = column[slot]
+        return (PORTS_TAKEN,) if taken and any(_conflicts(a, b) for a in wanted for b in taken) else _FITS
+
+    return check
+
+
+def _conflicts(a: Port, b: Port) -> bool:
+    """Same protocol and port, on the same address; no address is every address."""
+    if a[0] != b[0] or a[2] != b[2]:
+        return False
+    anywhere = ("", "0.0.0.0")
+    return a[1] == b[1] or a[1] in anywhere or b[1] in anywhere
+
+
+def _resources(ask: Ask, columns: Columns) -> NodeFilter:
+    wanted = [(columns.free_of(resource), amount) for resource, amount in ask.demand.requests]
+
+    def check(slot: int) -> Reasons:
+        for column, amount in wanted:
+            if column[slot] < amount:
+                return lacking(ask, columns, slot)
+        return _FITS
+
+    return check
+
+
+def lacking(ask: Ask, columns: Columns, slot: int) -> Reasons:
+    """All resources that a node lacks for a pod, as Kubernetes names them."""
+    return tuple(
+        TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
+        for resource, amount in ask.demand.requests
+        if columns.free_of(resource)[slot] < amount
+    )
+
+
+def _limits(used: tuple[UsedVolume, ...], columns: Columns) -> NodeFilter:
+    limits, attached = columns.limits, columns.attached
+    drivers = {driver for driver, _ in used}
+
+    def check(slot: int) -> Reasons:
+        for driver in drivers:
+            limit = limits[slot].get(driver)
+            if limit is not None:
+                there = attached[slot].get(driver, {})
+                new = sum(1 for d, volume in used if d == driver and volume not in there)
+                if new and len(there) + new > limit:
+                    return (MAX_VOLUMES,)
+        return _FITS
+
+    return check

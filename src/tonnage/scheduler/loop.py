@@ -1,0 +1,289 @@
+"""The scheduler: watches, decides one pod after the other, binds many at once.
+
+A pod's life here: it comes into the queue; a cycle picks its node; the decision is assumed (counted at once); a task of
+its own sends the claims to the node, waits until all volumes are bound, and binds the pod. Whatever fails on the way
+is taken back and the pod comes again after a back-off.
+
+On Kubernetes this runs as a second scheduler beside the stock one: it looks only at pods that name it. What it does
+not do: preemption; required inter-pod affinity, topology spread and resource claims, which it refuses by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TypeVar
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import Background
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.kinds import (
+    ATTACHMENTS,
+    CAPACITIES,
+    CLAIMS,
+    CSI_DRIVERS,
+    CSI_NODES,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Kind,
+)
+from tonnage.api.meta import KubeObject
+from tonnage.errors import Precondition, TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informer, Informers
+from tonnage.observe import metrics
+from tonnage.scheduler import status
+from tonnage.scheduler.ask import compile_ask
+from tonnage.scheduler.cluster import Cluster
+from tonnage.scheduler.cycle import Decision, Refusal
+from tonnage.scheduler.prebind import POD_GONE, Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
+from tonnage.scheduler.queue import Entry, SchedulingQueue
+from tonnage.scheduler.static import claim_key
+from tonnage.scheduler.status import ConditionWriter
+from tonnage.scheduler.volumes import StorageObjects
+
+log = logging.getLogger(__name__)
+T = TypeVar("T", bound=KubeObject)
+_SLICE, _SLICE_SECONDS = 64, 0.005  # decisions between two looks at everything else that the loop has to do
+_HOLD_SECONDS = 1.0
+_BIND_SECONDS = 600.0
+
+
+class Scheduler:
+    """Places the pods whose schedulerName is `name`."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        clock: Clock,
+        name: str = "default-scheduler",
+    ) -> None:
+        self._client, self._events, self._clock, self._name = client, events, clock, name
+        self._informers: list[Informer[KubeObject]] = []
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._assumed: dict[str, str] = {}
+        self._tasks = Background("scheduler")
+        claims, volumes = self._of(informers, CLAIMS), self._of(informers, VOLUMES)
+        classes, drivers = self._of(informers, STORAGE_CLASSES), self._of(informers, CSI_DRIVERS)
+        pods = self._of(informers, PODS)
+        self.objects = StorageObjects(claims.cache, volumes.cache, classes.cache, drivers.cache)
+        self.queue = SchedulingQueue(self._wake.set)
+        self.cluster = Cluster(self.objects, self.queue, clock.monotonic)
+        self._waits = BindingWaits(self.objects)
+        self._conditions = ConditionWriter(client, events, pods.cache, clock)
+        self._of(informers, NODES).cache.on_change(self.cluster.node_changed)
+        self._of(informers, CSI_NODES).cache.on_change(self.cluster.csi_node_changed)
+        classes.cache.on_change(self.cluster.class_changed)
+        drivers.cache.on_change(self.cluster.driver_changed)
+        volumes.cache.on_change(self._volume_changed)
+        self._of(informers, ATTACHMENTS).cache.on_change(self.cluster.attachment_changed)
+        claims.cache.on_change(self._claim_changed)
+        self._of(informers, CAPACITIES).cache.on_change(self.cluster.capacity_changed)
+        pods.cache.on_change(self._pod_changed)
+
+    def _of(self, informers: Informers, kind: Kind[T]) -> Informer[T]:
+        informer = informers.of(kind)
+        self._informers.append(informer)  # type: ignore[arg-type]
+        return informer
+
+    # Changes
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        self.cluster.claim_changed(old, new)
+        self._waits.changed((new or old).key)  # type: ignore[union-attr]
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        self.cluster.volume_changed(old, new)
+        for volume in (old, new):
+            if volume is not None and (key := claim_key(volume)):
+                self._waits.changed(key)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._pod_gone(old.metadata.uid)
+        if new is None:
+            return
+        uid = new.metadata.uid
+        if new.spec.node_name or new.terminated:
+            self._assumed.pop(uid, None)
+            self.queue.remove(uid)
+            self._conditions.forget(uid)
+            if new.terminated:
+                self.cluster.pod_lifted(uid)
+            else:
+                self.cluster.pod_placed(new)
+        elif new.metadata.deleting:
+            self.queue.remove(uid)
+            self._conditions.forget(uid)
+            self._waits.pod_gone(uid)
+        elif new.spec.scheduler_name == self._name and uid not in self._assumed:
+            self._enqueue(new)
+
+    def _pod_gone(self, uid: str) -> None:
+        self._assumed.pop(uid, None)
+        self.queue.remove(uid)
+        self._conditions.forget(uid)
+        self._waits.pod_gone(uid)
+        self.cluster.pod_lifted(uid)
+
+    def _enqueue(self, pod: Pod) -> None:
+        if pod.spec.scheduling_gates:
+            self._conditions.report(pod, status.GATED, status.GATED_MESSAGE)
+            return
+        try:
+            self.queue.add(pod.metadata.uid, compile_ask(pod), self._clock.monotonic())
+        except TonnageError as failure:
+            self._conditions.report(pod, status.FAILED, str(failure))
+
+    # Deciding
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        for informer in self._informers:
+            await informer.wait_synced()
+        self.cluster.recount()  # pods may have come before the claims and volumes that they use
+        try:
+            while True:
+                self.queue.advance(self._clock.monotonic())
+                if self._decide_some():
+                    await asyncio.sleep(0)
+                    continue
+                self._set_timer()
+                await self._wake.wait()
+                self._wake.clear()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._tasks.close()
+            await self._conditions.close()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if (due := self.queue.next_due()) is not None:
+            delay = max(0.0, due - self._clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
+
+    def _decide_some(self) -> bool:
+        """Decide about a few pods, for a few milliseconds; whether more may be ready."""
+        until = self._clock.monotonic() + _SLICE_SECONDS
+        for _ in range(_SLICE):
+            entry = self.queue.pop()
+            if entry is None:
+                return False
+            self._decide(entry)
+            if self._clock.monotonic() > until:
+                break
+        return True
+
+    def _decide(self, entry: Entry) -> None:
+        try:
+            outcome = self.cluster.cycle.decide(entry.ask)
+        except Exception as failure:
+            if not isinstance(failure, TonnageError):
+                log.exception("scheduling cycle failed pod=%s", entry.ask.pod.key)
+            self._fail(entry, str(failure))
+            return
+        if isinstance(outcome, Refusal):
+            self._refuse(entry, outcome)
+            return
+        self._conditions.cancel(entry.uid)
+        self.cluster.assume(entry.ask, outcome)
+        self._assumed[entry.uid] = outcome.node
+        self._tasks.start(self._bind(entry, outcome), f"bind {entry.ask.pod.key}")
+
+    def _refuse(self, entry: Entry, refusal: Refusal) -> None:
+        now = self._clock.monotonic()
+        self.queue.refuse(entry, refusal.causes, now, needs=refusal.needs, counts=not refusal.awaited)
+        after = _HOLD_SECONDS if refusal.awaited else 0.0
+        self._conditions.report(entry.ask.pod, status.UNSCHEDULABLE, refusal.message, after=after)
+        metrics.SCHEDULED.labels("unschedulable").inc()
+
+    def _fail(self, entry: Entry, message: str, *, free: bool = False) -> None:
+        if self.queue.get(entry.uid) is not entry:  # the pod is gone, or being deleted
+            return
+        self.queue.retry(entry, self._clock.monotonic(), free=free)
+        self._conditions.report(entry.ask.pod, status.FAILED, message)
+        metrics.SCHEDULED.labels("error").inc()
+
+    # Binding
+
+    async def _bind(self, entry: Entry, decision: Decision) -> None:
+        pod = entry.ask.pod
+        try:
+            if decision.plan.found or decision.plan.made:
+                await self._bind_volumes(pod, decision)
+            await self._bind_pod(pod, decision.node)
+        except Exception as failure:
+            self._undo(entry, decision, failure)
+            return
+        self.cluster.release(decision)
+        self.queue.remove(entry.uid)
+        self._conditions.forget(entry.uid)
+        message = f"Successfully assigned {pod.key} to {decision.node}"
+        self._events.normal(refer(PODS, pod), "Scheduled", message)
+        metrics.SCHEDULED.labels("scheduled").inc()
+
+    def _undo(self, entry: Entry, decision: Decision, failure: Exception) -> None:
+        pod = entry.ask.pod
+        if self._assumed.pop(entry.uid, None) is None:  # meanwhile gone, or on a node: the cache knows better
+            self.cluster.give_up(decision)
+            return
+        self.cluster.withdraw(entry.ask, decision)
+        if not isinstance(failure, TonnageError):
+            log.error("binding failed pod=%s node=%s", pod.key, decision.node, exc_info=failure)
+        else:
+            log.info("binding failed pod=%s node=%s error=%s", pod.key, decision.node, failure)
+        self._fail(entry, str(failure), free=isinstance(failure, Withdrawn))
+
+    async def _bind_volumes(self, pod: Pod, decision: Decision) -> None:
+        slot = self.cluster.columns.slots[decision.node]
+        binding = Binding(pod, decision, self.cluster.columns.labels[slot])
+        prefix = 'running PreBind plugin "VolumeBinding": binding volumes: '
+        try:
+            async with asyncio.timeout(_BIND_SECONDS):
+                await self._send(binding)
+                if pod.metadata.uid not in self._assumed:
+                    raise Precondition(POD_GONE)
+                await self._waits.wait(binding)
+        except TimeoutError:
+            raise TonnageError(prefix + "context deadline exceeded") from None
+        except TonnageError as failure:
+            kind = Withdrawn if isinstance(failure, Withdrawn) else TonnageError
+            raise kind(prefix + str(failure)) from failure
+
+    async def _send(self, binding: Binding) -> None:
+        """Write the decision into volumes and claims, one after the other; the first failure ends it."""
+        for claim, volume in binding.plan.found:
+            if patch := volume_patch(volume, claim):
+                meta = volume.metadata
+                wrote = await self._client.patch(VOLUMES, meta.name, patch, resource_version=meta.resource_version)
+                binding.sent[meta.uid] = int(wrote.metadata.resource_version)
+        for made in binding.plan.made:
+            if made.is_sent_to(binding.node):
+                continue
+            meta = made.claim.metadata
+            patch = claim_patch(made, binding.node)
+            sent = await self._client.patch(CLAIMS, meta.name, patch, meta.namespace, uid=meta.uid)
+            binding.sent[meta.uid] = int(sent.metadata.resource_version)
+            self.cluster.published.confirm(meta.uid, binding.sent[meta.uid])
+            if (seen := self.objects.claims.get(made.claim.key)) is not None and seen.metadata.uid == meta.uid:
+                self.cluster.follow(seen)  # what came while the answer was on its way
+
+    async def _bind_pod(self, pod: Pod, node: str) -> None:
+        meta = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._client.post(PODS.path(meta.namespace, meta.name, "binding"), body)

@@ -1,0 +1,68 @@
+"""Which of the nodes that fit is the best: the one with most left, wishes first.
+
+Source: k/k noderesources (LeastAllocated), nodeaffinity, tainttoleration with their default weights. Where they see no
+difference, the node with the most published storage left for the pod's classes wins, so that volumes spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tonnage.scheduler.ask import CPU, MEMORY, Ask, tolerates
+from tonnage.scheduler.columns import Columns
+
+_AFFINITY_WEIGHT, _TAINT_WEIGHT = 2, 3
+
+
+def best(slots: Sequence[int], ask: Ask, columns: Columns, left: Callable[[int], int]) -> int:
+    """The slot to take; of equals by score and by room left the first. slots is not empty."""
+    if len(slots) == 1:
+        return slots[0]
+    scores = least_allocated(slots, ask, columns)
+    if ask.preferred:
+        _add(scores, _preferred(slots, ask, columns), _AFFINITY_WEIGHT)
+    if any(columns.soft_taints[slot] for slot in slots):
+        _add(scores, _untainted(slots, ask, columns), _TAINT_WEIGHT)
+    top = max(scores)
+    leaders = [slot for slot, score in zip(slots, scores, strict=True) if score == top]
+    return max(leaders, key=left) if len(leaders) > 1 else leaders[0]
+
+
+def least_allocated(slots: Sequence[int], ask: Ask, columns: Columns) -> list[int]:
+    """0 to 100 for each slot: what part of cpu and memory would be left."""
+    all_cpu, all_memory = columns.allocatable[CPU], columns.allocatable[MEMORY]
+    used_cpu, used_memory = columns.scored_cpu, columns.scored_memory
+    cpu, memory = ask.demand.scored
+    scores = []
+    for slot in slots:
+        left, has = 0, all_cpu[slot]
+        if has > 0:
+            left += max(0, has - used_cpu[slot] - cpu) * 100 // has
+        has = all_memory[slot]
+        if has > 0:
+            left += max(0, has - used_memory[slot] - memory) * 100 // has
+        scores.append(left // 2)
+    return scores
+
+
+def _add(scores: list[int], more: list[int], weight: int) -> None:
+    """Add raw scores, scaled so that the largest counts 100."""
+    top = max(more)
+    if top > 0:
+        for index, score in enumerate(more):
+            scores[index] += weight * (score * 100 // top)
+
+
+def _preferred(slots: Sequence[int], ask: Ask, columns: Columns) -> list[int]:
+    """Weights of the node affinity terms that hold."""
+    labels, node_names = columns.labels, columns.names
+    return [
+        sum(weight for weight, matches in ask.preferred if matches(labels[slot], node_names[slot])) for slot in slots
+    ]
+
+
+def _untainted(slots: Sequence[int], ask: Ask, columns: Columns) -> list[int]:
+    """More for nodes with fewer PreferNoSchedule taints that the pod does not tolerate."""
+    counts = [sum(not tolerates(ask.tolerations, t) for t in columns.soft_taints[slot]) for slot in slots]
+    top = max(counts)
+    return [top - count for count in counts]

@@ -1,0 +1,151 @@
+"""Tells in a pod's status, and as an Event, why it has no node: only when that changed, one write at a time.
+
+What is expected to pass by itself is held back for a moment (kubernetes-behaviour.md 10.5, write 2): the pod of a
+generic ephemeral volume is nearly always seen before its claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.aio.tasks import Background
+from tonnage.api.core import Pod
+from tonnage.api.kinds import PODS
+from tonnage.api.meta import Condition
+from tonnage.errors import ApiError, ApiNotFound, TonnageError
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
+
+log = logging.getLogger(__name__)
+POD_SCHEDULED = "PodScheduled"
+UNSCHEDULABLE, GATED, FAILED = "Unschedulable", "SchedulingGated", "SchedulerError"
+GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    pod: Pod
+    reason: str
+    message: str
+
+
+class ConditionWriter:
+    """Writes PodScheduled=False conditions. report() returns at once; the last report about a pod holds."""
+
+    def __init__(self, client: Client, events: EventRecorder, pods: Cache[Pod], clock: Clock) -> None:
+        self._client, self._events, self._pods, self._clock = client, events, pods, clock
+        self._news: dict[str, _News] = {}
+        self._told: dict[str, tuple[str, str]] = {}
+        self._held: dict[str, asyncio.TimerHandle] = {}
+        self._writing: set[str] = set()
+        self._tasks = Background("pod conditions")
+
+    def report(self, pod: Pod, reason: str, message: str, *, after: float = 0.0) -> None:
+        """Tell that the pod has no node. after: seconds to hold it back, in which forget() takes it back."""
+        uid = pod.metadata.uid
+        self._unhold(uid)
+        if self._told.get(uid, _condition(pod)) == (reason, message):
+            self._news.pop(uid, None)
+            return
+        self._news[uid] = _News(pod, reason, message)
+        if after > 0:
+            self._held[uid] = asyncio.get_running_loop().call_later(after, self._start, uid)
+        else:
+            self._start(uid)
+
+    def cancel(self, uid: str) -> None:
+        """The pod may get its node after all: what is not yet being written will not be."""
+        self._unhold(uid)
+        self._news.pop(uid, None)
+
+    def forget(self, uid: str) -> None:
+        """The pod got its node, or is gone."""
+        self.cancel(uid)
+        self._told.pop(uid, None)
+
+    async def close(self) -> None:
+        """Stop writing. May be repeated."""
+        for uid in list(self._held):
+            self._unhold(uid)
+        await self._tasks.close()
+
+    def _unhold(self, uid: str) -> None:
+        if (timer := self._held.pop(uid, None)) is not None:
+            timer.cancel()
+
+    def _start(self, uid: str) -> None:
+        self._held.pop(uid, None)
+        if uid not in self._writing:
+            self._writing.add(uid)
+            self._tasks.start(self._write_all(uid), f"condition {uid}")
+
+    async def _write_all(self, uid: str) -> None:
+        try:
+            while uid not in self._held and (news := self._news.pop(uid, None)) is not None:
+                self._told[uid] = (news.reason, news.message)
+                if news.reason != GATED:
+                    self._events.warning(refer(PODS, news.pod), "FailedScheduling", news.message)
+                await self._write(news)
+        except ApiNotFound:
+            self._told.pop(uid, None)
+        except TonnageError as failure:
+            self._told.pop(uid, None)  # the next attempt tells it again
+            log.info("pod condition not written pod=%s error=%s", uid, failure)
+        finally:
+            self._writing.discard(uid)
+
+    async def _write(self, news: _News) -> None:
+        meta = news.pod.metadata
+        pod = self._pods.get(meta.key) or news.pod
+        for attempt in range(_TRIES):
+            if pod.metadata.uid != meta.uid or pod.spec.node_name:
+                return
+            try:
+                patch = _patch(pod, news, rfc3339(self._clock.time()))
+                await self._client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
+                return
+            except ApiError as failure:
+                if failure.code not in (409, 422) or attempt == _TRIES - 1:
+                    raise
+                pod = await self._client.get(PODS, meta.name, meta.namespace)  # somebody was faster: look again
+
+
+def _find(conditions: list[Condition]) -> int | None:
+    return next((i for i, c in enumerate(conditions) if c.type == POD_SCHEDULED), None)
+
+
+def _condition(pod: Pod) -> tuple[str, str] | None:
+    index = _find(pod.status.conditions)
+    if index is None or pod.status.conditions[index].status != "False":
+        return None
+    condition = pod.status.conditions[index]
+    return condition.reason, condition.message
+
+
+def _patch(pod: Pod, news: _News, now: str) -> list[dict[str, Any]]:
+    """JSON patch that sets the condition and leaves the others as they are."""
+    conditions = pod.status.conditions
+    index = _find(conditions)
+    since = now
+    if index is not None and conditions[index].status == "False":
+        since = conditions[index].last_transition_time or now
+    condition = {
+        "type": POD_SCHEDULED,
+        "status": "False",
+        "reason": news.reason,
+        "message": news.message,
+        "lastProbeTime": None,
+        "lastTransitionTime": since,
+    }
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version}
+    if index is not None:
+        return [test, {"op": "replace", "path": f"/status/conditions/{index}", "value": condition}]
+    if conditions:
+        return [test, {"op": "add", "path": "/status/conditions/-", "value": condition}]
+    return [test, {"op": "add", "path": "/status/conditions", "value": [condition]}]

@@ -1,0 +1,98 @@
+"""Things that some nodes reach, found by a node's labels without looking at all of them.
+
+Nearly every published capacity and every local volume names one label with one value; those lie in a bucket of that
+label, and a node looks into the buckets of its own labels. What names no such label is looked at for every node.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tonnage.api.core import NodeSelector
+from tonnage.api.meta import LabelSelector, SelectorRequirement
+from tonnage.api.selectors import NodeMatcher, from_label_selector, node_matcher
+
+T = TypeVar("T")
+Labels = Mapping[str, str]
+
+
+def _everywhere(labels: Labels, name: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which nodes reach something: `matches` decides; labels, if any, are the buckets it lies in."""
+
+    matches: NodeMatcher
+    buckets: tuple[tuple[str, str], ...] = ()
+
+
+EVERYWHERE = Reach(_everywhere)
+
+
+def reach_of_labels(selector: LabelSelector) -> Reach:
+    """Reach of a capacity object's nodeTopology; an empty one is every node. Raises Invalid."""
+    compiled = from_label_selector(selector)
+    pair = next(iter(selector.match_labels.items()), None)
+    buckets = (pair,) if pair is not None else _buckets(selector.match_expressions)
+    return Reach(lambda labels, name: compiled.matches(labels), buckets)
+
+
+def reach_of_nodes(selector: NodeSelector | None) -> Reach:
+    """Reach of a volume's node affinity; None is every node. Raises Invalid."""
+    if selector is None:
+        return EVERYWHERE
+    buckets: list[tuple[str, str]] = []
+    for term in selector.node_selector_terms:
+        found = _buckets(term.match_expressions)
+        if not found:
+            return Reach(node_matcher(selector))
+        buckets += found
+    return Reach(node_matcher(selector), tuple(dict.fromkeys(buckets)))
+
+
+def _buckets(expressions: list[SelectorRequirement]) -> tuple[tuple[str, str], ...]:
+    expression = next((e for e in expressions if e.operator == "In"), None)
+    return tuple((expression.key, value) for value in expression.values) if expression is not None else ()
+
+
+class ByTopology(Generic[T]):
+    """Things with their reach, kept in the order of a sort key."""
+
+    def __init__(self, order: Callable[[T], tuple[int, str]]) -> None:
+        self._order = order
+        self._buckets: dict[str, dict[str, list[T]]] = {}
+        self._others: list[T] = []
+
+    def add(self, thing: T, reach: Reach) -> None:
+        """Take in a thing."""
+        for bucket in self._lists(reach):
+            insort(bucket, thing, key=self._order)
+
+    def remove(self, thing: T, reach: Reach) -> None:
+        """Take out a thing that was added with the same reach."""
+        for bucket in self._lists(reach):
+            bucket.remove(thing)
+        for key, value in reach.buckets:
+            if (values := self._buckets.get(key)) is not None and not values.get(value):
+                values.pop(value, None)
+                if not values:
+                    del self._buckets[key]
+
+    def _lists(self, reach: Reach) -> Iterator[list[T]]:
+        if not reach.buckets:
+            yield self._others
+        for key, value in reach.buckets:
+            yield self._buckets.setdefault(key, {}).setdefault(value, [])
+
+    def near(self, labels: Labels) -> Iterator[list[T]]:
+        """Ordered lists that hold everything a node with these labels may reach (and perhaps more, or twice)."""
+        for key, values in self._buckets.items():
+            if (value := labels.get(key)) is not None and (bucket := values.get(value)):
+                yield bucket
+        if self._others:
+            yield self._others
