@@ -1,0 +1,103 @@
+"""Loop devices of this machine."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import HostError
+from tonnage.host import device, loop
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+
+
+@pytest.fixture
+def image(real_folder: Path) -> Path:
+    path = real_folder / "image"
+    with path.open("wb") as file:
+        file.truncate(4 * MI)
+    return path
+
+
+def _attach(path: Path, *, readonly: bool = False, autoclear: bool = True) -> loop.Loop:
+    fd = os.open(path, os.O_RDWR)
+    try:
+        return loop.attach(fd, str(path), readonly=readonly, autoclear=autoclear)
+    finally:
+        os.close(fd)
+
+
+def test_autoclear_goes_with_its_last_user(image: Path) -> None:
+    attached = _attach(image)
+    assert loop.backing(attached.index) == str(image)
+    assert loop.is_autoclear(attached.index)
+    assert device.size(attached.fd) == 4 * MI
+    os.pwrite(attached.fd, b"hello", 0)
+    os.fsync(attached.fd)
+    attached.close()
+    assert loop.backing(attached.index) is None
+    assert image.read_bytes()[:5] == b"hello"
+
+
+def test_stays_until_detached(image: Path) -> None:
+    attached = _attach(image, autoclear=False)
+    attached.close()
+    assert (attached.index, str(image)) in list(loop.attached())
+    loop.detach(attached.index)
+    loop.detach(attached.index)
+    assert loop.backing(attached.index) is None
+
+
+def test_read_only(image: Path) -> None:
+    attached = _attach(image, readonly=True)
+    with pytest.raises(OSError, match="not permitted"):
+        os.write(attached.fd, b"x")
+    attached.close()
+
+
+def test_deleted_file_keeps_its_name(image: Path) -> None:
+    attached = _attach(image)
+    image.unlink()
+    assert loop.backing(attached.index) == str(image)
+    attached.close()
+
+
+def test_grows_with_its_file(image: Path) -> None:
+    attached = _attach(image)
+    os.truncate(image, 8 * MI)
+    loop.set_capacity(attached.index)
+    assert device.size(attached.fd) == 8 * MI
+    attached.close()
+
+
+def test_refused_discard_keeps_what_is_allocated(image: Path) -> None:
+    attached = _attach(image)
+    loop.refuse_discard(attached.index)
+    assert Path(f"/sys/block/loop{attached.index}/queue/discard_max_bytes").read_text().strip() == "0"
+    attached.close()
+
+
+def test_many_threads_get_devices_of_their_own(real_folder: Path) -> None:
+    paths = [real_folder / f"image{number}" for number in range(24)]
+    for path in paths:
+        path.touch()
+        os.truncate(path, MI)
+    with ThreadPoolExecutor(8) as threads:
+        loops = list(threads.map(_attach, paths))
+    assert [loop.backing(attached.index) for attached in loops] == list(map(str, paths))
+    for attached in loops:
+        attached.close()
+    assert not [path for _, path in loop.attached() if path.startswith(f"{real_folder}/")]
+
+
+def test_what_cannot_be_attached(real_folder: Path) -> None:
+    fd = os.open(real_folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with pytest.raises(HostError, match="cannot attach"):
+            loop.attach(fd, str(real_folder))
+    finally:
+        os.close(fd)

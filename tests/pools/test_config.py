@@ -1,0 +1,105 @@
+"""Pools from their description."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.errors import Invalid, TonnageError
+from tonnage.pools.btrfs import BtrfsPool
+from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
+from tonnage.pools.image import ImagePool
+from tonnage.pools.memory import MemoryPool
+
+GI = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ("memory,size=30716Mi", PoolConfig("memory", name="memory", size=30716 * 1024**2)),
+        ("image:/var/lib/tonnage,size=100Gi", PoolConfig("image", Path("/var/lib/tonnage"), "image", 100 * GI)),
+        ("image:/a:b,name=fast,sparse=yes", PoolConfig("image", Path("/a:b"), "fast", sparse=True)),
+        ("image,overcommit=1.5", PoolConfig("image", name="image", overcommit=1.5)),
+        ("btrfs:/p,overcommit=yes", PoolConfig("btrfs", Path("/p"), "btrfs", overcommit=float("inf"))),
+        (
+            "memory,size=1k,largest=500,directories=no",
+            PoolConfig("memory", None, "memory", 1000, largest=500, directories=False),
+        ),
+    ],
+)
+def test_parse(text: str, config: PoolConfig) -> None:
+    assert parse(text) == config
+    assert parse(str(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "unknown kind ''"),
+        ("zfs:/tank", "unknown kind 'zfs', want one of memory, image, btrfs"),
+        ("image:/p,colour=red", "image has no option 'colour', it has name, size"),
+        ("memory,sparse=yes", "memory has no option 'sparse'"),
+        ("image:/p,size", "want size=VALUE once"),
+        ("image:/p,size=", "want size=VALUE once"),
+        ("image:/p,size=1Gi,size=2Gi", "once"),
+        ("image:/p,", "no option ''"),
+        ("image:/p,size=0", "more than 0"),
+        ("image:/p,size=-1Gi", "more than 0"),
+        ("image:/p,size=many", "not a quantity"),
+        ("image:relative", "absolute path"),
+        ("image:/p\0q", "absolute path"),
+        ("memory:/p,size=1Gi", "leave out the path"),
+        ("image:/p,name=../x", "volume name"),
+        ("image:/p,sparse=perhaps", "want yes or no"),
+        ("image:/p,overcommit=0.5", "ratio of at least 1"),
+        ("image:/p,overcommit=nan", "ratio of at least 1"),
+    ],
+)
+def test_refused_by_name(text: str, words: str) -> None:
+    with pytest.raises(Invalid, match=words.replace("(", r"\(")):
+        parse(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        config = parse(text)
+    except TonnageError:
+        return
+    assert parse(str(config)) == config
+
+
+def test_make(tmp_path: Path) -> None:
+    memory = make(parse("memory,name=m,size=1Gi"))
+    image = make(parse(f"image:{tmp_path},size=1Gi,sparse=yes"))
+    btrfs = make(parse("btrfs,size=1Gi").at(tmp_path))
+    assert isinstance(memory, MemoryPool)
+    assert isinstance(image, ImagePool)
+    assert isinstance(btrfs, BtrfsPool)
+    assert (memory.name, image.name, btrfs.name) == ("m", "image", "btrfs")
+    assert image.bounds.sparse
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "words"), [("memory", "needs size="), ("image,size=1Gi", "needs a directory")])
+def test_make_refuses(text: str, words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        make(parse(text))
+
+
+def test_outlook_of_pools_on_one_disk(tmp_path: Path) -> None:
+    configs = [parse(f"image:{tmp_path / name},name={name},size=1Gi") for name in ("a", "b")]
+    [disk] = outlook([*configs, parse("memory,size=1Ti")])
+    assert (disk.pools, disk.promised) == (("a", "b"), 2 * GI)
+    assert disk.free > 0
+
+
+def test_outlook_says_what_is_too_much() -> None:
+    assert Outlook(Path("/"), ("a",), 2 * GI, 2 * GI).fits
+    over = Outlook(Path("/"), ("a", "b"), 3 * GI, 2 * GI)
+    assert not over.fits
+    assert str(over) == "a, b: 3Gi promised on a disk with 2Gi free, 1Gi more than it has"
