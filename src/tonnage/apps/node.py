@@ -19,6 +19,7 @@ from tonnage.controllers.ledger import Ledger
 from tonnage.controllers.provision import Provisioner
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.reclaim import Reclaimer
+from tonnage.controllers.sweep import Sweep
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
@@ -52,6 +53,8 @@ class NodeDriver:
         clock: Clock | None = None,
     ) -> None:
         self.pools = list(pools)
+        self.on_inline: Callable[[], None] = lambda: None
+        """Set it to NodeAgent.refresh: called when inline volumes have changed the room."""
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call, whatever the driver's name
         registry = registry or kubelet / "plugins_registry"
@@ -65,6 +68,7 @@ class NodeDriver:
                     default_pool=self.pools[0].name,
                     in_flight=in_flight,
                     clock=clock or RealClock(),
+                    on_inline=lambda: self.on_inline(),
                 ),
                 sockets / f"{name}.sock",
                 registry=registry,
@@ -96,7 +100,8 @@ class NodeAgent:
     """All loops of one node over its drivers' sockets.
 
     cluster_uid: uid of the namespace kube-system. namespace: where capacity objects lie. poll: seconds between two
-    looks at the room for what others do to the disk, 0 for none. binding: "agent" or "controller".
+    looks at the room for what others do to the disk, 0 for none. binding: "agent" or "controller". sweep_every:
+    seconds between two comparisons of the drivers' volumes with the cluster, 0 for those at start and after losses.
     """
 
     def __init__(
@@ -110,6 +115,7 @@ class NodeAgent:
         clock: Clock | None = None,
         poll: float = 60.0,
         binding: str = "agent",
+        sweep_every: float = 3600.0,
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
         self._clock = clock or RealClock()
@@ -121,9 +127,9 @@ class NodeAgent:
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
-        self._build(client, namespace, poll, binding)
+        self._build(client, namespace, poll, binding, sweep_every)
 
-    def _build(self, client: Client, namespace: str, poll: float, binding: str) -> None:
+    def _build(self, client: Client, namespace: str, poll: float, binding: str, sweep_every: float) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
         classes = informers.of(STORAGE_CLASSES).cache
         self.readings = Readings(drivers, classes, ledger, clock, poll=poll)
@@ -141,8 +147,19 @@ class NodeAgent:
         self.reclaimer = Reclaimer(
             client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings
         )
+        self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(
             client, informers, drivers, ledger, self.readings, scope, clock, namespace=namespace
+        )
+        self.sweep = Sweep(
+            client,
+            self._events,
+            scope=scope,
+            drivers=drivers,
+            readings=self.readings,
+            provisioner=self.provisioner,
+            clock=clock,
+            every=sweep_every,
         )
         ledger.changed = self.capacity.wake
 
@@ -163,6 +180,7 @@ class NodeAgent:
                 tasks.create_task(self.provisioner.run())
                 tasks.create_task(self.reclaimer.run())
                 tasks.create_task(self.capacity.run())
+                tasks.create_task(supervise("sweep", self.sweep.run))
         finally:
             await self._informers.close()
             for csi in self._clients:

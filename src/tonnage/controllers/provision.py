@@ -96,6 +96,7 @@ class Provisioner:
         self._infeasible: dict[str, str] = {}  # claim uid -> uid of the class that cannot serve it
         self._held: set[str] = set()  # refused claims that wait here
         self._exhausted: set[str] = set()  # refused by the driver itself: they go back whatever the ledger says
+        self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
         self._controller = Controller(
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
@@ -118,6 +119,18 @@ class Provisioner:
     async def run(self) -> None:
         """Work until cancelled; after ready()."""
         await self._controller.run()
+
+    def block(self, uid: str) -> bool:
+        """Make nothing for the claim of that uid until unblock(); False when something is being made for it."""
+        if uid in self._works or uid in self._done or self._ledger.get(uid) is not None:
+            return False
+        self._blocked.add(uid)
+        return True
+
+    def unblock(self, uid: str) -> None:
+        """Undo block(). May be repeated."""
+        self._blocked.discard(uid)
+        self._controller.enqueue(uid)
 
     # What happens to claims
 
@@ -197,6 +210,8 @@ class Provisioner:
 
     async def reconcile(self, uid: str) -> float | None:
         """Bring the claim with that uid one look further."""
+        if uid in self._blocked:
+            return None  # unblock() asks again
         claim = next(iter(self._claims.by(_BY_UID, uid)), None)
         work = self._works.get(uid)
         if work is not None:

@@ -7,6 +7,7 @@ was deleted for sure. An answer that does not come is no deletion.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from tonnage.aio.backoff import Backoff
 from tonnage.api import names
@@ -49,6 +50,8 @@ class Reclaimer:
         self._volumes = volumes.cache
         self._classes = informers.of(STORAGE_CLASSES).cache
         self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before we deleted their volumes
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when a PersistentVolume vanished whose volume we have not deleted."""
         self._deleted: set[str] = set()  # uids whose volume is deleted; the watch may still show them
         self._controller = Controller(
             "reclaim", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
@@ -68,6 +71,7 @@ class Reclaimer:
             if uid in self._deleted:
                 self._deleted.discard(uid)
                 return ()
+            self.on_lost()
             if not _is_due(old):
                 return ()
             self._gone[old.key] = old

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,8 @@ class Driver:
     max_volumes: int = 0
     in_flight: InFlight = field(default_factory=InFlight)
     clock: Clock = field(default_factory=RealClock)
+    on_inline: Callable[[], None] = lambda: None
+    """Called when an inline volume was made or is gone: no CSI call tells a controller that the room has changed."""
 
     def __post_init__(self) -> None:
         if not self.pools:

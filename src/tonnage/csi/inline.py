@@ -41,6 +41,7 @@ class Inline:
         if found is not None and found[0] is not pool:
             raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
         volume = await pool.create(wanted)
+        self._driver.on_inline()
         if not is_inline(volume):
             raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
         staging = self._staging(volume.name)
@@ -62,6 +63,7 @@ class Inline:
         with suppress(FileNotFoundError):
             os.rmdir(staging)
         await pool.delete(name)
+        self._driver.on_inline()
 
     def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:
         selection = self._select(attributes)
