@@ -94,7 +94,7 @@ class Event:
 class Listener(Protocol):
     """Told of each change, in order of revisions, when it is visible."""
 
-    def __call__(self, event: Event) -> None: ...
+    def __call__(self, event: Event, /) -> None: ...
 
 
 class Store(Protocol):
