@@ -38,7 +38,7 @@ class _ManualClock:
 
 async def _until(question: Callable[[], Awaitable[Any]]) -> Any:
     async with asyncio.timeout(_LIMIT):
-        while not (answer := await question()):  # noqa: ASYNC110 - asks from outside, there is nothing to wait for
+        while not (answer := await question()):
             await asyncio.sleep(0.001)
         return answer
 

@@ -1,0 +1,100 @@
+"""Who owns whom: an index over metadata.ownerReferences of all kinds. Sans-I/O; garbage.py acts on it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from tonnage.api import names
+from tonnage.api.kinds import Kind
+from tonnage.api.meta import KubeObject, OwnerReference
+from tonnage.kube.cache import Cache
+
+_REMEMBERED = 10_000
+
+
+class Found(NamedTuple):
+    """An object and its kind."""
+
+    kind: Kind[Any]
+    obj: KubeObject
+
+    @property
+    def waits_for_dependents(self) -> bool:
+        """Whether it is being deleted in the foreground: after its dependents."""
+        meta = self.obj.metadata
+        return meta.deleting and names.FOREGROUND in meta.finalizers
+
+
+class Owners:
+    """Objects by uid, and the uids of those that name an owner by that owner's uid."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[Kind[Any], Cache[Any], str]] = {}
+        self._dependents: dict[str, dict[str, None]] = {}
+
+    def put(self, kind: Kind[Any], cache: Cache[Any], old: KubeObject | None, new: KubeObject) -> None:
+        """Take in an added object, or one whose owners have changed."""
+        uid = new.metadata.uid
+        self._places[uid] = (kind, cache, new.key)
+        if old is not None:
+            self._unlink(uid, old)
+        for ref in new.metadata.owner_references:
+            self._dependents.setdefault(ref.uid, {})[uid] = None
+
+    def remove(self, obj: KubeObject) -> None:
+        """Take out an object; those that it owned stay its dependents."""
+        self._places.pop(obj.metadata.uid, None)
+        self._unlink(obj.metadata.uid, obj)
+
+    def find(self, uid: str) -> Found | None:
+        """The object with that uid as its cache has it now."""
+        if uid not in self._places:
+            return None
+        kind, cache, key = self._places[uid]
+        obj = cache.get(key)
+        return Found(kind, obj) if obj is not None and obj.metadata.uid == uid else None
+
+    def dependents(self, uid: str) -> list[str]:
+        """uids of the objects that name it as an owner."""
+        return list(self._dependents.get(uid, ()))
+
+    def _unlink(self, uid: str, obj: KubeObject) -> None:
+        for ref in obj.metadata.owner_references:
+            found = self._dependents.get(ref.uid)
+            if found is not None:
+                found.pop(uid, None)
+                if not found:
+                    del self._dependents[ref.uid]
+
+
+class Absent:
+    """What is known to be gone for good: uids (which never come back), or uids looked for in a certain place."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, None] = OrderedDict()
+
+    def add(self, what: Hashable) -> None:
+        """Remember; the oldest of more than 10000 is forgotten."""
+        self._known[what] = None
+        self._known.move_to_end(what)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def __contains__(self, what: Hashable) -> bool:
+        """Whether it is known to be gone."""
+        return what in self._known
+
+
+def refers_to(ref: OwnerReference, owner: Found, namespace: str) -> bool:
+    """Whether an object in that namespace ("" for none) means this owner: uid, kind, name and place agree."""
+    meta, kind = owner.obj.metadata, owner.kind
+    same_place = not kind.namespaced or meta.namespace == namespace
+    same_kind = (ref.api_version, ref.kind) == (kind.api_version, kind.kind)
+    return ref.uid == meta.uid and same_kind and ref.name == meta.name and same_place
+
+
+def blocks(dependent: KubeObject, owner_uid: str) -> bool:
+    """Whether the dependent keeps that owner from going while it is deleted in the foreground."""
+    return any(ref.uid == owner_uid and ref.block_owner_deletion for ref in dependent.metadata.owner_references)
