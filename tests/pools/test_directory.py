@@ -149,7 +149,7 @@ class TestRecords:
         full = Directory(place, "image")
         full.open()
         (place / "filler").write_bytes(bytes(12288))
-                with pytest.raises(HostError, match="No space left"):
+        with pytest.raises(HostError, match="No space left"):
             full.write(RECORD)
         assert not [entry for entry in os.listdir(place) if entry.startswith(".new-")]
         full.close()
