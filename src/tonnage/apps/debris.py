@@ -52,8 +52,9 @@ def remove(data: DataFolder) -> None:
     settings = data.settings()
     for text in settings.pools if settings else []:
         where = pool_config.parse(text).where
-        for node in _nodes(data) if where else ():
-            _erase(where / node.name)
+        for node in _nodes(data):
+            if where is not None:
+                _erase(where / node.name)
     data.purge()
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import logging
 import os
 import tempfile
 import time
 from pathlib import Path
 
 from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim, Pod
+from tonnage.api.core import Pod
 from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, VOLUMES
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.cluster import Box, Plan, leftovers, plan, remove
+from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings
+from tonnage.apps.debris import leftovers, remove
+from tonnage.apps.plan import Plan, plan
 from tonnage.cli.output import Output
 from tonnage.cli.workloads import inline, pod_with
 from tonnage.errors import ApiError
@@ -241,11 +242,3 @@ def _condition(pod: Pod, type_: str) -> str | None:
         if condition.type == type_ and (type_ != "Ready" or condition.status == "True"):
             return condition.message
     return None
-
-
-def bound(claim: PersistentVolumeClaim) -> bool:
-    """Whether a claim has its volume."""
-    return claim.status.phase == "Bound"
-
-
-logging.captureWarnings(capture=True)

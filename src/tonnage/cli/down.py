@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tonnage.apps.cluster import clean, leftovers, remove
 from tonnage.apps.data import DataFolder, default_folder
+from tonnage.apps.debris import clean, leftovers, remove
 from tonnage.cli.output import Output
 from tonnage.errors import NotFound, Precondition
 

@@ -12,8 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from tonnage.apps.cluster import DEFAULT_POOL_SIZE, Box, Plan, plan
+from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings, default_folder
+from tonnage.apps.plan import DEFAULT_POOL_SIZE, Plan, plan
 from tonnage.cli.output import Output
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
@@ -40,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
     parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
-    parser.add_argument(
-        "--detach", action="store_true", help="come back when it is ready, leave it running"
-    )
+    parser.add_argument("--detach", action="store_true", help="come back when it is ready, leave it running")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
 
 

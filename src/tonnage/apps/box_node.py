@@ -1,0 +1,134 @@
+"""One node of the box: pools, driver, agent and kubelet, all in the cluster's process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import Background, supervise
+from tonnage.api import names
+from tonnage.api.kinds import CAPACITIES
+from tonnage.apps.node import NodeAgent, NodeDriver
+from tonnage.errors import Invalid
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.kubelet.bubblewrap import BubblewrapRuntime
+from tonnage.kubelet.logs import pod_logs
+from tonnage.kubelet.pods import Kubelet
+from tonnage.kubelet.runtime import NoneRuntime, Runtime
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+
+_READY_SECONDS = 30.0
+
+
+class BoxNode:
+    """start() brings the node up, published() waits for its capacity, stop() takes everything down."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        name: str,
+        folder: Path,
+        sockets: Path,
+        pools: Sequence[PoolConfig],
+        drivers: Sequence[str],
+        runtime: str,
+        cluster_uid: str,
+        max_pods: int,
+        clock: Clock,
+    ) -> None:
+        self.name, self._configs = name, pools
+        self._folder, self._sockets = folder, sockets
+        root = folder / "kubelet"
+        self.driver = NodeDriver(
+            [pool_config.make(pool, clock=clock) for pool in pools],
+            node_name=name,
+            kubelet=root,
+            sockets=sockets,
+            drivers=drivers,
+            clock=clock,
+        )
+        self.agent = NodeAgent(
+            client,
+            node_name=name,
+            cluster_uid=cluster_uid,
+            endpoints=self.driver.endpoints,
+            clock=clock,
+        )
+        self.kubelet = Kubelet(
+            client,
+            informers,
+            events,
+            node_name=name,
+            root=root,
+            runtime=_runtime(runtime, root, name, clock),
+            clock=clock,
+            max_pods=max_pods,
+        )
+        self.driver.on_inline = self.agent.refresh
+        self._client, self._informers = client, informers
+        self._tasks = Background(f"node {name}")
+        self._running: asyncio.Task[None] | None = None
+
+    def describe(self) -> str:
+        """Its pools, for people."""
+        return ", ".join(str(pool) for pool in self._configs)
+
+    async def start(self) -> None:
+        """Open pools, serve and register the driver, run kubelet and agent; returns when the kubelet is ready."""
+        for place in (self._folder, self._sockets, self._folder / "kubelet" / "plugins_registry"):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self.driver.start()
+        self._running = self._tasks.start(self.kubelet.run(), f"kubelet {self.name}")
+        self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
+        ready = asyncio.ensure_future(self.kubelet.ready.wait())
+        await asyncio.wait([ready, self._running], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._running.done():
+            self._running.result()
+
+    async def published(self) -> None:
+        """Return when the node has said what room it has. Raises Invalid after 30 s."""
+        informer = self._informers.of(CAPACITIES)
+        there = asyncio.Event()
+        label = names.label_value(self.name)
+
+        def look(_old: object, new: object) -> None:
+            if new is not None and getattr(new, "metadata").labels.get(names.NODE_LABEL) == label:  # noqa: B009
+                there.set()
+
+        informer.cache.on_change(look)
+        try:
+            await asyncio.wait_for(there.wait(), _READY_SECONDS)
+        except TimeoutError:
+            raise Invalid(
+                f"node {self.name} has published no capacity in {_READY_SECONDS:.0f} s; see the log"
+            ) from None
+
+    def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """The log of a pod of this node."""
+        return pod_logs(self.kubelet, namespace, name, query)
+
+    async def stop(self) -> None:
+        """End containers, unmount, close the pools. May be repeated."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            self._running = None
+            await self.kubelet.stop()
+        await self.agent.stop()
+        await self._tasks.close()
+        await self.driver.stop()
+
+
+def _runtime(name: str, root: Path, node: str, clock: Clock) -> Runtime:
+    if name == "none":
+        return NoneRuntime(clock)
+    return BubblewrapRuntime(root, node_name=node, clock=clock)

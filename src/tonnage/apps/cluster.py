@@ -1,0 +1,196 @@
+"""The box: a whole cluster in one process. Composition only; what the parts do is said in their own files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import Background, supervise
+from tonnage.api import names
+from tonnage.api.core import Pod
+from tonnage.api.kinds import PODS
+from tonnage.apiserver import auth
+from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.sqlite import SqliteStore
+from tonnage.apps import objects
+from tonnage.apps.box_node import BoxNode
+from tonnage.apps.data import DataFolder
+from tonnage.apps.debris import clean
+from tonnage.apps.plan import Plan
+from tonnage.controllers.binder import Binder
+from tonnage.controllers.ephemeral import EphemeralController
+from tonnage.controllers.garbage import GarbageCollector
+from tonnage.controllers.hand_placed import HandPlaced
+from tonnage.controllers.immediate import ImmediateController
+from tonnage.controllers.namespaces import NamespaceController
+from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.controllers.service_accounts import ServiceAccountController
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.scheduler.loop import Scheduler
+
+log = logging.getLogger(__name__)
+Progress = Callable[[str, str], None]
+_STOP_SECONDS = 4.0
+
+
+class Box:
+    """start(), then wait() or whatever you like, then stop(). progress(what, detail) is told what is ready.
+
+    port 0: any free one. kubeconfig: a second place to write it to. max_pods: what a node takes.
+    """
+
+    def __init__(
+        self,
+        data: DataFolder,
+        plan: Plan,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        kubeconfig: Path | None = None,
+        max_pods: int = 110,
+        progress: Progress = lambda what, detail: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.data, self.plan = data, plan
+        self.kubeconfig = kubeconfig or data.kubeconfig
+        self.nodes: dict[str, BoxNode] = {}
+        self.client: Client
+        self._listen = (host, port)
+        self._max_pods = max_pods
+        self._progress = progress
+        self._clock = clock or RealClock()
+        self._tasks = Background("box")
+        self._server: ApiServer | None = None
+        self._informers: Informers | None = None
+        self._failed: asyncio.Future[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the API server listens."""
+        return self._server.url if self._server else ""
+
+    async def start(self) -> None:
+        """Bring everything up; returns when all nodes are ready and have published their capacity.
+
+        Raises Invalid, Busy (data folder, port), HostError. What a killed predecessor left mounted is put away first.
+        """
+        self.data.open(self.plan.settings)
+        await asyncio.to_thread(clean, self.data)
+        await self._start_server()
+        await self._start_controllers()
+        await self._start_nodes()
+
+    async def _start_server(self) -> None:
+        kinds = served()
+        credentials = auth.ensure(self.data.tls, self._clock)
+        store = SqliteStore(self.data.state, extractor(kinds))
+        self._server = ApiServer(
+            store, clock=self._clock, resources=kinds, pod_logs=self._pod_logs, credentials=credentials
+        )
+        await self._server.start()
+        host, port = self._listen
+        url = await self._server.listen(host, port, expose=host not in ("127.0.0.1", "localhost", "::1"))
+        for file in {self.data.kubeconfig, self.kubeconfig}:
+            auth.write_kubeconfig(file, url, credentials)
+        self.client = Client(self._server.transport())
+        self._progress("API server", url)
+
+    async def _start_controllers(self) -> None:
+        client, clock = self.client, self._clock
+        settings = self.plan.settings
+        pools = [pool.name for pool in next(iter(self.plan.nodes.values()))]
+        await objects.ensure_all(client, pools=pools, compat=settings.compat)
+        self._informers = informers = Informers(client)
+        events = self._events("tonnage")
+        scheduler = Scheduler(client, informers, self._events("default-scheduler"), clock=clock)
+        loops: Mapping[str, Any] = {
+            "scheduler": scheduler,
+            "ephemeral": EphemeralController(client, informers, self._events("ephemeral_volume")),
+            "binder": Binder(client, informers, self._events("persistentvolume-controller"), clock=clock),
+            "claim protection": ClaimProtection(client, informers),
+            "volume protection": VolumeProtection(client, informers),
+            "garbage collector": GarbageCollector(client, informers, events),
+            "namespaces": NamespaceController(client, informers),
+            "service accounts": ServiceAccountController(client, informers),
+            "hand-placed pods": HandPlaced(client, informers, events),
+            "immediate binding": ImmediateController(client, informers, events, clock=clock),
+        }
+        informers.start()
+        for name, loop in loops.items():
+            self._tasks.start(supervise(name, loop.run), name)
+        await informers.wait_synced()
+        self._progress("scheduler and controllers", ", ".join(sorted(set(loops) - {"scheduler"})))
+
+    def _events(self, component: str, *, host: str = "") -> EventRecorder:
+        recorder = EventRecorder(self.client, component, host=host, clock=self._clock)
+        self._tasks.start(supervise(f"events of {component}", recorder.run), f"events {component}")
+        return recorder
+
+    async def _start_nodes(self) -> None:
+        assert self._server is not None
+        assert self._informers is not None
+        drivers = [names.DRIVER, *(objects.COMPAT[word] for word in self.plan.settings.compat)]
+        for name, pools in self.plan.nodes.items():
+            self.nodes[name] = BoxNode(
+                self.client,
+                self._informers,
+                self._events("kubelet", host=name),
+                name=name,
+                folder=self.data.node(name),
+                sockets=self.data.sockets() / name,
+                pools=pools,
+                drivers=drivers,
+                runtime=self.plan.settings.runtime,
+                cluster_uid=self._server.cluster_id(),
+                max_pods=self._max_pods,
+                clock=self._clock,
+            )
+        async with asyncio.TaskGroup() as starting:
+            for node in self.nodes.values():
+                starting.create_task(node.start())
+        for name, node in self.nodes.items():
+            await node.published()
+            self._progress(f"node {name}", node.describe())
+
+    def _pod_logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """The log of a pod, from the node it is on."""
+        return self._read_log(namespace, name, query)
+
+    async def _read_log(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        pod: Pod = await self.client.get(PODS, name, namespace)
+        node = self.nodes.get(pod.spec.node_name)
+        if node is None:
+            where = pod.spec.node_name or "no node yet"
+            raise ApiNotFound(f'pod "{name}" has no log: it is on {where}', kind="pods", name=name)
+        async for chunk in node.logs(namespace, name, query):
+            yield chunk
+
+    async def wait(self, ended: asyncio.Event) -> None:
+        """Wait until ended is set."""
+        await ended.wait()
+
+    async def stop(self) -> None:
+        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated."""
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                async with asyncio.TaskGroup() as stopping:
+                    for node in self.nodes.values():
+                        stopping.create_task(node.stop())
+        except TimeoutError:
+            log.warning("nodes did not stop in time, what they left is put away")
+        self.nodes.clear()
+        await self._tasks.close()
+        if self._informers is not None:
+            await self._informers.close()
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+            await asyncio.to_thread(clean, self.data)
+        self.data.close()
