@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tonnage.api.quantity import Quantity
-from tonnage.apiserver import schemas
+from tonnage.apiserver import normal, schemas
 from tonnage.errors import ApiError, Invalid
 
 _QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -34,6 +34,8 @@ def normalise(name: str, obj: dict[str, Any]) -> list[str]:
     Returns the complaints of strict decoding (`unknown field "spec.foo"`); those fields are dropped.
     Raises ApiError 400 where a value has the wrong type. May be repeated.
     """
+    if normal.is_normal(name, obj):
+        return []
     walk = _Walk()
     try:
         walk.struct(obj, schemas.struct(name), "")

@@ -1,0 +1,83 @@
+"""A quick test of whether an object is in normal form already, compiled from schemas.py to msgspec's own types.
+
+Nearly every write of a controller is: it has read the object from here, or made it as it should be. Only what fails
+this test takes the long way through decoding.py, which knows what to say and what to change.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta
+
+from tonnage.apiserver import schemas
+
+_SOME = Meta(min_length=1)
+# A type that no JSON value has: fields that are left out when false are never there in normal form, or need a look.
+_NEVER = Annotated[str, Meta(max_length=0, min_length=1)]
+# Amounts whose canonical form can be told by looking: below 1024 with a binary suffix, or below 1000.
+_QUANTITY = Annotated[
+    str,
+    Meta(
+        pattern=r"^(0|[1-9][0-9]{0,2}[munkMGTPE]?|([1-9][0-9]{0,2}|10[01][0-9]|102[0-3])[KMGTPE]i|[0-9]{2,8}[13579]Mi)$"
+    ),
+]
+_BASE64 = Annotated[str, Meta(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
+_TIME = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
+_MICRO_TIME = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z$")]
+_WORDS: dict[str, Any] = {
+    "str": str,
+    "int": Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)],
+    "long": Annotated[int, Meta(ge=-(2**63) + 1, le=2**63 - 1)],
+    "number": float,
+    "bool": bool,
+    "bytes": _BASE64,
+    "quantity": _QUANTITY,
+    "intstr": int | str,
+    "time": _TIME,
+    "microtime": _MICRO_TIME,
+    "any": Any,
+}
+
+
+def is_normal(name: str, obj: dict[str, Any]) -> bool:
+    """Whether obj is surely in normal form: right types, nothing unknown, nothing that would be changed or dropped."""
+    try:
+        msgspec.convert(obj, _struct(name))
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+@functools.cache
+def _struct(name: str) -> Any:
+    fields = schemas.struct(name).fields.values()
+    # Field names may be Python's keywords, so they are numbered here and named for the wire.
+    return msgspec.defstruct(
+        name.rpartition(".")[2],
+        [(f"f{i}", _type(f.type) if f.required else _optional(f), UNSET) for i, f in enumerate(fields)],
+        rename={f"f{i}": field.name for i, field in enumerate(fields)},
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+
+
+def _type(kind: schemas.Type) -> Any:
+    if kind.word == "struct":
+        return _struct(kind.struct)
+    if kind.item is not None:
+        inner = _type(kind.item)
+        return list[inner] if kind.word == "[]" else dict[str, inner]  # type: ignore[valid-type]
+    return _WORDS[kind.word]
+
+
+def _optional(field: schemas.Field) -> Any:
+    kind = field.type
+    if not field.pointer:
+        if kind.word == "bool":
+            return _NEVER
+        if kind.word == "str" or kind.item is not None:
+            return Annotated[_type(kind), _SOME]
+    return _type(kind)
