@@ -1,0 +1,47 @@
+"""A ServiceAccount `default` in every namespace; it comes back when it is deleted (pkg/controller/serviceaccount)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from tonnage.api.core import Namespace, ServiceAccount
+from tonnage.api.kinds import NAMESPACES, SERVICE_ACCOUNTS
+from tonnage.errors import ApiAlreadyExists, ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.informer import Informers
+
+ACCOUNT = "default"
+
+
+class ServiceAccountController:
+    """Makes what pods refer to when they name no account."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        namespaces, accounts = informers.of(NAMESPACES), informers.of(SERVICE_ACCOUNTS)
+        self._namespaces, self._accounts = namespaces.cache, accounts.cache
+        self._controller = Controller("service_account", self.reconcile, workers=4)
+        self._controller.watch(namespaces, _namespace_added)
+        self._controller.watch(accounts, _account_gone)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, name: str) -> None:
+        """Make the account if the namespace lacks it. May be repeated. Raises ApiError."""
+        namespace = self._namespaces.get(name)
+        if namespace is None or namespace.metadata.deleting or self._accounts.get(f"{name}/{ACCOUNT}") is not None:
+            return
+        with suppress(ApiAlreadyExists, ApiNotFound):  # NotFound: the namespace has gone meanwhile
+            await self._client.create(SERVICE_ACCOUNTS, {"metadata": {"name": ACCOUNT}}, name)
+
+
+def _namespace_added(old: Namespace | None, new: Namespace | None) -> Iterable[str]:
+    return (new.metadata.name,) if new is not None and not new.metadata.deleting and old is None else ()
+
+
+def _account_gone(old: ServiceAccount | None, new: ServiceAccount | None) -> Iterable[str]:
+    return (old.metadata.namespace,) if new is None and old is not None and old.metadata.name == ACCOUNT else ()
