@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.apiserver import auth
-from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
@@ -20,7 +20,7 @@ from tonnage.kube.http import HttpTransport
 async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
     """An API server over memory that listens on loopback; its kubeconfig lies at tmp_path/kubeconfig."""
     credentials = auth.ensure(tmp_path / "tls", RealClock())
-    server = ApiServer(MemoryStore(extractor(served())), credentials=credentials)
+    server = ApiServer(MemoryStore(extractor()), credentials=credentials)
     await server.start()
     auth.write_kubeconfig(tmp_path / "kubeconfig", await server.listen(), credentials)
     yield server

@@ -9,9 +9,11 @@ from pathlib import Path
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES
+from tonnage.api.kinds import CAPACITIES, STORAGE_CLASSES
+from tonnage.api.quantity import from_bytes
+from tonnage.api.storage import CSIStorageCapacity
 from tonnage.apps.node import NodeAgent, NodeDriver
-from tonnage.errors import Invalid
+from tonnage.errors import HostError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -44,7 +46,7 @@ class BoxNode:
         max_pods: int,
         clock: Clock,
     ) -> None:
-        self.name, self._configs = name, pools
+        self.name, self._configs, self._drivers = name, pools, drivers
         self._folder, self._sockets = folder, sockets
         root = folder / "kubelet"
         self.driver = NodeDriver(
@@ -79,7 +81,7 @@ class BoxNode:
 
     def describe(self) -> str:
         """Its pools, for people."""
-        return ", ".join(str(pool) for pool in self._configs)
+        return ", ".join(f"pool {p.name} ({p.kind}) of {from_bytes(p.size)}" for p in self._configs)
 
     async def start(self) -> None:
         """Open pools, serve and register the driver, run kubelet and agent; returns when the kubelet is ready."""
@@ -95,22 +97,29 @@ class BoxNode:
             self._running.result()
 
     async def published(self) -> None:
-        """Return when the node has said what room it has. Raises Invalid after 30 s."""
-        informer = self._informers.of(CAPACITIES)
-        there = asyncio.Event()
-        label = names.label_value(self.name)
+        """Return when the node has said what room each class has. Raises HostError after 30 s."""
+        done = asyncio.Event()
 
-        def look(_old: object, new: object) -> None:
-            if new is not None and getattr(new, "metadata").labels.get(names.NODE_LABEL) == label:  # noqa: B009
-                there.set()
+        def look(_old: CSIStorageCapacity | None, _new: CSIStorageCapacity | None) -> None:
+            if not self._unpublished():
+                done.set()
 
-        informer.cache.on_change(look)
+        self._informers.of(CAPACITIES).cache.on_change(look)
+        look(None, None)
         try:
-            await asyncio.wait_for(there.wait(), _READY_SECONDS)
+            await asyncio.wait_for(done.wait(), _READY_SECONDS)
         except TimeoutError:
-            raise Invalid(
-                f"node {self.name} has published no capacity in {_READY_SECONDS:.0f} s; see the log"
-            ) from None
+            missing = ", ".join(sorted(self._unpublished()))
+            raise HostError(f"node {self.name} says nothing of classes {missing}: see the log") from None
+
+    def _unpublished(self) -> set[str]:
+        """Classes of this node's drivers for which it has published nothing."""
+        label = names.label_value(self.name)
+        classes = {c.metadata.name for c in self._informers.of(STORAGE_CLASSES).cache if c.provisioner in self._drivers}
+        for capacity in self._informers.of(CAPACITIES).cache:
+            if capacity.metadata.labels.get(names.NODE_LABEL) == label:
+                classes.discard(capacity.storage_class_name)
+        return classes
 
     def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The log of a pod of this node."""

@@ -14,7 +14,7 @@ from tonnage.api import names
 from tonnage.api.core import Pod
 from tonnage.api.kinds import PODS
 from tonnage.apiserver import auth
-from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.sqlite import SqliteStore
 from tonnage.apps import objects
 from tonnage.apps.box_node import BoxNode
@@ -88,12 +88,9 @@ class Box:
         await self._start_nodes()
 
     async def _start_server(self) -> None:
-        kinds = served()
         credentials = auth.ensure(self.data.tls, self._clock)
-        store = SqliteStore(self.data.state, extractor(kinds))
-        self._server = ApiServer(
-            store, clock=self._clock, resources=kinds, pod_logs=self._pod_logs, credentials=credentials
-        )
+        store = SqliteStore(self.data.state, extractor())
+        self._server = ApiServer(store, clock=self._clock, pod_logs=self._pod_logs, credentials=credentials)
         await self._server.start()
         host, port = self._listen
         url = await self._server.listen(host, port, expose=host not in ("127.0.0.1", "localhost", "::1"))

@@ -178,8 +178,9 @@ class Story:
         self.out.title("9. The pods go, and everything is as before")
         for pod in (await self.client.list(PODS, NAMESPACE)).items:
             await self.client.delete(PODS, pod.metadata.name, NAMESPACE, grace_seconds=1)
-        for kind in (PODS, CLAIMS, VOLUMES):
-            await until_gone(self.client, kind, seconds=_WAIT)
+        await until_gone(self.client, PODS, seconds=_WAIT)
+        await until_gone(self.client, CLAIMS, seconds=_WAIT)
+        await until_gone(self.client, VOLUMES, seconds=_WAIT)
         self._check("no pod, no claim, no volume is left", True)
         capacity = await self._settled({n.metadata.name: POOL_SIZE for n in (await self.client.list(NODES)).items})
         self.out.table(["NODE", "CAPACITY"], [[n, c] for n, c in capacity.items()])
