@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.kube.transport import JSON, MERGE_PATCH, Request, Response
 
@@ -101,7 +101,7 @@ class Watch:
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     clock = FixedClock()
-    server = ApiServer(MemoryStore(extractor(served())), clock=clock)
+    server = ApiServer(MemoryStore(extractor()), clock=clock)
     await server.start()
     yield Api(server, clock)
     await server.stop()

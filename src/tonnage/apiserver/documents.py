@@ -1,4 +1,4 @@
-"""Paths that name no resource: version, health, metrics."""
+"""Paths that name no resource: version, health, metrics. What there is to ask for is in catalogue.py."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import asyncio
 import platform
 import sys
 
+import msgspec
+
 from tonnage import __version__
-from tonnage.apiserver.handler import json_answer, plain
-from tonnage.kube.transport import Request, Response
+from tonnage.kube.transport import JSON, Request, Response
 from tonnage.observe import metrics
 
 KUBERNETES = (1, 34)
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_TEXT_TYPE = "text/plain; charset=utf-8"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 def version() -> dict[str, str]:
@@ -33,13 +36,14 @@ def version() -> dict[str, str]:
 
 
 async def basic(request: Request) -> Response | None:
-    """Answer /version, /readyz, /livez, /healthz and /metrics; None for anything else."""
-    match request.path:
-        case "/version" | "/version/":
-            return json_answer(version())
-        case "/readyz" | "/livez" | "/healthz":
-            return plain("ok")
-        case "/metrics":
-            text = await asyncio.to_thread(metrics.render)
-            return Response(200, text, {"Content-Type": _METRICS_TYPE})
+    """Answer /version, /readyz, /livez, /healthz (and single checks below them) and /metrics; None for other paths."""
+    path = request.path
+    if path.startswith("/api"):
+        return None
+    if path in ("/version", "/version/"):
+        return Response(200, msgspec.json.encode(version()), {"Content-Type": JSON})
+    if path in _HEALTH or path.rpartition("/")[0] in _HEALTH:
+        return Response(200, b"ok", {"Content-Type": _TEXT_TYPE})
+    if path == "/metrics":
+        return Response(200, await asyncio.to_thread(metrics.render), {"Content-Type": _METRICS_TYPE})
     return None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from tonnage.api.selectors import Requirement, Selector
 from tonnage.apiserver import errors, negotiate, pods, reviews, shapes
 from tonnage.apiserver.lifecycle import Stamps
 from tonnage.apiserver.negotiate import Accepted
-from tonnage.apiserver.options import DeleteOptions, ListOptions, WriteOptions
+from tonnage.apiserver.options import DeleteOptions, ListOptions, WriteOptions, flag
 from tonnage.apiserver.reads import Reads
 from tonnage.apiserver.resource import Resource
 from tonnage.apiserver.routes import Place, Routes
@@ -26,11 +26,10 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _JSON_HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache, private"}
-_EVERYTHING = "metadata.name"
 
 PodLogs = Callable[[str, str, Mapping[str, str]], AsyncIterator[bytes]]
 """(namespace, name, query) -> the log in chunks; raises an ApiError at the first chunk when there is none to show."""
-Documents = Callable[[Request], Awaitable[Response | None]]
+Document = Callable[[Request], Awaitable[Response | None]]
 """Answers paths that name no resource (discovery, health), or None."""
 
 
@@ -55,7 +54,7 @@ class Handler:
         resources: Mapping[str, Resource],
         stamps: Stamps,
         *,
-        documents: Documents,
+        documents: Document,
         pod_logs: PodLogs | None = None,
         token_user: reviews.TokenCheck = lambda token: None,
         used: Callable[[str], Mapping[str, int]] | None = None,
@@ -108,11 +107,14 @@ class Handler:
         resource, query = place.resource, request.query
         accepted = negotiate.accepted(request.accept)
         included = shapes.include(query.get("includeObject", ""))
-        if place.name and "watch" not in query:
+        if place.name and not flag(query, "watch"):
             self._allow(place, "get")
             body = self._reads.get(resource, place.namespace or "", place.name, accepted, included)
             return _answer(body, query)
         options = ListOptions.read(query, resource.field_names)
+        if place.name:
+            one = Requirement("metadata.name", "In", (place.name,))
+            options = replace(options, fields=Selector((one, *options.fields.requirements)))
         if options.watch:
             self._allow(place, "watch")
             return self._reads.watch(resource, place.namespace, options, accepted, included)
@@ -229,13 +231,3 @@ def refusal(error: ApiError) -> Response:
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
     return Response(error.code, errors.encode(error), headers)
-
-
-def plain(text: str, *, code: int = 200) -> Response:
-    """A few words as an answer."""
-    return Response(code, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
-
-
-def json_answer(value: Any) -> Response:
-    """Any JSON value as an answer."""
-    return Response(200, _encode(value), _JSON_HEADERS)

@@ -12,16 +12,16 @@ from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import kinds
-from tonnage.apiserver import documents as basic_documents
+from tonnage.apiserver import registry
 from tonnage.apiserver.auth import Credentials
 from tonnage.apiserver.catalogue import Catalogue
-from tonnage.apiserver.handler import Documents, Handler, PodLogs
+from tonnage.apiserver.documents import basic
+from tonnage.apiserver.handler import Handler, PodLogs
 from tonnage.apiserver.http import HttpShell
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.apiserver.lifecycle import Stamps
 from tonnage.apiserver.options import WriteOptions
 from tonnage.apiserver.quota_status import QuotaKeeper
-from tonnage.apiserver.registry import RESOURCES
 from tonnage.apiserver.resource import Obj, Resource
 from tonnage.apiserver.reviews import USER
 from tonnage.apiserver.store import Extract, Key, Store
@@ -34,12 +34,7 @@ log = logging.getLogger(__name__)
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-def served() -> Mapping[str, Resource]:
-    """The kinds served: the registry's rows."""
-    return RESOURCES
-
-
-def extractor(resources: Mapping[str, Resource]) -> Extract:
+def extractor(resources: Mapping[str, Resource] = registry.RESOURCES) -> Extract:
     """What a store reads out of objects for field selectors: of every row that shows the collection."""
     rows: dict[str, list[Resource]] = {}
     for resource in resources.values():
@@ -68,8 +63,7 @@ class ApiServer:
         store: Store,
         *,
         clock: Clock | None = None,
-        resources: Mapping[str, Resource] | None = None,
-        documents: Documents = basic_documents.basic,
+        resources: Mapping[str, Resource] = registry.RESOURCES,
         pod_logs: PodLogs | None = None,
         credentials: Credentials | None = None,
         entropy: random.Random | None = None,
@@ -79,13 +73,12 @@ class ApiServer:
         self.credentials = credentials
         self.hub = Hub(store)
         self.url = ""
-        resources = served() if resources is None else resources
         self._resources = resources
         self._quota = QuotaKeeper(store)
         catalogue = Catalogue(resources.values())
 
         async def documented(request: Request) -> Response | None:
-            return await catalogue.answer(request) or await documents(request)
+            return await catalogue.answer(request) or await basic(request)
 
         self._stamps = Stamps(self.clock, entropy or random.SystemRandom())
         self._handler = Handler(
