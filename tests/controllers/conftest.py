@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -52,7 +52,7 @@ def manual_clock() -> Any:
 @pytest.fixture
 async def api_server() -> AsyncIterator[ApiServer]:
     """An API server over memory."""
-    server = ApiServer(MemoryStore(extractor(served())))
+    server = ApiServer(MemoryStore(extractor()))
     await server.start()
     yield server
     await server.stop()

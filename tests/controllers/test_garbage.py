@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NODES, PODS
-from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.controllers.garbage import GarbageCollector
 from tonnage.errors import ApiNotFound
@@ -259,7 +259,7 @@ def test_random_families_end_by_the_rules(family: Family) -> None:
 
 
 async def _check(family: Family) -> None:
-    server = ApiServer(MemoryStore(extractor(served())))
+    server = ApiServer(MemoryStore(extractor()))
     await server.start()
     kube = Client(server.transport("system:admin"))
     informers = Informers(kube)

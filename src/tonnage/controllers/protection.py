@@ -7,6 +7,7 @@ Watched: claims that are being deleted, and pods that go or are shut down; all e
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from tonnage.aio.tasks import KeyedLocks
@@ -29,7 +30,7 @@ class ClaimProtection:
         self._pod_lists = _PodLists(client)
         pods, claims = pods_by_claim(informers), informers.of(CLAIMS)
         self._pods, self._claims = pods.cache, claims.cache
-        self._controller = Controller("pvc_protection", self.reconcile)
+        self._controller = Controller("pvc_protection", self.reconcile, workers=32)
         self._controller.watch(claims, _deleted_claim)
         self._controller.watch(pods, self._ended_use)
 
@@ -108,6 +109,7 @@ class _PodLists:
         async with self._locks.hold(namespace):
             begun, pods = self._last.get(namespace, (0, []))
             if begun < mine:
+                await asyncio.sleep(0)  # those who are about to ask may share this one
                 begun = self._asked
                 pods = (await self._client.list(PODS, namespace)).items
                 self._last[namespace] = (begun, pods)

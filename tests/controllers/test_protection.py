@@ -1,0 +1,196 @@
+"""When claims and volumes may go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.controllers.binding import bind
+from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+
+Make = Callable[..., Awaitable[Any]]
+Settle = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+async def claims(kube: Client, informers: Informers) -> ClaimProtection:
+    return ClaimProtection(kube, informers)
+
+
+@pytest.fixture
+async def volumes(kube: Client, informers: Informers) -> VolumeProtection:
+    return VolumeProtection(kube, informers)
+
+
+async def gone(kube: Client, kind: Any, name: str, namespace: str = "") -> bool:
+    try:
+        await kube.get(kind, name, namespace)
+    except ApiNotFound:
+        return True
+    return False
+
+
+def owner(pod: Any) -> dict[str, Any]:
+    meta = pod.metadata
+    return {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid, "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("pod", "phase", "held"),
+    [
+        pytest.param({"claims": ["c"], "nodeName": "n1"}, "Running", True, id="used by name"),
+        pytest.param({"claims": ["c"], "nodeName": "n1"}, "Succeeded", True, id="used by name, ended"),
+        pytest.param({"claims": ["c"]}, "Pending", False, id="used by name, no node yet"),
+        pytest.param({"claims": ["other"], "nodeName": "n1"}, "Running", False, id="another claim"),
+        pytest.param({"nodeName": "n1"}, "Running", False, id="no claim"),
+    ],
+)
+async def test_plain_claim(
+    kube: Client,
+    claims: ClaimProtection,
+    make_claim: Make,
+    make_pod: Make,
+    settle: Settle,
+    pod: dict[str, Any],
+    phase: str,
+    held: bool,
+) -> None:
+    await make_claim("c")
+    await make_pod("p", **pod)
+    await kube.patch(PODS, "p", {"status": {"phase": phase}}, "default", subresource="status")
+    await settle()
+    await claims.reconcile("default/c")
+    assert (await kube.get(CLAIMS, "c", "default")).metadata.finalizers == [names.PVC_PROTECTION]  # nobody deletes it
+    await kube.delete(CLAIMS, "c", "default")
+    await settle()
+    await claims.reconcile("default/c")
+    assert await gone(kube, CLAIMS, "c", "default") is not held
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_ephemeral_claim_goes_when_its_pod_has_been_shut_down(
+    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, settle: Settle, cached: bool
+) -> None:
+    pod = await make_pod("p", ephemeral={"v": {}}, nodeName="n1")
+    await make_claim("p-v", owners=[owner(pod)])
+    await kube.delete(CLAIMS, "p-v", "default")
+    if cached:
+        await settle()
+    else:  # only the live look finds the pod
+        await settle()
+        claims._pods.remove("default/p")
+    await claims.reconcile("default/p-v")
+    assert not await gone(kube, CLAIMS, "p-v", "default")
+    await kube.patch(PODS, "p", {"metadata": {"finalizers": ["example.com/hold"]}}, "default")
+    await kube.delete(PODS, "p", "default", grace_seconds=0)
+    claims._pods.remove("default/p")
+    await claims.reconcile("default/p-v")
+    assert await gone(kube, CLAIMS, "p-v", "default")  # although the pod is still there
+
+
+async def test_pod_of_the_same_name_that_is_not_the_owner_does_not_count(
+    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, settle: Settle
+) -> None:
+    pod = await make_pod("p", ephemeral={"v": {}}, nodeName="n1")
+    stranger = {**owner(pod), "uid": "another"}
+    await make_claim("p-v", owners=[stranger])
+    await kube.delete(CLAIMS, "p-v", "default")
+    await settle()
+    await claims.reconcile("default/p-v")
+    assert await gone(kube, CLAIMS, "p-v", "default")
+
+
+async def test_pod_that_only_the_server_knows_holds_a_plain_claim(
+    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, settle: Settle
+) -> None:
+    await make_claim("c")
+    await make_pod("p", claims=["c"], nodeName="n1")
+    await kube.delete(CLAIMS, "c", "default")
+    await settle()
+    claims._pods.remove("default/p")
+    await claims.reconcile("default/c")
+    assert not await gone(kube, CLAIMS, "c", "default")
+
+
+async def test_many_claims_share_few_lists(
+    kube: Client, claims: ClaimProtection, make_claim: Make, settle: Settle, monkeypatch: Any
+) -> None:
+    for number in range(20):
+        await make_claim(f"c{number}")
+        await kube.delete(CLAIMS, f"c{number}", "default")
+    await settle()
+    lists = 0
+    real = kube.list
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal lists
+        lists += 1
+        return await real(*args, **kwargs)
+
+    monkeypatch.setattr(kube, "list", counted)
+    await asyncio.gather(*(claims.reconcile(f"default/c{n}") for n in range(20)))
+    assert lists <= 2
+    monkeypatch.undo()
+    assert (await kube.list(CLAIMS)).items == []
+
+
+async def test_watches_let_a_claim_go_after_its_pod(
+    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, running: Any, eventually: Any
+) -> None:
+    async def claim_gone() -> bool:
+        return await gone(kube, CLAIMS, "c", "default")
+
+    async with running(claims):
+        await make_claim("c")
+        await make_pod("p", claims=["c"], nodeName="n1")
+        await kube.delete(CLAIMS, "c", "default")
+        await kube.delete(PODS, "p", "default", grace_seconds=0)
+        assert await eventually(claim_gone)
+
+
+async def test_bound_volume_stays_until_it_is_not(
+    kube: Client, volumes: VolumeProtection, make_claim: Make, make_volume: Make, settle: Settle
+) -> None:
+    await bind(kube, await make_claim("c", storageClassName=""), await make_volume("v"))
+    await kube.delete(VOLUMES, "v")
+    await settle()
+    await volumes.reconcile("v")
+    assert not await gone(kube, VOLUMES, "v")
+    await kube.patch(VOLUMES, "v", {"status": {"phase": "Released"}}, subresource="status")
+    await settle()
+    await volumes.reconcile("v")
+    assert await gone(kube, VOLUMES, "v")
+
+
+async def test_volume_waits_for_the_provisioners_finalizer(
+    kube: Client, volumes: VolumeProtection, make_volume: Make, running: Any, eventually: Any
+) -> None:
+    async def volume_gone() -> bool:
+        return await gone(kube, VOLUMES, "v")
+
+    async with running(volumes):
+        await make_volume("v")
+        held = [names.PV_PROTECTION, names.PROVISIONER_FINALIZER]
+        await kube.patch(VOLUMES, "v", {"metadata": {"finalizers": held}})
+        await kube.delete(VOLUMES, "v")
+        await asyncio.sleep(0.02)
+        assert (await kube.get(VOLUMES, "v")).metadata.finalizers == held
+        await kube.patch(VOLUMES, "v", {"metadata": {"finalizers": [names.PV_PROTECTION]}})
+        assert await eventually(volume_gone)
+
+
+async def test_volume_that_nobody_deletes_is_left_alone(
+    kube: Client, volumes: VolumeProtection, make_volume: Make, settle: Settle
+) -> None:
+    await make_volume("v")
+    await settle()
+    await volumes.reconcile("v")
+    assert (await kube.get(VOLUMES, "v")).metadata.finalizers == [names.PV_PROTECTION]
