@@ -154,7 +154,8 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
 ) -> None:
     pool = Failing("default", GIB)
     pool.failing = step
-    driver = Driver("node-1", {"default": pool}, folder / "state")
+    changes: list[int] = []
+    driver = Driver("node-1", {"default": pool}, folder / "state", on_inline=lambda: changes.append(pool._used))
     async with DriverEndpoint(driver, folder / "f.sock") as served, CsiClient(served.socket) as client:
 
         async def publish() -> None:
@@ -162,10 +163,35 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
 
         if step == "publish":
             await refused(publish(), Code.INTERNAL, "publish failed")
+            assert await pool.list() == [], "after a final error nobody calls unpublish"
+            assert list((folder / "state" / "inline").iterdir()) == []
         await publish()
         if step != "publish":
             await refused(client.unpublish(HANDLE, target), Code.INTERNAL, f"{step} failed")
             assert len(await pool.list()) == 1, "the record goes last, so that the repeat finds the rest"
         await client.unpublish(HANDLE, target)
         assert await pool.list() == []
+        assert changes[-2:] == [GIB, 0], "the room that changed is told"
         assert list((folder / "state" / "inline").iterdir()) == []
+
+
+async def test_a_failed_repeat_keeps_the_volume_of_a_running_pod(folder: Path, refused: Refused, target: Path) -> None:
+    pool = Failing("default", GIB)
+    driver = Driver("node-1", {"default": pool}, folder / "state")
+    async with DriverEndpoint(driver, folder / "f.sock") as served, CsiClient(served.socket) as client:
+        await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
+        pool.failing = "publish"
+        repeat = client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
+        await refused(repeat, Code.INTERNAL, "publish failed")
+        assert len(await pool.list()) == 1
+        assert target.is_dir()
+
+
+async def test_a_target_that_shows_another_volume_is_left_alone(
+    client: CsiClient, refused: Refused, pool: MemoryPool, target: Path
+) -> None:
+    await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
+    other = client.publish("csi-other", target, MOUNT, context={**POD, "size": "1Gi"})
+    await refused(other, Code.ALREADY_EXISTS, "already shows")
+    assert target.is_dir()
+    assert [volume.name for volume in await pool.list()] == [HANDLE]

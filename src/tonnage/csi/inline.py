@@ -6,6 +6,7 @@ finds it and goes on.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +20,8 @@ from tonnage.csi.driver import OWNER_INLINE, OWNER_NAME, Driver, is_inline
 from tonnage.csi.parameters import Selection, select
 from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition
 from tonnage.pools.base import Pool, VolumeRequest
+
+log = logging.getLogger(__name__)
 
 SIZE = "size"
 _POD_KEYS = (names.CSI_POD_NAME, names.CSI_POD_NAMESPACE, names.CSI_POD_UID)
@@ -44,21 +47,43 @@ class Inline:
         self._driver.on_inline()
         if not is_inline(volume):
             raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
-        staging = self._staging(volume.name)
+        try:
+            await self._show(request, pool, volume.name, target, use)
+        except Exception as failure:
+            if found is None:
+                # What another volume shows at the target is not ours to take away.
+                await self._take_back(pool, volume.name, None if isinstance(failure, AlreadyExists) else target)
+            raise
+
+    async def _show(
+        self, request: csi_pb2.NodePublishVolumeRequest, pool: Pool, name: str, target: Path, use: Use
+    ) -> None:
+        staging = self._staging(name)
         _make_private(staging)
-        await pool.stage(volume.name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
+        await pool.stage(name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
         readonly = request.readonly or use.readonly or "ro" in use.flags
-        await pool.publish(volume.name, staging, target, readonly=readonly)
+        await pool.publish(name, staging, target, readonly=readonly)
+
+    async def _take_back(self, pool: Pool, name: str, target: Path | None) -> None:
+        """Undo what a failed publish made: after a final error the kubelet calls no unpublish (6.5)."""
+        try:
+            await self._remove(pool, name, target)
+        except Exception as failure:
+            log.error("inline volume left after a failed publish pool=%s volume=%s error=%r", pool.name, name, failure)
 
     async def unpublish(self, handle: str, target: Path) -> None:
         """Take the volume away from target and delete it. May be repeated; an unknown one is success."""
         found = await self._driver.find_inline(handle)
         name = volume_id.inline_name(handle)
-        pool = found[0] if found else self._driver.first_pool
-        await pool.unpublish(name, target)
         if found is None:
-            return
+            await self._driver.first_pool.unpublish(name, target)
+        else:
+            await self._remove(found[0], name, target)
+
+    async def _remove(self, pool: Pool, name: str, target: Path | None) -> None:
         staging = self._staging(name)
+        if target is not None:
+            await pool.unpublish(name, target)
         await pool.unstage(name, staging)
         with suppress(FileNotFoundError):
             os.rmdir(staging)
