@@ -19,6 +19,8 @@ from tonnage.apiserver.validation.persistent_volume import driver_name, host_pat
 Obj = dict[str, Any]
 _ANOTHER = "may not specify more than 1 volume type"
 _FILE_MODES = "must be a number between 0 and 0777 (octal), both inclusive"
+# Of several sources the first in Kubernetes' order stands, the others are the faults.
+_ORDER = {"emptyDir": 0, "hostPath": 1, "csi": 3, "ephemeral": 4, "image": 5}
 _BLOCK = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
 
 
@@ -47,7 +49,7 @@ def volumes(faults: Faults, pod_name: str, every: list[Obj], path: str) -> dict[
 
 
 def _source(faults: Faults, volume: Obj, pod_name: str, path: str) -> None:
-    given = [word for word in schemas.struct("core.v1.Volume").fields if word != "name" and word in volume]
+    given = sorted(volume.keys() - {"name"}, key=lambda word: (_ORDER.get(word, 2), word))
     if not given:
         faults.required(path, "must specify a volume type")
         return

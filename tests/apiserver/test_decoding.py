@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.apiserver import decoding, normal, schemas
+from tonnage.errors import ApiError
+
+Obj = dict[str, Any]
+POD = "core.v1.Pod"
+
+
+@pytest.mark.parametrize(
+    ("given", "normal_form"),
+    [
+        pytest.param({"spec": {"nodeName": None}}, {"spec": {}}, id="null is nothing"),
+        pytest.param({"metadata": {"labels": {}}}, {"metadata": {}}, id="empty map"),
+        pytest.param({"spec": {"tolerations": []}}, {"spec": {}}, id="empty list"),
+        pytest.param({"spec": {"nodeName": ""}}, {"spec": {}}, id="empty text"),
+        pytest.param({"spec": {"hostNetwork": False}}, {"spec": {}}, id="false"),
+        pytest.param(
+            {"spec": {"enableServiceLinks": False}}, {"spec": {"enableServiceLinks": False}}, id="false that differs"
+        ),
+        pytest.param(
+            {"spec": {"overhead": {"memory": "1024Mi", "cpu": 1, "x/y": "0.5"}}},
+            {"spec": {"overhead": {"memory": "1Gi", "cpu": "1", "x/y": "500m"}}},
+            id="quantities are canonical",
+        ),
+        pytest.param(
+            {"metadata": {"creationTimestamp": "2026-01-01T02:00:00.5+02:00"}},
+            {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}},
+            id="times are UTC, in seconds",
+        ),
+        pytest.param(
+            {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}},
+            {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}},
+            id="empty structs stay",
+        ),
+    ],
+)
+def test_normal_form(given: Obj, normal_form: Obj) -> None:
+    assert decoding.normalise(POD, given) == []
+    assert given == normal_form
+
+
+def test_the_empty_topology_of_a_capacity_stays_for_it_means_all_nodes() -> None:
+    obj: Obj = {"nodeTopology": {}, "storageClassName": "c"}
+    decoding.normalise("storage.v1.CSIStorageCapacity", obj)
+    assert obj == {"nodeTopology": {}, "storageClassName": "c"}
+
+
+def test_the_empty_class_of_a_claim_stays_for_it_means_no_class() -> None:
+    obj: Obj = {"spec": {"storageClassName": ""}}
+    decoding.normalise("core.v1.PersistentVolumeClaim", obj)
+    assert obj == {"spec": {"storageClassName": ""}}
+
+
+def test_unknown_fields_are_named_and_dropped() -> None:
+    obj: Obj = {"spec": {"containers": [{"name": "c", "imag": "x"}], "volume": []}}
+    assert sorted(decoding.normalise(POD, obj)) == [
+        'unknown field "spec.containers[0].imag"',
+        'unknown field "spec.volume"',
+    ]
+    assert obj == {"spec": {"containers": [{"name": "c"}]}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param(
+            {"spec": {"containers": "x"}},
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container",
+            id="text for a list",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"name": 7}]}},
+            "json: cannot unmarshal number into Go struct field Container.spec.containers.name of type string",
+            id="number for text",
+        ),
+        pytest.param(
+            {"spec": {"priority": 1.5}},
+            "json: cannot unmarshal number 1.5 into Go struct field PodSpec.spec.priority of type int32",
+            id="fraction for a whole number",
+        ),
+        pytest.param(
+            {"spec": {"priority": 2**31}},
+            "json: cannot unmarshal number 2147483648 into Go struct field PodSpec.spec.priority of type int32",
+            id="number too large",
+        ),
+        pytest.param(
+            {"spec": {"overhead": {"cpu": "many"}}},
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            id="not a quantity",
+        ),
+    ],
+)
+def test_wrong_types_are_a_400_in_the_words_of_kubernetes(wrong: Obj, said: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        decoding.normalise(POD, wrong)
+    assert caught.value.code == 400
+    assert caught.value.message == f'Pod in version "v1" cannot be handled as a Pod: {said}'
+
+
+def test_bytes_must_be_base64() -> None:
+    with pytest.raises(ApiError, match="illegal base64 data at input byte 3"):
+        decoding.normalise("core.v1.Secret", {"data": {"a": "abc!"}})
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(b'{"a": 1, "b": {"a": 2}}', [], id="none"),
+        pytest.param(b'{"spec": {"x": 1, "x": 2}}', ['duplicate field "spec.x"'], id="one"),
+        pytest.param(
+            b'[{"a": {}, "a": {"b": 1, "b": 2}}]', ['duplicate field "[0].a"', 'duplicate field "[0].a.b"'], id="two"
+        ),
+    ],
+)
+def test_duplicate_fields_are_named(body: bytes, said: list[str]) -> None:
+    assert decoding.duplicates(body) == said
+
+
+def values(kind: schemas.Type, depth: int) -> st.SearchStrategy[Any]:
+    """Values that fit a type, canonical or not."""
+    match kind.word:
+        case "struct":
+            return objects(kind.struct, depth - 1)
+        case "[]":
+            assert kind.item is not None
+            return st.lists(values(kind.item, depth), max_size=2)
+        case "{}":
+            assert kind.item is not None
+            return st.dictionaries(st.text("ab", max_size=2), values(kind.item, depth), max_size=2)
+        case "quantity":
+            return st.sampled_from(["0", "1Gi", "1024Mi", "1000m", "1.5", "30716Mi", "1e3", "999", "1000", 5, "1024"])
+        case "time":
+            return st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:00+01:00"])
+        case "microtime":
+            return st.sampled_from(["2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00Z"])
+        case "bool":
+            return st.booleans()
+        case "int" | "long" | "intstr" | "number":
+            return st.integers(-3, 3)
+        case "bytes":
+            return st.sampled_from(["", "YQ==", "YWI="])
+        case "any":
+            return st.none() | st.just({})
+    return st.text("ab", max_size=2)
+
+
+def objects(name: str, depth: int) -> st.SearchStrategy[Obj]:
+    if depth <= 0:
+        return st.just({})
+    fields = schemas.struct(name).fields.values()
+    return st.fixed_dictionaries({}, optional={f.name: values(f.type, depth) for f in fields})
+
+
+@given(objects("core.v1.PersistentVolumeClaim", 4) | objects("core.v1.ContainerStatus", 3))
+def test_the_quick_way_lets_pass_only_what_the_long_way_leaves_alone(obj: Obj) -> None:
+    name = "core.v1.PersistentVolumeClaim" if obj.keys() & {"spec", "metadata"} else "core.v1.ContainerStatus"
+    quick = normal.is_normal(name, obj)
+    before = copy.deepcopy(obj)
+    walk = decoding._Walk()
+    walk.struct(obj, schemas.struct(name), "")
+
+    if quick:
+        assert obj == before
+        assert walk.unknown == []
+    again = copy.deepcopy(obj)
+    assert walk.unknown or decoding.normalise(name, again) == []
+    assert again == obj
