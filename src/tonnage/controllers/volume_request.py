@@ -116,6 +116,8 @@ def secret_of(
 
     claim None: it is gone, so only `${pv.name}` can be filled in. Raises Invalid.
     """
+    if not any("ecret" in key for key in parameters):  # as nearly always
+        return None
     name, namespace = _template(parameters, role, "name"), _template(parameters, role, "namespace")
     if not name and not namespace:
         return None
