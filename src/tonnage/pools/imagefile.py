@@ -25,6 +25,7 @@ _MKFS_TIMEOUT = 300.0
 _mkfs_at_once = threading.BoundedSemaphore((os.cpu_count() or 1) + 1)
 _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
 _CHUNK = 1024**2
+_PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
 def make(path: Path, record: Record) -> None:
@@ -66,13 +67,21 @@ def open_image(path: Path, *, shared: bool = False) -> int:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as failure:
         raise HostError(f"cannot open {path}: {failure.strerror}; the volume's content is lost if it is") from failure
-    try:
-        if not shared:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as failure:
+    if not shared and not _lock(fd):
         os.close(fd)
-        raise Busy(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run") from failure
+        raise Busy(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
     return fd
+
+
+def _lock(fd: int) -> bool:
+    for pause in _PAUSES:
+        time.sleep(pause)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            continue
+    return False
 
 
 def format_image(fd: int, path: Path, record: Record) -> None:
@@ -142,7 +151,7 @@ def is_used(path: Path) -> bool:
     except OSError as failure:
         raise HostError(f"cannot open {path}: {failure.strerror}") from failure
     try:
-        for pause in (0.0, 0.01, 0.05, 0.2):  # the kernel frees a loop device a moment after its last umount
+        for pause in _PAUSES:
             time.sleep(pause)
             try:
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)

@@ -1,0 +1,172 @@
+"""The btrfs pool beyond the common contract."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import Invalid, TonnageError, Unavailable, Unsupported
+from tonnage.host import btrfs, loop, mount
+from tonnage.pools.base import VolumeRequest
+from tonnage.pools.btrfs import BtrfsPool
+from tonnage.pools.disks import Disks
+from tonnage.pools.imagestore import Bounds
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+ANY = Bounds(size=500 * MI, sparse=True, ratio=float("inf"))
+
+
+@pytest.fixture
+async def pool(real_folder: Path, need_program: Callable[[str], None]) -> AsyncIterator[BtrfsPool]:
+    need_program("mkfs.btrfs")
+    made = BtrfsPool("p", real_folder / "pool", ANY, disks=Disks())
+    await made.open()
+    yield made
+    with suppress(TonnageError):
+        await made.close()
+
+
+async def _loops(folder: Path) -> list[str]:
+    """The files below folder that are attached; the kernel may need a moment to free a device."""
+    for _ in range(200):
+        if not (found := [path for _, path in loop.attached() if path.startswith(f"{folder}/")]):
+            break
+        await asyncio.sleep(0.01)
+    return found
+
+
+async def test_refuses_what_it_cannot(pool: BtrfsPool, real_folder: Path) -> None:
+    with pytest.raises(Unsupported, match="no raw block"):
+        await pool.create(VolumeRequest("v", MI, block=True))
+    with pytest.raises(Unsupported, match="no file system 'ext4'"):
+        await pool.create(VolumeRequest("v", MI, fstype="ext4"))
+    await pool.create(VolumeRequest("v", MI))
+    with pytest.raises(Unsupported, match="commit=30"):
+        await pool.stage("v", real_folder / "s", options=["noatime", "commit=30"])
+    assert not mount.is_mount(real_folder / "s")
+
+
+async def test_closing_gives_the_machine_back(pool: BtrfsPool, real_folder: Path) -> None:
+    await pool.create(VolumeRequest("v", 20 * MI))
+    await pool.close()
+    assert await _loops(real_folder) == []
+    assert not [entry for entry in mount.mounts() if entry.target.startswith(f"{real_folder}/")]
+    await pool.open()
+    assert [volume.name for volume in await pool.list()] == ["v"]
+
+
+async def test_volumes_stay_mounted_while_the_process_is_gone(pool: BtrfsPool, real_folder: Path) -> None:
+    staging = real_folder / "staging"
+    await pool.create(VolumeRequest("v", 20 * MI))
+    await pool.stage("v", staging)
+    await pool.close()
+    (staging / "file").write_text("content")
+    await pool.open()
+    assert len([path for _, path in loop.attached() if path.startswith(f"{real_folder}/")]) == 1
+    assert (real_folder / "pool" / "mounted" / "v.vol" / "file").read_text() == "content"
+    await pool.unstage("v", staging)
+
+
+async def test_stats_are_the_volumes_own(pool: BtrfsPool, real_folder: Path) -> None:
+    staging = real_folder / "staging"
+    await pool.create(VolumeRequest("v", 20 * MI))
+    await pool.stage("v", staging)
+    with (staging / "file").open("wb") as file:
+        file.write(bytes(8 * MI))
+        os.fsync(file.fileno())
+    os.sync()
+    stats = await pool.stats("v", staging)
+    assert stats.total == 20 * MI
+    assert 8 * MI <= stats.used <= 9 * MI
+    assert stats.available == stats.total - stats.used
+
+
+async def test_subvolumes_made_inside_a_volume_go_with_it(pool: BtrfsPool, real_folder: Path) -> None:
+    root = real_folder / "pool" / "mounted"
+    await pool.create(VolumeRequest("v", 20 * MI))
+    (root / "v.vol" / "deep").mkdir()
+    for place, name in ((root / "v.vol", "outer"), (root / "v.vol" / "deep", "inner")):
+        fd = os.open(place, os.O_RDONLY)
+        btrfs.create(fd, name, MI)
+        os.close(fd)
+    await pool.delete("v")
+    assert os.listdir(root) == [".tonnage-pool"]
+
+
+async def test_subvolume_without_a_record_is_rubbish(pool: BtrfsPool, real_folder: Path) -> None:
+    root = real_folder / "pool" / "mounted"
+    await pool.create(VolumeRequest("v", 20 * MI))
+    (root / "v.json").unlink()
+    await pool.close()
+    await pool.open()
+    assert await pool.list() == []
+    assert os.listdir(root) == [".tonnage-pool"]
+
+
+async def test_many_creates_share_commits(pool: BtrfsPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = 0
+    real = btrfs.commit
+
+    def counted(at: int) -> None:
+        nonlocal commits
+        commits += 1
+        real(at)
+
+    monkeypatch.setattr(btrfs, "commit", counted)
+    await asyncio.gather(*(pool.create(VolumeRequest(f"v{number}", MI)) for number in range(100)))
+    assert commits < 30
+    await asyncio.gather(*(pool.delete(f"v{number}") for number in range(100)))
+    assert (await pool.capacity()).used == 0
+
+
+async def test_groups_of_deleted_volumes_go(pool: BtrfsPool, real_folder: Path) -> None:
+    fd = os.open(real_folder / "pool" / "mounted", os.O_RDONLY)
+    try:
+        fs = btrfs.fsid(fd)
+        assert fs is not None
+        before = set(btrfs.qgroups(fs))
+        for number in range(10):
+            await pool.create(VolumeRequest(f"v{number}", MI))
+        assert len(set(btrfs.qgroups(fs)) - before) == 10
+        for number in range(10):
+            await pool.delete(f"v{number}")
+        for _ in range(100):
+            if set(btrfs.qgroups(fs)) <= before:
+                break
+            await asyncio.sleep(0.02)
+            btrfs.commit(fd)
+        assert set(btrfs.qgroups(fs)) <= before
+    finally:
+        os.close(fd)
+
+
+async def test_directory_of_a_btrfs_that_is_there(pool: BtrfsPool, real_folder: Path) -> None:
+    place = real_folder / "pool" / "mounted" / "mine" / "below"
+    inner = BtrfsPool("q", place, Bounds(size=50 * MI), disks=Disks())
+    await inner.open()
+    await inner.create(VolumeRequest("v", 20 * MI))
+    assert (await inner.capacity()).free == 30 * MI
+    assert sorted(os.listdir(place)) == [".tonnage-pool", "v.json", "v.vol"]
+    await inner.delete("v")
+    await inner.close()
+
+
+async def test_needs_a_size_where_there_is_no_btrfs(real_folder: Path) -> None:
+    pool = BtrfsPool("p", real_folder / "pool", disks=Disks())
+    with pytest.raises(Invalid, match="give the pool a size="):
+        await pool.open()
+    await pool.close()
+
+
+async def test_taken_by_another_process(pool: BtrfsPool, real_folder: Path) -> None:
+    other = BtrfsPool("p", real_folder / "pool", ANY, disks=Disks())
+    with pytest.raises(Unavailable, match="in use by another process"):
+        await other.open()
+    await other.close()
+    assert mount.is_mount(real_folder / "pool" / "mounted")
