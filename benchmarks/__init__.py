@@ -1,0 +1,1 @@
+"""Figures that tonnage claims, measured. `python -m benchmarks` prints them."""
