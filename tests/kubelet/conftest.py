@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.aio.clock import RealClock
 from tonnage.aio.tasks import Background
 from tonnage.api.core import Event, Pod
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
-from tonnage.apiserver.server import ApiServer, extractor, served
+from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
@@ -198,8 +197,7 @@ async def machine(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
 @asynccontextmanager
 async def _machine(folder: Path, make_runtime: Callable[[Path], Runtime] | None) -> AsyncIterator[Machine]:
     async with AsyncExitStack() as stack:
-        resources = served()
-        server = ApiServer(MemoryStore(extractor(resources)), resources=resources, clock=RealClock())
+        server = ApiServer(MemoryStore(extractor()))
         await server.start()
         stack.push_async_callback(server.stop)
         client = Client(server.transport())

@@ -9,7 +9,7 @@ from tonnage.api.kinds import PODS
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
 
-async def test_a_pod_with_a_volume_runs_and_goes(machine: Any) -> None:
+async def test_a_pod_with_a_volume_runs_and_goes(machine: Any, eventually: Any) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     pod = await machine.phase("p", "Running")
@@ -24,4 +24,4 @@ async def test_a_pod_with_a_volume_runs_and_goes(machine: Any) -> None:
 
     await machine.client.delete(PODS, "p", "default")
     await machine.gone("p")
-    assert machine.left() == []
+    await eventually(lambda: machine.left() == [])

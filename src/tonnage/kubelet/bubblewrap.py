@@ -1,0 +1,361 @@
+"""The runtime that runs containers as processes of this machine, each in a private root made by bubblewrap.
+
+Crash-only: a container's folder (`pods/<uid>/containers/<name>/<attempt>`) is made first, state.json is written after
+the process was started. A folder without state.json was left by a kubelet that died in between: if its process is
+found, it is killed, and the container counts as never started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.api.core import Container, Pod, VolumeMount
+from tonnage.errors import HostError, Invalid, Unsupported
+from tonnage.kubelet import env, rootfs, subpaths
+from tonnage.kubelet.files import remove_tree
+from tonnage.kubelet.logpump import LogFile, LogPump
+from tonnage.kubelet.paths import Paths, component
+from tonnage.kubelet.process import (
+    ROOT,
+    STATE,
+    STATUS,
+    TERMINATION,
+    ContainerProcess,
+    State,
+    boot_id,
+    read_status,
+    stat_fields,
+)
+from tonnage.kubelet.rootfs import Bind
+from tonnage.kubelet.runtime import ContainerSpec, Found, OnExit
+from tonnage.kubelet.volumes import Mounted
+
+log = logging.getLogger(__name__)
+_PIPES = {"stdout": "out", "stderr": "err"}
+_KEPT = 2
+"""Attempts of which folder and log are kept: this one and the one before."""
+
+
+class BubblewrapRuntime:
+    """Runs containers below root, the kubelet's folder. program: the bwrap to use. address: the node's IP."""
+
+    name = "bwrap"
+    note = "Images are not pulled here: the command runs from this machine's /usr, whatever the image is named"
+
+    def __init__(self, root: Path, clock: Clock, *, program: str = "bwrap", address: str = "127.0.0.1") -> None:
+        self.paths = Paths(root)
+        self._clock = clock
+        self.program = shutil.which(program) or program
+        self.address = address
+        self.boot = boot_id()
+        self._processes: dict[str, ContainerProcess] = {}
+
+    @staticmethod
+    def missing(program: str = "bwrap") -> list[str]:
+        """What this machine lacks to run containers; empty when all is there."""
+        lacks = [] if os.geteuid() == 0 else ["root"]
+        if shutil.which(program) is None:
+            lacks.append(f"{program} (package bubblewrap)")
+        if not os.access(rootfs.SETPRIV, os.X_OK):
+            lacks.append(f"{rootfs.SETPRIV} (package util-linux)")
+        return lacks
+
+    async def start(self, spec: ContainerSpec, on_exit: OnExit) -> ContainerProcess:
+        """See Runtime."""
+        plan = _Plan(self, spec)
+        try:
+            process, pidfd = await asyncio.to_thread(plan.execute, self._clock, on_exit)
+        except OSError as failure:
+            name = spec.container.name
+            raise HostError(f"cannot start container {name}: {failure.strerror or failure}") from failure
+        self._processes[process.id] = process
+        process.watch(pidfd)
+        return process
+
+    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[Found]:
+        """See Runtime."""
+        found = []
+        base = self.paths.containers(uid)
+        for name in sorted(_names(base)):
+            attempts = sorted(int(a) for a in _names(f"{base}/{name}") if a.isdigit())
+            for attempt in attempts:
+                process = self._adopt(f"{base}/{name}/{attempt}", on_exit)
+                if process is not None:
+                    found.append(Found(name, attempt, process))
+        return found
+
+    def _adopt(self, folder: str, on_exit: OnExit) -> ContainerProcess | None:
+        try:
+            with open(f"{folder}/{STATE}", "rb") as file:
+                state = msgspec.json.decode(file.read(), type=State)
+        except FileNotFoundError:
+            _kill_unknown(f"{folder}/{ROOT}")
+            with suppress(HostError):
+                remove_tree(folder)
+            return None
+        pidfd = self._alive(state)
+        if pidfd is None:
+            if state.boot == self.boot and read_status(folder)[1] is None:
+                _kill_unknown(f"{folder}/{ROOT}")  # bwrap itself was killed, and what it had started may live
+            process = ContainerProcess(state, folder, self._clock, on_exit)
+            process.ended = process.read_end(None)
+            return process
+        process = ContainerProcess(state, folder, self._clock, on_exit, pump=_pump(folder, state.log))
+        self._processes[state.id] = process
+        process.watch(pidfd)
+        return process
+
+    def _alive(self, state: State) -> int | None:
+        """A pidfd of the container's process if that still is the process which we started."""
+        if state.boot != self.boot:
+            return None
+        try:
+            pidfd = os.pidfd_open(state.pid)
+        except OSError:
+            return None
+        # Looked at after the pidfd was made: from here on the pid cannot be another's.
+        fields = stat_fields(state.pid)
+        if fields is None or fields[1] != state.ticks:
+            os.close(pidfd)
+            return None
+        return pidfd
+
+    async def clean(self, uid: str) -> None:
+        """See Runtime: the bind mounts of subPaths."""
+        folder = self.paths.subpaths(uid)
+        if os.path.isdir(folder):
+            await asyncio.to_thread(subpaths.remove, folder)
+
+    async def forget(self, pod: Pod | None, uid: str) -> None:
+        """See Runtime: containers' folders and logs."""
+        prefix = f"{self.paths.containers(uid)}/"
+        for key in [k for k, p in self._processes.items() if p.folder.startswith(prefix)]:
+            del self._processes[key]
+        logs = [f"{self.paths.logs}/{n}" for n in _names(self.paths.logs) if n.endswith(f"_{component(uid)}")]
+        for folder in (self.paths.containers(uid), *logs):
+            if os.path.isdir(folder):
+                await asyncio.to_thread(remove_tree, folder)
+
+    async def close(self) -> None:
+        """See Runtime."""
+        for process in self._processes.values():
+            process.release()
+        self._processes.clear()
+
+    def mounts(self, spec: ContainerSpec) -> list[Bind]:
+        """Where the container sees its volumes. Makes the bind mounts of subPaths. Raises Invalid, Unsupported."""
+        binds = []
+        for index, mount in enumerate(spec.container.volume_mounts):
+            binds.append(self._mount(spec, mount, index))
+        for device in spec.container.volume_devices:
+            source = _volume(spec.volumes, device.name)
+            binds.append(Bind(source.path, _device_target(device.device_path), device=True))
+        _check_nested(binds)
+        return binds
+
+    def _mount(self, spec: ContainerSpec, mount: VolumeMount, index: int) -> Bind:
+        if mount.mount_propagation not in (None, "None"):
+            raise Unsupported(f"mountPropagation {mount.mount_propagation} of {mount.mount_path} is not supported")
+        volume = _volume(spec.volumes, mount.name)
+        read_only = mount.read_only or volume.read_only
+        target = rootfs.target(mount.mount_path)
+        part = env.expand(mount.sub_path_expr, spec.environment) or mount.sub_path
+        if not part:
+            return Bind(volume.path, target, read_only)
+        name = f"{component(mount.name)}/{component(spec.container.name)}/{index}"
+        place = f"{self.paths.subpaths(spec.pod.metadata.uid)}/{name}"
+        return Bind(subpaths.bind(volume.path, part, place, read_only=read_only), target, read_only)
+
+
+class _Plan:
+    """One start, in a thread."""
+
+    def __init__(self, runtime: BubblewrapRuntime, spec: ContainerSpec) -> None:
+        meta, name = spec.pod.metadata, spec.container.name
+        paths = runtime.paths
+        self._runtime = runtime
+        self._spec = spec
+        self._base = f"{paths.containers(meta.uid)}/{component(name)}"
+        self._folder = f"{self._base}/{spec.attempt}"
+        logs = paths.pod_logs(meta.namespace, meta.name, meta.uid)
+        self._logs = f"{logs}/{name}"
+        self._log = f"{self._logs}/{spec.attempt}.log"
+
+    def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
+        """Start the container; its process and a pidfd of it. Raises Invalid, Unsupported, HostError, OSError."""
+        spec, pod, container = self._spec, self._spec.pod, self._spec.container
+        who = rootfs.user(pod.spec.security_context, container.security_context)
+        variables = {
+            "PATH": rootfs.PATH,
+            "HOME": who.home,
+            "HOSTNAME": rootfs.hostname(pod),
+            **spec.environment,
+        }
+        argv = env.arguments(container, spec.environment)
+        binds = self._runtime.mounts(spec)
+        self._make(who)
+        binds.append(Bind(f"{self._folder}/{TERMINATION}", "/dev/termination-log"))
+        options = rootfs.arguments(
+            binds,
+            name=rootfs.hostname(pod),
+            environment=variables,
+            working_dir=_working_dir(container),
+            read_only=bool(container.security_context.read_only_root_filesystem),
+        )
+        return self._spawn(options, rootfs.command(who, variables, argv), clock, on_exit)
+
+    def _make(self, who: rootfs.User) -> None:
+        """The container's folder, fresh; those of older attempts go."""
+        attempt = self._spec.attempt
+        if os.path.isdir(self._folder):
+            remove_tree(self._folder)
+        for name in _names(self._base):
+            if name.isdigit() and int(name) <= attempt - _KEPT:
+                remove_tree(f"{self._base}/{name}")
+                for file in (f"{name}.log", f"{name}.log.1"):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{self._logs}/{file}")
+            elif name.isdigit() and int(name) < attempt:
+                remove_tree(f"{self._base}/{name}/{ROOT}")
+        os.makedirs(f"{self._folder}/{ROOT}", mode=0o755)
+        os.chmod(self._folder, 0o700)
+        rootfs.populate(f"{self._folder}/{ROOT}", who, rootfs.hostname(self._spec.pod), self._runtime.address)
+        for pipe in _PIPES.values():
+            os.mkfifo(f"{self._folder}/{pipe}", 0o600)
+        fd = os.open(f"{self._folder}/{TERMINATION}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.fchmod(fd, 0o666)
+        os.close(fd)
+
+    def _spawn(
+        self, options: list[str], argv: list[str], clock: Clock, on_exit: OnExit
+    ) -> tuple[ContainerProcess, int]:
+        pump = _pump(self._folder, self._log)
+        status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # Open for reading too: the container never sees a broken pipe while no kubelet is there to read.
+        outs = [os.open(f"{self._folder}/{pipe}", os.O_RDWR | os.O_CLOEXEC) for pipe in _PIPES.values()]
+        given = _in_memory(options)
+        try:
+            child = subprocess.Popen(
+                [
+                    self._runtime.program,
+                    *("--bind", f"{self._folder}/{ROOT}", "/"),
+                    *("--json-status-fd", str(status)),
+                    *("--args", str(given)),
+                    "--",
+                    *argv,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=outs[0],
+                stderr=outs[1],
+                env={},
+                cwd="/",
+                pass_fds=(status, given),
+                start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
+            )
+        except OSError:
+            pump.close()
+            raise
+        finally:
+            for fd in (status, given, *outs):
+                os.close(fd)
+        pidfd = os.pidfd_open(child.pid)
+        fields = stat_fields(child.pid)
+        state = State(
+            f"{self._spec.pod.metadata.uid}-{self._spec.container.name}-{self._spec.attempt}-{secrets.token_hex(4)}",
+            child.pid,
+            fields[1] if fields is not None else 0,
+            self._runtime.boot,
+            clock.time(),
+            self._log,
+        )
+        _save(f"{self._folder}/{STATE}", state)
+        return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump), pidfd
+
+
+def _in_memory(options: list[str]) -> int:
+    """A descriptor from which bwrap reads its options."""
+    fd = os.memfd_create("options", os.MFD_CLOEXEC)
+    data = b"".join(os.fsencode(option) + b"\0" for option in options)
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _save(path: str, state: State) -> None:
+    with open(f"{path}.new", "wb") as file:
+        file.write(msgspec.json.encode(state))
+    os.rename(f"{path}.new", path)
+
+
+def _pump(folder: str, path: str) -> LogPump:
+    return LogPump({name: f"{folder}/{pipe}" for name, pipe in _PIPES.items()}, LogFile(path))
+
+
+def _volume(volumes: Mapping[str, Mounted], name: str) -> Mounted:
+    found = volumes.get(name)
+    if found is None:
+        raise Invalid(f"there is no volume {name!r} in the pod")
+    return found
+
+
+def _device_target(path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/") or path.rstrip("/") in ("", "/dev"):
+        raise Invalid(f"devicePath {path!r}: want an absolute path without '..'")
+    return os.path.normpath(path)
+
+
+def _working_dir(container: Container) -> str:
+    path = container.working_dir
+    if path and (not path.startswith("/") or ".." in path.split("/")):
+        raise Invalid(f"workingDir {path!r}: want an absolute path without '..'")
+    return path
+
+
+def _check_nested(binds: list[Bind]) -> None:
+    """A mount inside another volume: no symlink of that volume may lead it elsewhere. Raises Invalid."""
+    for outer in binds:
+        for inner in binds:
+            if inner.target.startswith(f"{outer.target}/"):
+                _refuse_symlinks(outer.source, inner.target[len(outer.target) + 1 :])
+
+
+def _refuse_symlinks(source: str, path: str) -> None:
+    at = source
+    for part in path.split("/"):
+        at = f"{at}/{part}"
+        if os.path.islink(at):
+            raise Invalid(f"a mountPath leads through the symlink {part!r} of another volume: it is not mounted")
+
+
+def _kill_unknown(root: str) -> None:
+    """Kill processes of a container that was started by a kubelet which died before it could note it."""
+    for pid in list(_running_with(os.fsencode(root))):
+        log.warning("killing a container that nobody noted pid=%d root=%s", pid, root)
+        with suppress(ProcessLookupError):
+            os.kill(pid, 9)
+
+
+def _running_with(root: bytes) -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+                if root in file.read().split(b"\0"):
+                    yield int(name)
+
+
+def _names(folder: str) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(folder)
+    return []

@@ -1,0 +1,148 @@
+"""From a container's stdout and stderr to its log file, in the CRI format, rotated.
+
+    2026-01-02T03:04:05.678901234Z stdout F a whole line
+    2026-01-02T03:04:05.678901234Z stderr P the first part of a longer one
+
+The container holds its end of each pipe open for reading too, so nothing breaks while no kubelet reads: it goes on
+until the pipe is full, and waits for the next kubelet then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+ROTATE = 10 << 20
+"""Bytes of a log file after which it becomes `<file>.1` in place of the last one."""
+LONGEST = 16 << 10
+"""Bytes of a line that are kept together."""
+_CHUNK = 64 << 10
+
+
+def stamp(nanos: int) -> bytes:
+    """Nanoseconds since the epoch as RFC 3339 with nine digits."""
+    seconds, rest = divmod(nanos, 10**9)
+    return time.strftime(f"%Y-%m-%dT%H:%M:%S.{rest:09d}Z", time.gmtime(seconds)).encode()
+
+
+class Lines:
+    """Cuts a stream into CRI lines. Sans-I/O."""
+
+    def __init__(self, stream: bytes) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    def feed(self, data: bytes, now: bytes) -> bytes:
+        """Whole lines of what has come so far, formatted; parts of very long ones too."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        out = []
+        for line in lines:
+            while len(line) > LONGEST:
+                out.append(self._format(line[:LONGEST], now, b"P"))
+                line = line[LONGEST:]
+            out.append(self._format(line, now, b"F"))
+        while len(self._rest) > LONGEST:
+            out.append(self._format(self._rest[:LONGEST], now, b"P"))
+            self._rest = self._rest[LONGEST:]
+        return b"".join(out)
+
+    def end(self, now: bytes) -> bytes:
+        """What is left without an end of line."""
+        rest, self._rest = self._rest, b""
+        return self._format(rest, now, b"P") if rest else b""
+
+    def _format(self, line: bytes, now: bytes, tag: bytes) -> bytes:
+        return b"%s %s %s %s\n" % (now, self._stream, tag, line)
+
+
+class LogFile:
+    """Appends to a file and rotates it. A full disk loses lines, never the container."""
+
+    def __init__(self, path: str, *, rotate: int = ROTATE) -> None:
+        self._path = path
+        self._rotate = rotate
+        self._failed = False
+        os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+        self._fd = self._open()
+        self._size = os.fstat(self._fd).st_size
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+
+    def write(self, data: bytes) -> None:
+        """Append whole lines."""
+        try:
+            if self._size > self._rotate:
+                os.rename(self._path, f"{self._path}.1")
+                os.close(self._fd)
+                self._fd = self._open()
+                self._size = 0
+            self._size += os.write(self._fd, data)
+            self._failed = False
+        except OSError as failure:
+            if not self._failed:
+                log.warning("log lines lost file=%s error=%s", self._path, failure.strerror)
+            self._failed = True
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+class LogPump:
+    """Moves the output of one container while the loop runs. pipes: stream name -> path of its FIFO."""
+
+    def __init__(self, pipes: dict[str, str], file: LogFile, *, now: Callable[[], int] = time.time_ns) -> None:
+        self._file = file
+        self._now = now
+        self._streams: dict[int, Lines] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        for name, path in pipes.items():
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._streams[fd] = Lines(name.encode())
+
+    def start(self) -> None:
+        """Begin to read; call it in the loop's thread."""
+        self._loop = asyncio.get_running_loop()
+        for fd in self._streams:
+            self._loop.add_reader(fd, self._read, fd)
+
+    def _read(self, fd: int) -> bool:
+        """Move one chunk; whether there was one."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:  # all ends are closed: nobody will write any more
+            self._unwatch(fd)
+            return False
+        if lines := self._streams[fd].feed(data, stamp(self._now())):
+            self._file.write(lines)
+        return True
+
+    def finish(self) -> None:
+        """The container has ended: move the rest and close. May be repeated."""
+        for fd, lines in self._streams.items():
+            while self._read(fd):
+                continue
+            if rest := lines.end(stamp(self._now())):
+                self._file.write(rest)
+        self.close()
+
+    def close(self) -> None:
+        """Stop reading; what is in the pipes stays there. May be repeated."""
+        if not self._streams:
+            return
+        for fd in self._streams:
+            self._unwatch(fd)
+            os.close(fd)
+        self._streams.clear()
+        self._file.close()
+
+    def _unwatch(self, fd: int) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(fd)

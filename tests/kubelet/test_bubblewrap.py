@@ -1,0 +1,281 @@
+"""Containers as real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.api.core import ContainerState
+from tonnage.api.kinds import CONFIG_MAPS, PODS, SECRETS
+from tonnage.host import mount
+from tonnage.kubelet.bubblewrap import BubblewrapRuntime
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    pytest.mark.parametrize(
+        "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(folder: Path) -> Iterator[None]:
+    yield
+    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder) in _cmdline(pid)]
+    for pid in left:
+        os.kill(int(pid), signal.SIGKILL)
+    targets = [m.target for m in mount.mounts() if m.target.startswith(f"{folder}/")]
+    for target in reversed(targets):
+        mount.umount(target, lazy=True)
+    assert (left, targets) == ([], [])
+
+
+def _cmdline(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _shell(script: str, **more: Any) -> dict[str, Any]:
+    return {"name": "main", "image": "any", "command": ["/bin/sh", "-c", script], **more}
+
+
+def _log(machine: Any, pod: Any, *, attempt: int = 0, container: str = "main") -> list[str]:
+    meta = pod.metadata
+    path = machine.root / "pods-logs" / f"{meta.namespace}_{meta.name}_{meta.uid}" / container / f"{attempt}.log"
+    return [line.split(" ", 3)[3] for line in path.read_text().splitlines()]
+
+
+def _state(pod: Any, index: int = 0) -> ContainerState:
+    state: ContainerState = pod.status.container_statuses[index].state
+    return state
+
+
+async def test_runs_with_its_volume_and_ends_well(machine: Any) -> None:
+    await machine.volume("a")
+    script = 'echo hello > /data/file; cat /data/file; echo "$GREETING $HOSTNAME"; id -u; pwd; ls /; exit 0'
+    await machine.pod(
+        "p",
+        restartPolicy="Never",
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}],
+        containers=[
+            _shell(
+                script,
+                args=["unused"],
+                workingDir="/work/here",
+                env=[{"name": "WHO", "value": "world"}, {"name": "GREETING", "value": "hi $(WHO) $$(WHO) $(NO)"}],
+                volumeMounts=[{"name": "data", "mountPath": "/data"}],
+            )
+        ],
+    )
+    pod = await machine.phase("p", "Succeeded")
+    lines = _log(machine, pod)
+    assert lines[:4] == ["hello", "hi world $(WHO) $(NO) p", "0", "/work/here"]
+    assert {"usr", "etc", "data", "work", "bin"} <= set(lines[4:])
+    terminated = _state(pod).terminated
+    assert terminated is not None
+    assert (terminated["exitCode"], terminated["reason"]) == (0, "Completed")
+    await machine.event("ImageNotPulled")
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+
+
+async def test_user_groups_and_capabilities(machine: Any) -> None:
+    await machine.pod(
+        "p",
+        restartPolicy="Never",
+        securityContext={"runAsUser": 1234, "runAsGroup": 55, "fsGroup": 77, "supplementalGroups": [88]},
+        volumes=[{"name": "e", "emptyDir": {}}],
+        containers=[
+            _shell(
+                "id -u; id -g; id -G; grep CapEff /proc/self/status; touch /e/f; stat -c %g /e/f; "
+                "touch /usr/x || echo read-only; ls /root || echo private",
+                volumeMounts=[{"name": "e", "mountPath": "/e"}],
+            )
+        ],
+    )
+    pod = await machine.phase("p", "Succeeded")
+    lines = [line for line in _log(machine, pod) if "denied" not in line and "system" not in line]
+    assert lines == ["1234", "55", "55 77 88", "CapEff:\t0000000000000000", "77", "read-only", "private"]
+
+
+async def test_deletion_asks_then_kills(machine: Any, eventually: Any) -> None:
+    stubborn = "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done"
+    await machine.pod("p", terminationGracePeriodSeconds=1, containers=[_shell(stubborn)])
+    pod = await machine.phase("p", "Running")
+    await machine.until("p", lambda _: "ready" in _log(machine, pod))
+    log = machine.root / "pods-logs" / f"default_p_{pod.metadata.uid}" / "main" / "0.log"
+    with log.open() as kept:
+        await machine.client.delete(PODS, "p", "default")
+        await machine.gone("p")
+        assert "asked" in kept.read()
+    await machine.event("Killing")
+    await eventually(lambda: machine.left() == [])
+
+
+async def test_a_crash_is_restarted_with_growing_waits(machine: Any) -> None:
+    await machine.pod("p", containers=[_shell("echo once; exit 3")])
+    pod = await machine.until("p", lambda p: p.status.container_statuses[:1] and _state(p).waiting is not None)
+    pod = await machine.until("p", lambda p: (_state(p).waiting or {}).get("reason") == "CrashLoopBackOff")
+    status = pod.status.container_statuses[0]
+    assert status.restart_count == 1
+    assert status.state.waiting["message"].startswith("back-off 10s restarting failed container=main pod=p")
+    assert status.last_state.terminated["exitCode"] == 3
+    assert _log(machine, pod, attempt=1) == ["once"]
+
+
+async def test_init_containers_come_first_and_in_order(machine: Any) -> None:
+    share = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
+    await machine.pod(
+        "p",
+        restartPolicy="Never",
+        volumes=[{"name": "e", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}],
+        initContainers=[
+            {**_shell("echo one >> /e/f"), "name": "i1", **share},
+            {**_shell("echo two >> /e/f"), "name": "i2", **share},
+        ],
+        containers=[
+            _shell("cat /e/f; dd if=/dev/zero of=/e/big bs=64k count=100 2>&1 | grep -o 'No space left'", **share)
+        ],
+    )
+    pod = await machine.phase("p", "Succeeded")
+    assert _log(machine, pod) == ["one", "two", "No space left"]
+
+
+async def test_a_failed_init_container_ends_a_pod_that_never_restarts(machine: Any) -> None:
+    await machine.pod("p", restartPolicy="Never", initContainers=[{**_shell("exit 4"), "name": "i"}])
+    pod = await machine.phase("p", "Failed")
+    assert pod.status.init_container_statuses[0].state.terminated["exitCode"] == 4
+    assert _state(pod).waiting == {"reason": "PodInitializing"}
+
+
+async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually: Any) -> None:
+    script = "trap 'echo bye; exit 7' TERM; echo up; while true; do sleep 0.05; done"
+    await machine.pod("p", containers=[_shell(script)], restartPolicy="Never")
+    before = await machine.phase("p", "Running")
+    await eventually(lambda: "up" in _log(machine, before))
+
+    await machine.restart()
+    after = await machine.phase("p", "Running")
+    assert after.status.container_statuses[0] == before.status.container_statuses[0]
+    name = before.metadata.uid
+    pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and name in _cmdline(p)]
+    assert len(pids) == 2  # bwrap, and the first process of the namespace
+    child = Path(f"/proc/{max(pids)}/task/{max(pids)}/children").read_text().split()[0]
+    os.kill(int(child), signal.SIGTERM)
+    pod = await machine.phase("p", "Failed")
+    assert _state(pod).terminated["exitCode"] == 7  # type: ignore[index]
+    assert _log(machine, pod) == ["up", "bye"]
+
+
+async def test_what_ended_while_no_kubelet_ran_is_known(machine: Any) -> None:
+    await machine.pod("p", containers=[_shell("sleep 0.4; exit 5")], restartPolicy="Never")
+    await machine.phase("p", "Running")
+    await machine.kill()
+    await asyncio.sleep(0.6)
+    await machine.start()
+    pod = await machine.phase("p", "Failed")
+    assert _state(pod).terminated["exitCode"] == 5  # type: ignore[index]
+
+
+async def test_files_of_configmaps_and_secrets_and_variables(machine: Any) -> None:
+    await machine.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"k": "v", "n": "w"}}, "default")
+    await machine.client.create(SECRETS, {"metadata": {"name": "s"}, "data": {"pw": "aHVudGVyMg=="}}, "default")
+    await machine.pod(
+        "p",
+        restartPolicy="Never",
+        volumes=[
+            {"name": "c", "configMap": {"name": "cm", "items": [{"key": "k", "path": "sub/file"}]}},
+            {"name": "s", "secret": {"secretName": "s", "defaultMode": 0o400}},
+            {"name": "d", "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+        ],
+        containers=[
+            _shell(
+                "cat /c/sub/file /s/pw /d/n; echo; stat -L -c %a /s/pw; stat -f -c %T /s; echo $N $PW $NODE; "
+                "tr '\\0' ' ' < /proc/1/cmdline | grep -c 'hunter[2]'",
+                envFrom=[{"configMapRef": {"name": "cm"}}],
+                env=[
+                    {"name": "N", "value": "$(n)"},
+                    {"name": "PW", "valueFrom": {"secretKeyRef": {"name": "s", "key": "pw"}}},
+                    {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                ],
+                volumeMounts=[{"name": n, "mountPath": f"/{n}"} for n in "csd"],
+            )
+        ],
+    )
+    pod = await machine.until("p", lambda p: p.terminated)
+    assert _log(machine, pod) == ["vhunter2p", "400", "tmpfs", "w hunter2 node-1", "0"]
+
+
+async def test_a_subpath_cannot_leave_its_volume(machine: Any, eventually: Any) -> None:
+    volumes = [{"name": "e", "emptyDir": {}}]
+    await machine.pod(
+        "maker",
+        volumes=volumes,
+        initContainers=[
+            {
+                **_shell("mkdir -p /e/in; ln -s in /e/good; ln -s /etc /e/bad"),
+                "name": "i",
+                "volumeMounts": [{"name": "e", "mountPath": "/e"}],
+            }
+        ],
+        containers=[
+            {
+                **_shell("touch /g/made; sleep 100"),
+                "name": n,
+                "volumeMounts": [{"name": "e", "mountPath": "/g", "subPath": s}],
+            }
+            for n, s in (("good", "good"), ("bad", "bad"), ("new", "a/b"))
+        ],
+    )
+
+    def settled(pod: Any) -> bool:
+        states = {s.name: s.state for s in pod.status.container_statuses}
+        return bool(states) and bool(states["good"].running and states["new"].running and states["bad"].waiting)
+
+    pod = await machine.until("maker", settled)
+    bad = next(s for s in pod.status.container_statuses if s.name == "bad").state.waiting
+    assert bad["reason"] == "CreateContainerConfigError"
+    assert "leads out of its volume" in bad["message"]
+    await machine.client.delete(PODS, "maker", "default", grace_seconds=1)
+    await machine.gone("maker")
+    await eventually(lambda: machine.left() == [])
+
+
+async def test_a_container_without_a_command_is_refused(machine: Any) -> None:
+    await machine.pod("p", containers=[{"name": "main", "image": "nginx"}])
+    pod = await machine.until("p", lambda p: p.status.container_statuses and _state(p).waiting is not None)
+    waiting = _state(pod).waiting
+    assert waiting is not None
+    assert "has no command: images are not pulled" in waiting["message"]
+    assert pod.status.phase == "Pending"
+
+
+async def test_stop_ends_everything_and_the_next_start_goes_on(machine: Any) -> None:
+    await machine.volume("a")
+    await machine.pod(
+        "p",
+        volumes=[
+            {"name": "data", "persistentVolumeClaim": {"claimName": "a"}},
+            {"name": "e", "emptyDir": {}},
+        ],
+        containers=[
+            _shell("ls /e; touch /e/kept; sleep 100", volumeMounts=[{"name": "e", "mountPath": "/e"}]),
+        ],
+    )
+    pod = await machine.phase("p", "Running")
+    await machine.stop()
+    assert not any(pod.metadata.uid in _cmdline(p) for p in os.listdir("/proc") if p.isdigit())
+    assert [m.target for m in mount.mounts() if m.target.startswith(str(machine.folder))] == []
+    await machine.start()
+    pod = await machine.until("p", lambda p: p.status.container_statuses[0].restart_count == 1)
+    await machine.until("p", lambda _: _log(machine, pod, attempt=1) == ["kept"])
