@@ -1,0 +1,307 @@
+"""Claims that bind at once: which node they are sent to, what is promised, what is said when nothing fits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
+from tonnage.controllers.immediate import ImmediateController
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+Make = Callable[..., Awaitable[Any]]
+Settle = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+async def controller(
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any, make_class: Make
+) -> ImmediateController:
+    await kube.create(CSI_DRIVERS, {"metadata": {"name": names.DRIVER}, "spec": {"storageCapacity": True}})
+    await make_class("now", mode=names.IMMEDIATE)
+    return ImmediateController(kube, informers, events, clock=manual_clock, quiet=0.0)
+
+
+@pytest.fixture
+def make_node(kube: Client) -> Make:
+    """make_node(name, free, cls="now", labels={}, pool="", counted="", largest="")"""
+
+    async def make(
+        name: str,
+        free: str = "",
+        *,
+        cls: str = "now",
+        labels: dict[str, str] | None = None,
+        pool: str = "",
+        counted: str = "",
+        largest: str = "",
+        **spec: Any,
+    ) -> None:
+        topology = {names.TOPOLOGY_NODE: name}
+        await kube.create(NODES, {"metadata": {"name": name, "labels": {**topology, **(labels or {})}}, "spec": spec})
+        if free:
+            await publish(name, free, cls=cls, pool=pool, counted=counted, largest=largest)
+
+    async def publish(name: str, free: str, *, cls: str, pool: str, counted: str, largest: str) -> None:
+        meta: dict[str, Any] = {"name": f"{name}-{cls}"}
+        if pool:
+            meta["labels"] = {names.POOL_LABEL: pool}
+        if counted:
+            meta["annotations"] = {names.COUNTED: counted}
+        body = {"metadata": meta, "storageClassName": cls, "capacity": free}
+        body["nodeTopology"] = {"matchLabels": {names.TOPOLOGY_NODE: name}}
+        if largest:
+            body["maximumVolumeSize"] = largest
+        await kube.create(CAPACITIES, body, "default")
+
+    return make
+
+
+async def node_of(kube: Client, name: str) -> str:
+    claim = await kube.get(CLAIMS, name, "default")
+    return claim.metadata.annotations.get(names.SELECTED_NODE, "")
+
+
+async def test_most_free_node_in_one_write(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle
+) -> None:
+    for name, free in (("n1", "5Gi"), ("n2", "9Gi"), ("n3", "1Gi")):
+        await make_node(name, free)
+    before = await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+    assert await controller.reconcile(("claim", "default/c")) is None
+    claim = await kube.get(CLAIMS, "c", "default")
+    assert claim.metadata.annotations == {
+        names.SELECTED_NODE: "n2",
+        names.STORAGE_PROVISIONER: names.DRIVER,
+        names.BETA_STORAGE_PROVISIONER: names.DRIVER,
+    }
+    assert claim.metadata.labels == {names.NODE_LABEL: "n2"}
+    assert int(claim.metadata.resource_version) == int(before.metadata.resource_version) + 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cls", "expected"),
+    [
+        pytest.param({"n1": {"free": "2Gi"}}, {}, "n1", id="exact fit"),
+        pytest.param({"n1": {"free": "2047Mi"}}, {}, "", id="one byte of room too few"),
+        pytest.param({"n1": {"free": "9Gi", "largest": "1Gi"}, "n2": {"free": "3Gi"}}, {}, "n2", id="in pieces"),
+        pytest.param({"n1": {"free": "9Gi", "unschedulable": True}, "n2": {"free": "3Gi"}}, {}, "n2", id="cordoned"),
+        pytest.param(
+            {"n1": {"free": "9Gi"}, "n2": {"free": "3Gi", "labels": {"zone": "a"}}},
+            {"allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]},
+            "n2",
+            id="allowed topologies",
+        ),
+        pytest.param({"n1": {"free": "9Gi", "cls": "other"}}, {}, "", id="capacity of another class"),
+        pytest.param({"n1": {}}, {}, "", id="no capacity published"),
+        pytest.param({"n1": {"free": "9Gi"}}, {"mode": names.WAIT_FOR_FIRST_CONSUMER}, "", id="late binding"),
+        pytest.param({"n1": {"free": "9Gi"}}, {"provisioner": "another.driver"}, "", id="driver without capacity"),
+    ],
+)
+async def test_where_it_goes(
+    kube: Client,
+    controller: ImmediateController,
+    make_node: Make,
+    make_class: Make,
+    make_claim: Make,
+    settle: Settle,
+    nodes: dict[str, dict[str, Any]],
+    cls: dict[str, Any],
+    expected: str,
+) -> None:
+    await make_class("this", **{"mode": names.IMMEDIATE, **cls})
+    for name, more in nodes.items():
+        await make_node(name, **{"cls": "this", **more})
+    await make_claim("c", "2Gi", storageClassName="this")
+    await settle()
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == expected
+
+
+async def test_volume_that_is_there_goes_first(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, make_volume: Make, settle: Settle
+) -> None:
+    await make_node("n1", "9Gi")
+    volume = await make_volume("v", "2Gi", storageClassName="now")
+    await kube.patch(VOLUMES, volume.key, {"status": {"phase": "Available"}}, subresource="status")
+    await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == ""
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_what_was_sent_is_not_promised_twice(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, at_once: bool
+) -> None:
+    for name in ("n1", "n2"):
+        await make_node(name, "3Gi", counted="1")
+    for number in range(4):
+        await make_claim(f"c{number}", "2Gi", storageClassName="now")
+    await settle()
+    keys = [("claim", f"default/c{number}") for number in range(4)]
+    if at_once:
+        await asyncio.gather(*map(controller.reconcile, keys))
+    else:
+        for key in keys:
+            await controller.reconcile(key)
+            await settle()
+    assert sorted([await node_of(kube, f"c{number}") for number in range(4)]) == ["", "", "n1", "n2"]
+
+
+async def test_counted_promises_are_dropped_and_classes_share_a_pool(
+    kube: Client, controller: ImmediateController, make_node: Make, make_class: Make, make_claim: Make, settle: Settle
+) -> None:
+    await make_class("also", mode=names.IMMEDIATE)
+    await make_node("n1", "5Gi", pool="ssd", counted="1")
+    body = {
+        "metadata": {
+            "name": "n1-also",
+            "labels": {names.POOL_LABEL: "ssd"},
+            "annotations": {names.COUNTED: "1"},
+        },
+        "storageClassName": "also",
+        "capacity": "5Gi",
+        "nodeTopology": {"matchLabels": {names.TOPOLOGY_NODE: "n1"}},
+    }
+    await kube.create(CAPACITIES, body, "default")
+    await make_claim("a", "3Gi", storageClassName="now")
+    await make_claim("b", "3Gi", storageClassName="also")
+    await settle()
+    await controller.reconcile(("claim", "default/a"))
+    assert await controller.reconcile(("claim", "default/b")) is not None  # it looks again: promises are open
+    assert await node_of(kube, "b") == ""
+    sent = await kube.get(CLAIMS, "a", "default")
+    counted = {"annotations": {names.COUNTED: sent.metadata.resource_version}}
+    await kube.patch(CAPACITIES, "n1-also", {"metadata": counted, "capacity": "4Gi"}, "default")
+    await settle()
+    await controller.reconcile(("claim", "default/b"))
+    assert await node_of(kube, "b") == "n1"
+
+
+async def test_claim_sent_back_frees_its_promise_and_waits(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, manual_clock: Any
+) -> None:
+    await make_node("n1", "3Gi", counted="1")
+    await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+    await controller.reconcile(("claim", "default/c"))
+    back = {"annotations": {names.SELECTED_NODE: None, names.WITHDRAWN: "1"}, "labels": None}
+    await kube.patch(CLAIMS, "c", {"metadata": back}, "default")
+    await settle()
+    assert len(controller._promises) == 0
+    assert await controller.reconcile(("claim", "default/c")) == pytest.approx(0.5)
+    manual_clock.now += 0.5
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == "n1"
+
+
+async def test_bound_claim_is_counted_after_a_while_at_the_latest(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, manual_clock: Any
+) -> None:
+    await make_node("n1", "4Gi", counted="1")
+    for name in ("a", "b"):
+        await make_claim(name, "3Gi", storageClassName="now")
+    await settle()
+    await controller.reconcile(("claim", "default/a"))
+    bound = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": "v"}}
+    await kube.patch(CLAIMS, "a", bound, "default")
+    await settle()
+    await controller.reconcile(("claim", "default/b"))
+    assert await node_of(kube, "b") == ""
+    manual_clock.now += 2.1
+    await controller.reconcile(("claim", "default/b"))
+    assert await node_of(kube, "b") == "n1"
+
+
+async def test_claims_sent_before_a_restart_are_held_against_the_node(
+    kube: Client,
+    controller: ImmediateController,
+    make_node: Make,
+    make_claim: Make,
+    informers: Informers,
+    settle: Settle,
+) -> None:
+    await make_node("n1", "4Gi", counted="1")
+    await make_claim("a", "3Gi", storageClassName="now")
+    await settle()
+    await controller.reconcile(("claim", "default/a"))
+    await make_claim("b", "3Gi", storageClassName="now")
+    await settle()
+    again = ImmediateController(kube, informers, EventRecorder(kube, "test"))
+    await again.reconcile(("claim", "default/b"))
+    assert await node_of(kube, "b") == ""
+
+
+@pytest.mark.parametrize(
+    ("free", "message"),
+    [
+        (
+            "1Gi",
+            "no node has room for 2Gi of class now: the most that one has for a volume is 1Gi (node n1). "
+            "It is tried again when capacity grows.",
+        ),
+        ("", "no node has published capacity for 2Gi of class now: does the driver run on the nodes?"),
+    ],
+)
+async def test_no_room_is_said_once(
+    controller: ImmediateController,
+    make_node: Make,
+    make_claim: Make,
+    settle: Settle,
+    told: Any,
+    free: str,
+    message: str,
+) -> None:
+    await make_node("n1", free)
+    await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+    for _ in range(3):
+        assert await controller.reconcile(("claim", "default/c")) is None
+    assert await told() == [("c", "Warning", "ProvisioningFailed", message)]
+
+
+@pytest.mark.parametrize("what", ["capacity grows", "node is uncordoned", "class comes", "driver comes"])
+async def test_waiting_claim_goes_when_something_changes(
+    kube: Client,
+    informers: Informers,
+    events: EventRecorder,
+    make_node: Make,
+    make_class: Make,
+    make_claim: Make,
+    running: Any,
+    settle: Settle,
+    eventually: Any,
+    what: str,
+) -> None:
+    async def driver() -> None:
+        await kube.create(CSI_DRIVERS, {"metadata": {"name": names.DRIVER}, "spec": {"storageCapacity": True}})
+
+    async def sent() -> bool:
+        return await node_of(kube, "c") == "n1"
+
+    changes: dict[str, Callable[[], Awaitable[Any]]] = {
+        "capacity grows": lambda: kube.patch(CAPACITIES, "n1-now", {"capacity": "5Gi"}, "default"),
+        "node is uncordoned": lambda: kube.patch(NODES, "n1", {"spec": {"unschedulable": None}}),
+        "class comes": lambda: make_class("now", mode=names.IMMEDIATE),
+        "driver comes": driver,
+    }
+    if what != "class comes":
+        await make_class("now", mode=names.IMMEDIATE)
+    if what != "driver comes":
+        await driver()
+    free = "1Gi" if what == "capacity grows" else "5Gi"
+    await make_node("n1", free, unschedulable=what == "node is uncordoned")
+    async with running(ImmediateController(kube, informers, events, quiet=0.0)):
+        await make_claim("c", "2Gi", storageClassName="now")
+        await settle()
+        assert not await sent()
+        await changes[what]()
+        assert await eventually(sent)
