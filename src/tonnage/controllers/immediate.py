@@ -186,7 +186,7 @@ class ImmediateController:
         return (Key(CLAIM, new.key),) if class_name(new) and not new.spec.volume_name else ()
 
     def _remember(self, claim: PersistentVolumeClaim) -> None:
-        """A claim sent by others, or before we started: its room is not known, so it is held against all of the node."""
+        """A claim sent by others, or before we started: its room is not known, so it counts against all of the node."""
         storage_class = self._classes.get(class_name(claim))
         if claim.metadata.uid in self._promises or (storage_class is not None and storage_class.late):
             return
