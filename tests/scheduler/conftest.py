@@ -96,7 +96,8 @@ class World:
 
     def claim(self, name: str, size: str = "1Gi", *, owner: str = "", phase: str = "Pending", **more: Any) -> Any:
         """claim(name, size, owner=pod name, phase=, annotations=, deletionTimestamp=, **spec), put into its cache."""
-        meta = {key: more.pop(key) for key in ("annotations", "deletionTimestamp", "uid") if key in more}
+        meta: dict[str, Any] = {}
+        meta |= {key: more.pop(key) for key in ("annotations", "deletionTimestamp", "uid") if key in more}
         if owner:
             owners = [{"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"uid-{owner}", "controller": True}]
             meta["ownerReferences"] = owners

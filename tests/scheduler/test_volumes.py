@@ -349,13 +349,19 @@ def test_thousand_equal_pods_that_wait_cost_one_look(make_world: Callable[[], An
     world.node("node-1")
     world.storage_class()
     world.capacity("node-1", "1Gi")
-    looks = []
-    inner = world.cluster.volumes.ask_node
-    world.cluster.volumes.ask_node = lambda *args: looks.append(1) or inner(*args)
+    looks: list[int] = []
+    on = world.cluster.published.on
+
+    def counting(node: str) -> Any:
+        looks.append(1)
+        return on(node)
+
+    world.cluster.published.on = counting
     for number in range(1000):
         world.claim(f"c{number}", "2Gi")
         assert world.place(world.pod(f"p{number}", claims=[f"c{number}"])) == NO_STORAGE
     assert len(looks) == 1
+    world.cluster.published.on = on
 
     world.capacity("node-1", "3Gi")
 

@@ -55,9 +55,10 @@ class Offer:
         Where a single volume cannot fill the room (it is in pieces), what is outstanding may come out of the largest
         piece. Publishers that do not count for us get the plain comparison of Kubernetes: their maximum may be a rule.
         """
+        left = self.capacity - self.outstanding
         if self.counted is None or self.maximum >= self.capacity:
-            return min(self.maximum, self.left)
-        return min(self.maximum - self.outstanding, self.left)
+            return self.maximum if self.maximum < left else left
+        return min(self.maximum - self.outstanding, left)
 
     @property
     def room(self) -> object:

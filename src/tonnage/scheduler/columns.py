@@ -57,6 +57,8 @@ class Columns:
         self.unschedulable: list[bool] = []
         self.taints: list[tuple[Taint, ...]] = []
         """Taints that keep pods away (NoSchedule, NoExecute)."""
+        self.guarded: list[bool] = []
+        """Whether a pod needs a toleration to go there: cordoned or tainted."""
         self.soft_taints: list[tuple[Taint, ...]] = []
         self.allocatable: dict[str, list[int]] = {CPU: [], MEMORY: []}
         self.free: dict[str, list[int]] = {CPU: [], MEMORY: []}
@@ -85,6 +87,7 @@ class Columns:
         self.unschedulable.append(False)
         self.taints.append(())
         self.soft_taints.append(())
+        self.guarded.append(False)
         for column in (*self.allocatable.values(), *self.free.values(), self.scored_cpu, self.scored_memory):
             column.append(0)
         self.ports.append({})
@@ -113,6 +116,7 @@ class Columns:
         self.taints[slot] = hard
         self.soft_taints[slot] = tuple(t for t in node.spec.taints if t.effect == "PreferNoSchedule")
         self.unschedulable[slot] = node.spec.unschedulable
+        self.guarded[slot] = bool(hard) or node.spec.unschedulable
         return better
 
     def remove_node(self, name: str) -> None:
@@ -125,6 +129,7 @@ class Columns:
         self._set_allocatable(slot, {})
         self._relabel(slot, {})
         self.taints[slot], self.soft_taints[slot], self.unschedulable[slot] = (), (), False
+        self.guarded[slot] = False
 
     def _set_allocatable(self, slot: int, amounts: Amounts) -> bool:
         more = False

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from tonnage.scheduler import scores
 from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.columns import Columns
-from tonnage.scheduler.filters import Cause, NodeFilter, Reasons, node_filters
+from tonnage.scheduler.filters import Cause, Reasons, node_filters
 from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
 NO_NODES = "no nodes available to schedule pods"
@@ -79,42 +80,31 @@ class Cycle:
     def _search(self, ask: Ask, volumes: PodVolumes) -> Decision | Refusal:
         live = self.columns.live
         filters = node_filters(ask, self.columns, volumes.used)
+        ask_node = self.volumes.asker(volumes)
         enough = max(_ENOUGH, int(len(live) * _ENOUGH_SHARE))
         fitting: dict[int, Plan] = {}
         histogram: dict[str, int] = {}
-        causes = Cause.NO
+        causes, looked = Cause.NO, 0
         start = self._start if self._start < len(live) else 0
-        looked = 0
-        for slot in (*live[start:], *live[:start]) if start else live:
+        for slot in chain(islice(live, start, None), islice(live, start)):
             looked += 1
-            cause = self._ask(slot, filters, volumes, fitting, histogram)
-            if cause is not Cause.NO:
-                causes |= cause
-            elif len(fitting) >= enough:
-                break
+            for cause, check in filters:
+                if reasons := check(slot):
+                    causes |= _note(histogram, reasons, cause)
+                    break
+            else:
+                answer = ask_node(slot)
+                if not isinstance(answer, Plan):
+                    causes |= _note(histogram, answer, Cause.STORAGE if NO_STORAGE in answer else Cause.BINDING)
+                    continue
+                fitting[slot] = answer
+                if len(fitting) >= enough:
+                    break
         self._start = (start + looked) % len(live)
         if not fitting:
             return Refusal(_fit_error(len(live), histogram), causes, needs=volumes.needs)
         slot = scores.best(list(fitting), ask, self.columns, self.volumes.most_left(volumes))
         return Decision(self.columns.names[slot], fitting[slot], volumes)
-
-    def _ask(
-        self,
-        slot: int,
-        filters: list[tuple[Cause, NodeFilter]],
-        volumes: PodVolumes,
-        fitting: dict[int, Plan],
-        histogram: dict[str, int],
-    ) -> Cause:
-        """Ask one node: its plan goes into fitting, or its reasons into histogram and their cause is returned."""
-        for cause, check in filters:
-            if reasons := check(slot):
-                return _note(histogram, reasons, cause)
-        answer = self.volumes.ask_node(volumes, slot)
-        if isinstance(answer, Plan):
-            fitting[slot] = answer
-            return Cause.NO
-        return _note(histogram, answer, Cause.STORAGE if NO_STORAGE in answer else Cause.BINDING)
 
 
 def _note(histogram: dict[str, int], reasons: Reasons, cause: Cause) -> Cause:

@@ -47,10 +47,7 @@ class Cause(Flag):
 
 def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[tuple[Cause, NodeFilter]]:
     """The filters that this pod needs."""
-    found = [
-        (Cause.NODE, _unschedulable(ask, columns)),
-        (Cause.NODE, _taints(ask, columns)),
-    ]
+    found = [(Cause.NODE, _guard(ask, columns))]
     if ask.required:
         found.append((Cause.NODE, _affinity(ask, columns)))
     if ask.demand.ports:
@@ -61,18 +58,22 @@ def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> li
     return found
 
 
-def _unschedulable(ask: Ask, columns: Columns) -> NodeFilter:
-    column = columns.unschedulable
-    if tolerates(ask.tolerations, Taint(key=names.UNSCHEDULABLE_TAINT, effect="NoSchedule")):
-        return lambda slot: _FITS
-    return lambda slot: (UNSCHEDULABLE,) if column[slot] else _FITS
-
-
-def _taints(ask: Ask, columns: Columns) -> NodeFilter:
-    column, tolerations = columns.taints, ask.tolerations
+def _guard(ask: Ask, columns: Columns) -> NodeFilter:
+    """Cordon and taints: most nodes have neither."""
+    guarded, unschedulable, taints, tolerations = (
+        columns.guarded,
+        columns.unschedulable,
+        columns.taints,
+        ask.tolerations,
+    )
+    cordon = Taint(key=names.UNSCHEDULABLE_TAINT, effect="NoSchedule")
 
     def check(slot: int) -> Reasons:
-        for taint in column[slot]:
+        if not guarded[slot]:
+            return _FITS
+        if unschedulable[slot] and not tolerates(tolerations, cordon):
+            return (UNSCHEDULABLE,)
+        for taint in taints[slot]:
             if not tolerates(tolerations, taint):
                 return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
         return _FITS

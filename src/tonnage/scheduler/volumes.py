@@ -16,7 +16,7 @@ from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, StorageClass, TopologyTerm
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.ask import Ask, ClaimUse
-from tonnage.scheduler.capacity import PublishedStorage, fit_together
+from tonnage.scheduler.capacity import NO_BOUND, PublishedStorage, fit_together
 from tonnage.scheduler.columns import Columns, UsedVolume
 from tonnage.scheduler.static import StaticVolumes, reach_of
 
@@ -206,14 +206,25 @@ class Volumes:
 
     # Asking a node
 
-    def ask_node(self, volumes: PodVolumes, slot: int) -> Plan | Reasons:
-        """How the pod's claims get their volumes on a node, or why they cannot."""
-        if volumes.simple and not volumes.bound and not volumes.missing:
-            node = self._columns.names[slot]
-            if volumes.needs and not fit_together(self._published.on(node), volumes.needs):
-                return (NO_STORAGE,)
-            return volumes.plan
-        return self._ask_fully(volumes, slot)
+    def asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
+        """A function that says how the pod's claims get their volumes on a node (by slot), or why they cannot."""
+        if not volumes.simple or volumes.bound or volumes.missing:
+            return lambda slot: self._ask_fully(volumes, slot)
+        plan, needs = volumes.plan, volumes.needs
+        if not needs:
+            return lambda slot: plan
+        on, node_names, lacks = self._published.on, self._columns.names, (NO_STORAGE,)
+        if len(needs) > 1:
+            return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
+        ((storage_class, size),) = needs
+
+        def ask(slot: int) -> Plan | Reasons:
+            for offer in on(node_names[slot]).get(storage_class, ()):
+                if size <= offer.capacity - offer.outstanding and size <= offer.largest:
+                    return plan
+            return lacks
+
+        return ask
 
     def _ask_fully(self, volumes: PodVolumes, slot: int) -> Plan | Reasons:
         labels, node = self._columns.labels[slot], self._columns.names[slot]
@@ -250,10 +261,16 @@ class Volumes:
     def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
         """A function that says how much room a node has left for the pod's classes, in bytes; for comparing nodes."""
         classes = {storage_class for storage_class, _ in volumes.needs}
+        on, node_names = self._published.on, self._columns.names
 
         def left(slot: int) -> int:
-            offers = self._published.on(self._columns.names[slot])
-            return min((max((o.left for o in offers.get(c, ())), default=0) for c in classes), default=0)
+            offers, least = on(node_names[slot]), NO_BOUND
+            for storage_class in classes:
+                most = 0
+                for offer in offers.get(storage_class, ()):
+                    most = max(most, offer.capacity - offer.outstanding)
+                least = min(least, most)
+            return least
 
         return left
 
