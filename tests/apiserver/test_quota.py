@@ -1,0 +1,150 @@
+"""Quota: what counts, what is refused, and that status says what is used."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tonnage.api.quantity import NANO
+from tonnage.apiserver import quota
+
+Obj = dict[str, Any]
+CORE = "/api/v1/namespaces/default"
+CLAIMS = f"{CORE}/persistentvolumeclaims"
+GIB = 2**30 * NANO
+
+
+def claim(name: str, size: str = "1Gi", **spec: Any) -> Obj:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}} | spec
+    return {"metadata": {"name": name}, "spec": wanted}
+
+
+def bounds(name: str = "q", **hard: str) -> Obj:
+    return {"metadata": {"name": name}, "spec": {"hard": {k.replace("__", "."): v for k, v in hard.items()}}}
+
+
+async def used(api: Any, name: str = "q") -> Obj:
+    """The status of a quota once its keeper has had its turn."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    status: Obj = (await api.get(f"{CORE}/resourcequotas/{name}"))["status"]
+    return status
+
+
+@pytest.mark.parametrize(
+    ("collection", "obj", "counts"),
+    [
+        pytest.param(
+            "persistentvolumeclaims",
+            claim("c", storageClassName="fast"),
+            {
+                "count/persistentvolumeclaims": NANO,
+                "persistentvolumeclaims": NANO,
+                "requests.storage": GIB,
+                "fast.storageclass.storage.k8s.io/persistentvolumeclaims": NANO,
+                "fast.storageclass.storage.k8s.io/requests.storage": GIB,
+            },
+            id="claim of a class",
+        ),
+        pytest.param(
+            "persistentvolumeclaims",
+            claim("c", "1Gi") | {"status": {"allocatedResources": {"storage": "2Gi"}}},
+            {"count/persistentvolumeclaims": NANO, "persistentvolumeclaims": NANO, "requests.storage": 2 * GIB},
+            id="claim whose growth is under way",
+        ),
+        pytest.param("configmaps", {}, {"count/configmaps": NANO, "configmaps": NANO}, id="config map"),
+        pytest.param("coordination.k8s.io/leases", {}, {"count/leases.coordination.k8s.io": NANO}, id="of a group"),
+        pytest.param("pods", {"status": {"phase": "Failed"}}, {"count/pods": NANO}, id="pod that has ended"),
+        pytest.param(
+            "pods",
+            {
+                "spec": {
+                    "containers": [{"resources": {"requests": {"cpu": "1"}}}] * 2,
+                    "initContainers": [{"resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "4"}}}],
+                }
+            },
+            {"count/pods": NANO, "pods": NANO, "requests.cpu": 3 * NANO, "cpu": 3 * NANO, "limits.cpu": 4 * NANO},
+            id="pod with an init container that asks for more",
+        ),
+    ],
+)
+def test_what_counts(collection: str, obj: Obj, counts: Obj) -> None:
+    assert quota.usage(collection, obj) == counts
+
+
+async def test_storage_beyond_the_quota_is_refused_in_the_words_of_kubernetes(api: Any) -> None:
+    await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi"))
+    status = await api.create(CLAIMS, claim("c", "5Gi"), want=403)
+    assert status["message"] == (
+        'persistentvolumeclaims "c" is forbidden: exceeded quota: q, requested: requests.storage=5Gi, '
+        "used: requests.storage=0, limited: requests.storage=4Gi"
+    )
+    assert status["reason"] == "Forbidden"
+
+
+async def test_status_follows_what_comes_and_goes(api: Any) -> None:
+    await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi", persistentvolumeclaims="2"))
+    assert (await used(api))["used"] == {"requests.storage": "0", "persistentvolumeclaims": "0"}
+    await api.create(CLAIMS, claim("c", "3Gi"))
+    assert await used(api) == {
+        "hard": {"requests.storage": "4Gi", "persistentvolumeclaims": "2"},
+        "used": {"requests.storage": "3Gi", "persistentvolumeclaims": "1"},
+    }
+    await api.create(CLAIMS, claim("d", "2Gi"), want=403)
+    await api.delete(f"{CLAIMS}/c")
+    assert (await used(api))["used"]["requests.storage"] == "3Gi"  # held by its finalizer
+    await api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}})
+    assert (await used(api))["used"] == {"requests.storage": "0", "persistentvolumeclaims": "0"}
+    await api.create(CLAIMS, claim("d", "4Gi"))
+
+
+async def test_what_was_there_before_the_quota_counts(api: Any) -> None:
+    await api.create(CLAIMS, claim("c", "3Gi"))
+    await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi"))
+    assert (await used(api))["used"] == {"requests.storage": "3Gi"}
+    await api.create(CLAIMS, claim("d", "2Gi"), want=403)
+
+
+async def test_of_many_that_ask_at_once_only_those_that_fit_get_in(api: Any) -> None:
+    await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="3Gi"))
+    answers = await asyncio.gather(*(api.send("POST", CLAIMS, claim(f"c{i}")) for i in range(10)))
+    assert sorted(a.status for a in answers) == [201] * 3 + [403] * 7
+
+
+async def test_a_class_has_bounds_of_its_own(api: Any) -> None:
+    await api.create(
+        f"{CORE}/resourcequotas", bounds(**{"fast.storageclass.storage.k8s.io/persistentvolumeclaims": "0"})
+    )
+    await api.create(CLAIMS, claim("c", storageClassName="slow"))
+    status = await api.create(CLAIMS, claim("d", storageClassName="fast"), want=403)
+    resource = "fast.storageclass.storage.k8s.io/persistentvolumeclaims"
+    assert f"requested: {resource}=1, used: {resource}=0, limited: {resource}=0" in status["message"]
+
+
+async def test_growth_is_counted(api: Any) -> None:
+    row = {"metadata": {"name": "fast"}, "provisioner": "p", "allowVolumeExpansion": True}
+    await api.create("/apis/storage.k8s.io/v1/storageclasses", row)
+    await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi"))
+    await api.create(CLAIMS, claim("c", "3Gi", storageClassName="fast"))
+    await api.patch(f"{CLAIMS}/c/status", {"status": {"phase": "Bound", "capacity": {"storage": "3Gi"}}})
+    status = await api.patch(f"{CLAIMS}/c", {"spec": {"resources": {"requests": {"storage": "5Gi"}}}}, want=403)
+    assert (
+        "requested: requests.storage=2Gi, used: requests.storage=3Gi, limited: requests.storage=4Gi"
+        in status["message"]
+    )
+    await api.patch(f"{CLAIMS}/c", {"spec": {"resources": {"requests": {"storage": "4Gi"}}}})
+    assert (await used(api))["used"] == {"requests.storage": "4Gi"}
+
+
+async def test_pods_must_say_what_the_quota_bounds(api: Any) -> None:
+    await api.create(f"{CORE}/resourcequotas", bounds(requests__cpu="1"))
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    status = await api.create(f"{CORE}/pods", pod, want=403)
+    assert status["message"] == 'pods "p" is forbidden: failed quota: q: must specify requests.cpu for: c'
+
+
+async def test_a_namespace_without_quota_is_not_even_counted(api: Any) -> None:
+    await api.create(CLAIMS, claim("c"))
+    assert api.server._quota.ledger._used == {}
