@@ -6,6 +6,7 @@ Amounts are kept as whole nanos (1e-9), Kubernetes' finest unit; finer input is 
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,19 +34,9 @@ class Quantity:
     @classmethod
     def parse(cls, text: str) -> Quantity:
         """Read a quantity. Raises Invalid."""
-        match = _FORM.fullmatch(text) if isinstance(text, str) and len(text) <= 128 else None
-        if match is None:
-            raise Invalid(
-                f"{str(text)[:40]!r} is not a quantity: want a number and perhaps a suffix (Ki, Mi, Gi, k, M, G, m ...)"
-            )
-        number, suffix, exponent = Fraction(match["number"]), match["suffix"] or "", match["exponent"]
-        if suffix in _BINARY:
-            form, factor = "BinarySI", Fraction(1024) ** _BINARY[suffix]
-        elif exponent is not None:
-            form, factor = "DecimalExponent", Fraction(10) ** max(-60, min(60, int(exponent)))
-        else:
-            form, factor = "DecimalSI", Fraction(1000) ** _DECIMAL[suffix]
-        return cls(_round_away(number * factor * NANO), form)
+        if not isinstance(text, str) or len(text) > 128:
+            raise _unreadable(text)
+        return _parse(text)
 
     @property
     def value(self) -> int:
@@ -72,6 +63,27 @@ class Quantity:
         if power > 6:
             number, power = number * 1000 ** (power - 6), 6
         return f"{number}{_DECIMAL_SUFFIX[power]}"
+
+
+@functools.lru_cache(maxsize=4096)  # the same few amounts come again with every object
+def _parse(text: str) -> Quantity:
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise _unreadable(text)
+    number, suffix, exponent = Fraction(match["number"]), match["suffix"] or "", match["exponent"]
+    if suffix in _BINARY:
+        form, factor = "BinarySI", Fraction(1024) ** _BINARY[suffix]
+    elif exponent is not None:
+        form, factor = "DecimalExponent", Fraction(10) ** max(-60, min(60, int(exponent)))
+    else:
+        form, factor = "DecimalSI", Fraction(1000) ** _DECIMAL[suffix]
+    return Quantity(_round_away(number * factor * NANO), form)
+
+
+def _unreadable(text: object) -> Invalid:
+    return Invalid(
+        f"{str(text)[:40]!r} is not a quantity: want a number and perhaps a suffix (Ki, Mi, Gi, k, M, G, m ...)"
+    )
 
 
 def _round_away(nanos: Fraction) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -66,22 +67,31 @@ class Handler:
         self._documents = documents
         self._pod_logs = pod_logs
         self._token_user = token_user
+        self._counters: dict[tuple[str, str, int], Any] = {}
 
     async def handle(self, request: Request, user: str) -> Answer:
         """Answer one request. A Watcher that is answered must be given back to Hub.close."""
+        plural = ""
+        answer: Answer
         try:
             documented = await self._documents(request)
             if documented is not None:
                 return documented
             place = self._routes.find(request.path)
+            plural = place.resource.kind.plural
             answer = await self._dispatch(place, request, user)
         except Exception as error:
             if not isinstance(error, TonnageError):
                 log.exception("request failed method=%s path=%s", request.method, request.path[:200])
-            return refusal(errors.as_api_error(error))
-        code = answer.status if isinstance(answer, Response) else 200
-        metrics.API_REQUESTS.labels(request.method, place.resource.kind.plural, str(code)).inc()
+            answer = refusal(errors.as_api_error(error))
+        self._count(request.method, plural, answer.status if isinstance(answer, Response) else 200)
         return answer
+
+    def _count(self, method: str, plural: str, code: int) -> None:
+        child = self._counters.get((method, plural, code))
+        if child is None:
+            child = self._counters[method, plural, code] = metrics.API_REQUESTS.labels(method, plural, str(code))
+        child.inc()
 
     async def _dispatch(self, place: Place, request: Request, user: str) -> Answer:
         if place.subresource and place.subresource != "status":

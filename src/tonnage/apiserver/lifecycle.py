@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import uuid
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ class Stamps:
 
     def now(self, ahead: float = 0) -> str:
         """The time, some seconds ahead, as Kubernetes prints it."""
-        return rfc3339(self.clock.time() + ahead)
+        return _printed(int(self.clock.time() + ahead))
 
     def uid(self) -> str:
         """A fresh uid."""
@@ -40,6 +41,11 @@ class Stamps:
     def suffix(self) -> str:
         """Five characters for generateName."""
         return "".join(self.random.choices(_SUFFIX, k=5))
+
+
+@functools.lru_cache(maxsize=8)
+def _printed(seconds: int) -> str:
+    return rfc3339(seconds)
 
 
 def metadata(obj: Obj) -> dict[str, Any]:
@@ -75,9 +81,8 @@ def check_kind(obj: Obj, resource: Resource) -> None:
 
 
 def begin(obj: Obj, resource: Resource, namespace: str, stamps: Stamps) -> str:
-    """Give a new object its identity, in place, and return its name. Raises 400 and 422."""
-    meta = metadata(obj)
-    check_kind(obj, resource)
+    """Give a new object (of checked form) its identity, in place, and return its name. Raises 400 and 422."""
+    meta: dict[str, Any] = obj["metadata"]
     if meta.get("resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")
     if resource.kind.namespaced:
