@@ -227,7 +227,7 @@ class TestUpdate:
     @staticmethod
     def old() -> Obj:
         toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}
-        gated = {"schedulingGates": [{"name": "wait"}], "nodeSelector": {"a": "b"}}
+        gated: Obj = {"schedulingGates": [{"name": "wait"}], "nodeSelector": {"a": "b"}}
         return copy.deepcopy(pod(ephemeral(), tolerations=[toleration], **gated))
 
 

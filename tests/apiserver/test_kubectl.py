@@ -1,0 +1,179 @@
+"""The real kubectl against the real HTTPS server: what people type on their first day."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.apiserver.auth import ensure, write_kubeconfig
+from tonnage.apiserver.server import ApiServer, extractor
+from tonnage.apiserver.store import MemoryStore
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl"),
+]
+Kubectl = Callable[..., Awaitable[str]]
+
+CLASS = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: scratch, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: csi.tonnage.dev
+volumeBindingMode: WaitForFirstConsumer
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, labels: {app: demo}}
+spec:
+  containers:
+  - {name: c, image: busybox, volumeMounts: [{name: data, mountPath: /data}]}
+  volumes:
+  - name: data
+    ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}}}
+"""
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: c}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+"""
+QUOTA = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: q}
+spec: {hard: {requests.storage: 1536Mi, persistentvolumeclaims: 5}}
+"""
+
+
+@pytest.fixture
+async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
+    """kubectl(*arguments, text=stdin, fails=False) -> its output (its complaint, where it is to fail)."""
+    credentials = ensure(tmp_path / "credentials", RealClock())
+    server = ApiServer(MemoryStore(extractor()), credentials=credentials)
+    await server.start()
+    write_kubeconfig(tmp_path / "kubeconfig", await server.listen(), credentials)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    pipe = asyncio.subprocess.PIPE
+
+    async def run(*arguments: str, text: str = "", fails: bool = False) -> str:
+        process = await asyncio.create_subprocess_exec(
+            "kubectl", *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+        )
+        out, complaint = await process.communicate(text.encode())
+        assert (process.returncode != 0) == fails, complaint.decode() or out.decode()
+        return (complaint if fails else out).decode()
+
+    yield run
+    await server.stop()
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.strip()]
+
+
+async def test_apply_twice_changes_nothing_the_second_time(kubectl: Kubectl) -> None:
+    everything = "---".join((CLASS, POD, CLAIM))
+    assert await kubectl("apply", "-f", "-", text=everything) == (
+        "storageclass.storage.k8s.io/scratch created\npod/p created\npersistentvolumeclaim/c created\n"
+    )
+    assert await kubectl("apply", "-f", "-", text=everything) == (
+        "storageclass.storage.k8s.io/scratch unchanged\npod/p unchanged\npersistentvolumeclaim/c unchanged\n"
+    )
+    changed = POD.replace("app: demo", "app: other, new: label")
+    assert await kubectl("apply", "-f", "-", text=changed) == "pod/p configured\n"
+    assert json.loads(await kubectl("get", "pod", "p", "-o", "json"))["metadata"]["labels"] == {
+        "app": "other",
+        "new": "label",
+    }
+
+
+async def test_get_prints_the_columns_of_kubernetes(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text="---".join((CLASS, POD, CLAIM)))
+    assert lines(await kubectl("get", "pods"))[0] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert lines(await kubectl("get", "pods"))[1][:4] == ["p", "0/1", "Pending", "0"]
+    head = "NAME READY STATUS RESTARTS AGE IP NODE NOMINATED NODE READINESS GATES"
+    assert " ".join(lines(await kubectl("get", "pods", "-o", "wide"))[0]) == head
+    head = "NAME STATUS VOLUME CAPACITY ACCESS MODES STORAGECLASS VOLUMEATTRIBUTESCLASS AGE"
+    assert " ".join(lines(await kubectl("get", "pvc"))[0]) == head
+    assert lines(await kubectl("get", "sc"))[1][:3] == ["scratch", "(default)", "csi.tonnage.dev"]
+
+
+async def test_api_resources_and_versions(kubectl: Kubectl) -> None:
+    rows = {row[0]: row for row in lines(await kubectl("api-resources"))}
+    assert rows["csistoragecapacities"] == ["csistoragecapacities", "storage.k8s.io/v1", "true", "CSIStorageCapacity"]
+    assert rows["persistentvolumeclaims"][1] == "pvc"
+    assert "storage.k8s.io/v1" in await kubectl("api-versions")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        pytest.param("csistoragecapacity", "maximumVolumeSize\t<Quantity>", id="capacity"),
+        pytest.param("pod.spec.volumes.ephemeral", "volumeClaimTemplate\t<PersistentVolumeClaimTemplate>", id="deep"),
+        pytest.param("pvc.spec.resources", "requests\t<map[string]Quantity>", id="map"),
+        pytest.param("sc", "provisioner\t<string> -required-", id="required"),
+    ],
+)
+async def test_explain(kubectl: Kubectl, what: str, said: str) -> None:
+    text = await kubectl("explain", what)
+    assert said in text
+    assert "<empty>" not in text
+
+
+async def test_strict_validation_names_the_field(kubectl: Kubectl) -> None:
+    wrong = POD.replace("mountPath", "mountPaht")
+    complaint = await kubectl("create", "--validate=strict", "-f", "-", text=wrong, fails=True)
+    assert 'strict decoding error: unknown field "spec.containers[0].volumeMounts[0].mountPaht"' in complaint
+
+
+async def test_an_invalid_pod_is_told_why(kubectl: Kubectl) -> None:
+    wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers: [{name: c, image: i}]\n  volumes: "
+    wrong += "[{name: v, ephemeral: {}}]\n"
+    assert await kubectl("create", "-f", "-", text=wrong, fails=True) == (
+        'The Pod "x" is invalid: spec.volumes[0].ephemeral.volumeClaimTemplate: Required value\n'
+    )
+
+
+async def test_changing_things(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=POD)
+    assert await kubectl("label", "pod", "p", "a=b") == "pod/p labeled\n"
+    assert await kubectl("annotate", "pod", "p", "a=b") == "pod/p annotated\n"
+    assert await kubectl("patch", "pod", "p", "-p", '{"metadata":{"labels":{"c":"d"}}}') == "pod/p patched\n"
+    image = '{"spec":{"containers":[{"name":"c","image":"other"}]}}'
+    assert await kubectl("patch", "pod", "p", "-p", image) == "pod/p patched\n"
+    pod: dict[str, Any] = json.loads(await kubectl("get", "pod", "p", "-o", "json"))
+    assert (pod["metadata"]["labels"], pod["spec"]["containers"][0]["image"]) == (
+        {"app": "demo", "a": "b", "c": "d"},
+        "other",
+    )
+    pod["metadata"]["labels"] = {"only": "this"}
+    assert await kubectl("replace", "-f", "-", text=json.dumps(pod)) == "pod/p replaced\n"
+    assert "only=this" in await kubectl("get", "pods", "--show-labels")
+
+
+async def test_quota_as_it_is_described(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=QUOTA)
+    await kubectl("apply", "-f", "-", text=CLAIM)
+    assert ["requests.storage", "1Gi", "1536Mi"] in lines(await kubectl("describe", "quota", "q"))
+    complaint = await kubectl("create", "-f", "-", text=CLAIM.replace("name: c", "name: d"), fails=True)
+    assert complaint.endswith(
+        'persistentvolumeclaims "d" is forbidden: exceeded quota: q, requested: requests.storage=1Gi, '
+        "used: requests.storage=1Gi, limited: requests.storage=1536Mi\n"
+    )
+
+
+async def test_describe(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text="---".join((CLASS, POD, CLAIM)))
+    assert "EphemeralVolume" in await kubectl("describe", "pod", "p")
+    assert "kubernetes.io/pvc-protection" in await kubectl("describe", "pvc", "c")
+    assert "WaitForFirstConsumer" in await kubectl("describe", "sc", "scratch")
