@@ -20,6 +20,7 @@ from tonnage.errors import (
     OutOfRange,
     Precondition,
     TonnageError,
+    Unavailable,
     Unsupported,
 )
 from tonnage.host import mount
@@ -362,3 +363,20 @@ async def test_cancelled_calls_leave_a_pool_that_agrees_with_itself(bench: Bench
     if bench.mounts:
         again = await bench.again()
         assert await again.list() == volumes
+
+
+async def test_a_pool_that_is_not_open_never_says_that_a_volume_is_gone(bench: Bench) -> None:
+    if not bench.mounts:
+        return
+    await bench.pool.create(VolumeRequest("a", 5 * MI))
+    await bench.pool.close()
+    for call in (
+        bench.pool.delete("a"),
+        bench.pool.delete("b"),
+        bench.pool.get("b"),
+        bench.pool.list(),
+        bench.pool.create(VolumeRequest("a", 5 * MI)),
+        bench.pool.capacity(),
+    ):
+        with pytest.raises(Unavailable, match="not open"):
+            await call

@@ -84,13 +84,6 @@ def test_grows_with_its_file(image: Path) -> None:
     attached.close()
 
 
-def test_refused_discard_keeps_what_is_allocated(image: Path) -> None:
-    attached = _attach(image)
-    loop.refuse_discard(attached.index)
-    assert Path(f"/sys/block/loop{attached.index}/queue/discard_max_bytes").read_text().strip() == "0"
-    attached.close()
-
-
 def test_many_threads_get_devices_of_their_own(real_folder: Path) -> None:
     paths = [real_folder / f"image{number}" for number in range(24)]
     for path in paths:

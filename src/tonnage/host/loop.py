@@ -12,7 +12,6 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage.errors import HostError
@@ -121,21 +120,6 @@ def set_capacity(index: int) -> None:
             os.close(fd)
     except OSError as failure:
         raise HostError(f"cannot set the capacity of {device(index)}: {failure}") from failure
-
-
-def refuse_discard(index: int) -> None:
-    """Make the device refuse discard, which would punch holes into a file whose space is allocated for good.
-
-    Raises HostError.
-    """
-    for limit in ("discard_max_bytes", "write_zeroes_unmap_max_bytes"):
-        # The second exists from Linux 6.17 on; before, only a file system that never asks for zeroing is safe.
-        with suppress(FileNotFoundError):
-            try:
-                with open(f"/sys/block/loop{index}/queue/{limit}", "w") as file:
-                    file.write("0")
-            except PermissionError as failure:
-                raise HostError(f"cannot set {limit} of {device(index)}: {failure}") from failure
 
 
 def backing(index: int) -> str | None:

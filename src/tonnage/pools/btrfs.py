@@ -63,6 +63,7 @@ class BtrfsPool(Pool):
     async def create(self, request: VolumeRequest) -> Volume:
         """See Pool."""
         want = requests.check(self, request, least=LEAST, step=BLOCK)
+        self._store.check_open()
         async with self._locks.hold(request.name):
             if found := self._store.records.get(request.name):
                 volume = requests.existing(found.volume(), request, want)
@@ -87,7 +88,7 @@ class BtrfsPool(Pool):
 
     async def list(self) -> Sequence[Volume]:
         """See Pool."""
-        return [record.volume() for _, record in sorted(self._store.records.items())]
+        return [record.volume() for record in self._store.all()]
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """See Pool."""

@@ -41,8 +41,7 @@ class BtrfsImage:
             record = self._record()
             if not self._image.exists():
                 self._make(record)
-            if record.sparse:
-                self._disks.of(self._image.parent).remember(self._image, os.stat(self._image).st_size)
+            self._disks.of(self._image.parent).remember(self._image, os.stat(self._image).st_size)
             filesystem.make_directory(self.root)
             self._mount(record)
         except OSError as failure:
@@ -75,8 +74,6 @@ class BtrfsImage:
         except BaseException:
             disk.forget(self._image)
             raise
-        if not record.sparse:
-            disk.forget(self._image)
 
     def _mount(self, record: Record) -> None:
         if mount.is_mount(self.root):

@@ -125,6 +125,7 @@ class BtrfsStore:
         if self._disk is not None:
             for name in self.records:
                 self._disk.forget(self._subvolume(name))
+        self._disk = None
         self._directory.close()
         if self._image is not None:
             self._image.close()
@@ -132,8 +133,18 @@ class BtrfsStore:
     def _subvolume(self, name: str) -> Path:
         return self._directory.path / f"{name}{_SUBVOLUME}"
 
+    def all(self) -> list[Record]:
+        """All records in the order of their names. Raises Unavailable."""
+        self.check_open()
+        return [record for _, record in sorted(self.records.items())]
+
+    def check_open(self) -> None:
+        """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
+        _ = self._account
+
     def record(self, name: str) -> Record:
-        """A record. Raises NotFound, HostError for a damaged one."""
+        """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
+        self.check_open()
         if name in self._damaged:
             raise HostError(f"the record of volume {name} in {self.path} is damaged: repair or remove it by hand")
         try:
@@ -207,6 +218,7 @@ class BtrfsStore:
 
     def delete(self, name: str) -> None:
         """Remove a volume; the caller commits. Raises Precondition while it is mounted, HostError."""
+        self.check_open()
         record = self.records.get(name)
         if record is None:
             if name in self._damaged:

@@ -1,6 +1,7 @@
 """The disks under the pools of this process: sparse images promise space that several pools may have promised too.
 
-Called from threads. A disk is known by its device number; all pools on it share one account of what is promised but
+Thick images are counted as well: a discard from inside punches holes, which stay promised. Called from threads. A
+disk is known by its device number; all pools on it share one account of what is promised but
 not yet allocated, which must not exceed what the disk has free.
 """
 
@@ -47,7 +48,7 @@ class Disk:
             self._add(path, length, allocated)
 
     def forget(self, path: Path) -> None:
-        """Stop counting a file: gone, or wholly allocated. May be repeated."""
+        """Stop counting something that is gone. May be repeated."""
         with self._lock:
             self._total -= self._length(path)
             self._promised.pop(path, None)

@@ -36,10 +36,13 @@ class Format:
             low, high = (middle, high) if self.length(middle * BLOCK) <= length else (low, middle - 1)
         return low * BLOCK
 
-    def mkfs(self, path: str, length: int, uuid: UUID) -> list[str]:
-        """The command that makes this file system on a pristine file (all zero) of that length."""
+    def mkfs(self, path: str, length: int, uuid: UUID, *, prezeroed: bool = True) -> list[str]:
+        """The command that makes this file system on a pristine file (all zero) of that length.
+
+        prezeroed: tell mkfs.ext4 so, which e2fsprogs before 1.47 does not understand.
+        """
         if self.name == "ext4":
-            return _mkfs_ext4(path, length, uuid)
+            return _mkfs_ext4(path, length, uuid, "assume_storage_prezeroed" if prezeroed else "lazy_itable_init")
         if self.name == "xfs":
             # An image below 300 MiB is never made; the log's size is fixed so that length() can count it.
             options = [
@@ -58,12 +61,12 @@ class Format:
         return ["mkfs.btrfs", "-q", "-f", "-K", "-m", "single", "-d", "single", *mixed, "-U", str(uuid), path]
 
 
-def _mkfs_ext4(path: str, length: int, uuid: UUID) -> list[str]:
+def _mkfs_ext4(path: str, length: int, uuid: UUID, quick: str) -> list[str]:
     blocks = length // BLOCK
     # assume_storage_prezeroed: the file is new, so neither journal nor inode tables need be written, now or later
     # by the kernel's lazyinit thread, which would punch holes into an allocated image.
     command = ["mkfs.ext4", "-q", "-F", "-b", str(BLOCK), "-m", "0", "-I", str(_INODE), "-i", str(_ext4_ratio(blocks))]
-    command += ["-E", "assume_storage_prezeroed=1,nodiscard,root_owner=0:0", "-U", str(uuid)]
+    command += ["-E", f"{quick}=1,nodiscard,root_owner=0:0", "-U", str(uuid)]
     journal = _ext4_journal(blocks)
     command += ["-J", f"size={journal * BLOCK // MI}"] if journal else ["-O", "^has_journal"]
     return [*command, path, str(blocks)]

@@ -64,6 +64,7 @@ class ImagePool(Pool):
         want = requests.check(self, request, least=least, step=BLOCK)
         if (erase := request.parameters.get("erase", "none")) not in ("none", "zero"):
             raise Invalid(f"parameter erase={erase[:40]!r}: want none or zero")
+        self._store.check_open()
         async with self._locks.hold(request.name):
             if found := self._store.records.get(request.name):
                 return requests.existing(found.volume(), request, want)
@@ -84,7 +85,7 @@ class ImagePool(Pool):
 
     async def list(self) -> Sequence[Volume]:
         """See Pool."""
-        return [record.volume() for _, record in sorted(self._store.records.items())]
+        return [record.volume() for record in self._store.all()]
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """See Pool."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tonnage.errors import Busy, Exhausted, HostError, Precondition
 from tonnage.host import device, loop, mount
-from tonnage.host.run import run
+from tonnage.host.run import CommandFailed, run
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import FORMATS
 
@@ -102,41 +103,52 @@ def format_image(fd: int, path: Path, record: Record) -> None:
             _extend(fd, record)
     except OSError as failure:
         raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
-    command = FORMATS[record.fstype].mkfs(f"/dev/fd/{fd}", record.length, record.uuid)
-    with _mkfs_at_once:
-        run(command, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
-    if not record.sparse:
-        _extend(fd, record)  # mkfs may have punched holes into what was allocated
+    _mkfs(fd, record)
     try:
         os.fsync(fd)
     except OSError as failure:
         raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
+def _mkfs(fd: int, record: Record) -> None:
+    form, path = FORMATS[record.fstype], f"/dev/fd/{fd}"
+    with _mkfs_at_once:
+        try:
+            run(form.mkfs(path, record.length, record.uuid), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+        except CommandFailed as failure:
+            if "prezeroed" not in failure.stderr:
+                raise
+            plain = form.mkfs(path, record.length, record.uuid, prezeroed=False)  # e2fsprogs before 1.47
+            run(plain, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+
+
 def mount_image(fd: int, path: Path, record: Record, target: Path, options: Sequence[str]) -> None:
     """Attach and mount a formatted image. The device frees itself with the last mount. Raises HostError."""
     attached = loop.attach(fd, str(path))
     try:
-        if not record.sparse:
-            loop.refuse_discard(attached.index)
         defaults = (*_OPTIONS[record.fstype], *(("discard",) if record.sparse else ()))
         mount.mount(attached.path, target, record.fstype, (*defaults, *options))
     finally:
         attached.close()
 
 
-def attach_block(fd: int, path: Path, record: Record, *, readonly: bool = False) -> int:
+def attach_block(fd: int, path: Path, *, readonly: bool = False) -> int:
     """Attach a raw block volume until it is detached, and say which loop device it is. Raises HostError."""
     attached = loop.attach(fd, str(path), readonly=readonly, autoclear=False)
-    try:
-        if not record.sparse:
-            loop.refuse_discard(attached.index)
-    except BaseException:
-        loop.detach(attached.index)
-        raise
-    finally:
-        attached.close()
+    attached.close()
     return attached.index
+
+
+def fill_holes(fd: int, path: Path, record: Record) -> None:
+    """Allocate again what a discard from inside has freed of a thick image; it was kept for it meanwhile.
+
+    Raises HostError.
+    """
+    try:
+        if not record.sparse and os.fstat(fd).st_blocks * 512 < record.length:
+            os.posix_fallocate(fd, 0, record.length)
+    except OSError as failure:
+        raise HostError(f"cannot allocate {path}: {failure.strerror}") from failure
 
 
 def is_used(path: Path) -> bool:
@@ -154,6 +166,9 @@ def is_used(path: Path) -> bool:
         for pause in _PAUSES:
             time.sleep(pause)
             try:
+                fcntl.fcntl(
+                    fd, fcntl.F_SETSIG, signal.SIGURG
+                )  # whoever opens it meanwhile would send SIGIO, which kills
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
                 return False

@@ -88,8 +88,7 @@ class ImageStore:
         self.records, self._damaged = records, damaged
         self._used = sum(record.size for record in records.values()) + sum(map(self._length, damaged))
         for record in records.values():
-            if record.sparse:
-                self._disk.remember(self._image(record.name), record.length)
+            self._disk.remember(self._image(record.name), record.length)
 
     def _discard(self, image: Path) -> None:
         if imagefile.is_used(image):
@@ -123,13 +122,24 @@ class ImageStore:
         if self._disk is not None:
             for name in self.records:
                 self._disk.forget(self._image(name))
+        self._disk = None
         self._directory.close()
 
     def _image(self, name: str) -> Path:
         return self.path / f"{name}{_IMAGE}"
 
+    def all(self) -> list[Record]:
+        """All records in the order of their names. Raises Unavailable."""
+        self.check_open()
+        return [record for _, record in sorted(self.records.items())]
+
+    def check_open(self) -> None:
+        """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
+        _ = self._account
+
     def record(self, name: str) -> Record:
-        """A record. Raises NotFound, HostError for a damaged one."""
+        """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
+        self.check_open()
         if name in self._damaged:
             raise HostError(f"the record of volume {name} in {self.path} is damaged: repair or remove it by hand")
         try:
@@ -188,8 +198,6 @@ class ImageStore:
             with suppress(HostError):
                 imagefile.remove(image)
             raise
-        if not record.sparse:
-            self._account.forget(image)
         self.records[record.name] = record
         return record
 
@@ -211,6 +219,7 @@ class ImageStore:
 
     def delete(self, name: str) -> None:
         """Remove a volume. Raises Precondition while its image is in use, HostError."""
+        self.check_open()
         record = self.records.get(name)
         if record is None:
             self.record_is_free(name)
@@ -245,6 +254,7 @@ class ImageStore:
                 record = msgspec.structs.replace(record, state="formatted")
                 self._directory.write(record)
                 self.records[name] = record
+            imagefile.fill_holes(fd, image, record)
             imagefile.mount_image(fd, image, record, path, options)
         finally:
             os.close(fd)
@@ -260,7 +270,8 @@ class ImageStore:
     def _show_block(self, record: Record, image: Path, node: Path, *, readonly: bool) -> None:
         fd = imagefile.open_image(image, shared=readonly)
         try:
-            index = imagefile.attach_block(fd, image, record, readonly=readonly)
+            imagefile.fill_holes(fd, image, record)
+            index = imagefile.attach_block(fd, image, readonly=readonly)
         finally:
             os.close(fd)
         try:

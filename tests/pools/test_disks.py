@@ -1,0 +1,79 @@
+"""The account of a disk that several pools promise from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import Exhausted
+from tonnage.pools.disks import Disk, Disks
+
+MI = 1024**2
+ANY = float("inf")
+
+
+class Small(Disk):
+    """A disk with so much free."""
+
+    def __init__(self, path: Path, free: int) -> None:
+        super().__init__(path)
+        self.left = free
+
+    def free(self) -> int:
+        return self.left
+
+
+def _sparse(path: Path, length: int, written: int = 0) -> Path:
+    with path.open("wb") as file:
+        file.truncate(length)
+        file.write(os.urandom(written))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def test_what_is_promised_is_not_promised_again(tmp_path: Path) -> None:
+    disk = Small(tmp_path, 100 * MI)
+    disk.promise(_sparse(tmp_path / "a", 60 * MI), 60 * MI, ratio=1.0)
+    assert disk.room(ratio=1.0, enough=100 * MI) == 40 * MI
+    with pytest.raises(Exhausted, match=r"40Mi that is neither used nor promised, 50Mi are needed"):
+        disk.promise(tmp_path / "b", 50 * MI, ratio=1.0)
+    disk.promise(tmp_path / "b", 40 * MI, ratio=1.0)
+    disk.forget(tmp_path / "a")
+    disk.forget(tmp_path / "a")
+    assert disk.room(ratio=1.0, enough=100 * MI) == 60 * MI
+
+
+def test_what_is_written_counts_once(tmp_path: Path) -> None:
+    disk = Small(tmp_path, 92 * MI)  # 8 of 100 are written
+    disk.remember(_sparse(tmp_path / "a", 60 * MI, 8 * MI), 60 * MI)
+    assert disk.room(ratio=1.0, enough=100 * MI) == pytest.approx(40 * MI, abs=MI)
+    assert disk.unallocated() == pytest.approx(52 * MI, abs=MI)
+
+
+def test_files_are_not_looked_at_while_there_is_plenty(tmp_path: Path) -> None:
+    def never(path: Path) -> int:
+        raise AssertionError(path)
+
+    disk = Small(tmp_path, 100 * MI)
+    disk.promise(tmp_path / "a", 10 * MI, ratio=1.0, allocated=never)
+    assert disk.room(ratio=1.0, enough=50 * MI) == 50 * MI
+    assert disk.room(ratio=ANY, enough=7) == 7
+
+
+def test_ratio(tmp_path: Path) -> None:
+    disk = Small(tmp_path, 100 * MI)
+    disk.promise(tmp_path / "a", 150 * MI, ratio=2.0)
+    assert disk.room(ratio=2.0, enough=1000 * MI) == 50 * MI
+    assert disk.room(ratio=1.0, enough=1000 * MI) == 0
+    disk.promise(tmp_path / "b", 5000 * MI, ratio=ANY)
+
+
+def test_paths_on_one_disk_share_an_account(tmp_path: Path) -> None:
+    disks = Disks()
+    (tmp_path / "a").mkdir()
+    assert disks.of(tmp_path) is disks.of(tmp_path / "a")
+    assert disks.of(tmp_path) is not Disks().of(tmp_path)
+    assert disks.of(Path("/proc")) is not disks.of(tmp_path)
