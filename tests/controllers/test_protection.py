@@ -77,21 +77,25 @@ async def test_plain_claim(
 
 @pytest.mark.parametrize("cached", [True, False])
 async def test_ephemeral_claim_goes_when_its_pod_has_been_shut_down(
-    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, settle: Settle, cached: bool
+    kube: Client,
+    claims: ClaimProtection,
+    make_claim: Make,
+    make_pod: Make,
+    settle: Settle,
+    monkeypatch: pytest.MonkeyPatch,
+    cached: bool,
 ) -> None:
     pod = await make_pod("p", ephemeral={"v": {}}, nodeName="n1")
     await make_claim("p-v", owners=[owner(pod)])
     await kube.delete(CLAIMS, "p-v", "default")
-    if cached:
-        await settle()
-    else:  # only the live look finds the pod
-        await settle()
-        claims._pods.remove("default/p")
+    await settle()
+    if not cached:  # only the live look finds the pod
+        monkeypatch.setattr(claims._pods, "by", lambda index, value: [])
     await claims.reconcile("default/p-v")
     assert not await gone(kube, CLAIMS, "p-v", "default")
     await kube.patch(PODS, "p", {"metadata": {"finalizers": ["example.com/hold"]}}, "default")
     await kube.delete(PODS, "p", "default", grace_seconds=0)
-    claims._pods.remove("default/p")
+    await settle()
     await claims.reconcile("default/p-v")
     assert await gone(kube, CLAIMS, "p-v", "default")  # although the pod is still there
 
@@ -109,13 +113,18 @@ async def test_pod_of_the_same_name_that_is_not_the_owner_does_not_count(
 
 
 async def test_pod_that_only_the_server_knows_holds_a_plain_claim(
-    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, settle: Settle
+    kube: Client,
+    claims: ClaimProtection,
+    make_claim: Make,
+    make_pod: Make,
+    settle: Settle,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await make_claim("c")
     await make_pod("p", claims=["c"], nodeName="n1")
     await kube.delete(CLAIMS, "c", "default")
     await settle()
-    claims._pods.remove("default/p")
+    monkeypatch.setattr(claims._pods, "by", lambda index, value: [])
     await claims.reconcile("default/c")
     assert not await gone(kube, CLAIMS, "c", "default")
 

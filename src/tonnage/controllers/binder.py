@@ -104,8 +104,10 @@ class Binder:
         return None if volume is None else await self._volume_sync.sync(volume)
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
-        if new is None:
-            return self._claim_gone(old) if old is not None else ()
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            keys = self._claim_gone(old)
+            return keys if new is None else [*keys, *self._claim_changed(None, new)]
+        assert new is not None
         if is_bound(new) and (volume := self._volumes.get(new.spec.volume_name)) and is_complete(new, volume):
             self._view.settled(new, volume)
             return ()
@@ -116,6 +118,7 @@ class Binder:
 
     def _claim_gone(self, claim: PersistentVolumeClaim) -> Iterable[Key]:
         self._view.waits.over(claim.metadata.uid)
+        self._view.gone.add(claim.metadata.uid)
         return [Key(VOLUME, volume.key) for volume in self._volumes.by(VOLUMES_BY_CLAIM, claim.key)]
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
@@ -127,6 +130,7 @@ class Binder:
         if ref is not None:
             keys.add(Key(CLAIM, f"{ref.namespace}/{ref.name}"))
         if new is None:
+            self._view.waits.over(volume.metadata.uid)
             return keys
         if ref is not None and (claim := self._claims.get(f"{ref.namespace}/{ref.name}")) and is_complete(claim, new):
             self._view.settled(claim, new)

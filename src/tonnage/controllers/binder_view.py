@@ -10,6 +10,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.storage import CSIDriver, StorageClass
+from tonnage.controllers.absent import Absent
 from tonnage.controllers.binding import bind, is_complete
 from tonnage.controllers.indexes import candidates
 from tonnage.controllers.waits import Waits
@@ -38,6 +39,8 @@ class BinderView:
     quiet: float
     taken: dict[str, int] = field(default_factory=dict)
     """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
+    gone: Absent = field(default_factory=Absent)
+    """uids of claims whose deletion the watch has told."""
 
     def tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
         """Record an Event on the claim, unless it was the last thing said of it."""

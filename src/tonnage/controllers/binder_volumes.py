@@ -50,7 +50,7 @@ class VolumeSync:
         claim = self._view.claims.get(f"{ref.namespace}/{ref.name}")
         if claim is not None and claim.metadata.uid == ref.uid:
             return claim
-        if volume.status.phase in _OVER:
+        if volume.status.phase in _OVER or ref.uid in self._view.gone:
             return None
         try:
             claim = await self._view.client.get(CLAIMS, ref.name, ref.namespace)

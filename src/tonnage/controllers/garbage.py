@@ -18,8 +18,9 @@ from typing import Any
 from tonnage.api import names
 from tonnage.api.kinds import ALL, BY_KIND, EVENTS, Kind
 from tonnage.api.meta import KubeObject, OwnerReference, to_builtins
+from tonnage.controllers.absent import Absent
 from tonnage.controllers.finalizers import release
-from tonnage.controllers.owners import Absent, Found, Owners, blocks, refers_to
+from tonnage.controllers.owners import Found, Owners, blocks, refers_to
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from tonnage.api import names
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, OwnerReference
 from tonnage.kube.cache import Cache
-
-_REMEMBERED = 10_000
 
 
 class Found(NamedTuple):
@@ -67,24 +63,6 @@ class Owners:
                 found.pop(uid, None)
                 if not found:
                     del self._dependents[ref.uid]
-
-
-class Absent:
-    """What is known to be gone for good: uids (which never come back), or uids looked for in a certain place."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, None] = OrderedDict()
-
-    def add(self, what: Hashable) -> None:
-        """Remember; the oldest of more than 10000 is forgotten."""
-        self._known[what] = None
-        self._known.move_to_end(what)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-
-    def __contains__(self, what: Hashable) -> bool:
-        """Whether it is known to be gone."""
-        return what in self._known
 
 
 def refers_to(ref: OwnerReference, owner: Found, namespace: str) -> bool:

@@ -14,6 +14,7 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.controllers.absent import Absent
 from tonnage.controllers.finalizers import release
 from tonnage.controllers.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
 from tonnage.errors import ApiNotFound
@@ -28,6 +29,7 @@ class ClaimProtection:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._pod_lists = _PodLists(client)
+        self._gone = Absent()
         pods, claims = pods_by_claim(informers), informers.of(CLAIMS)
         self._pods, self._claims = pods.cache, claims.cache
         self._controller = Controller("pvc_protection", self.reconcile, workers=32)
@@ -55,6 +57,8 @@ class ClaimProtection:
         """
         meta = claim.metadata
         owner = next((o for o in meta.owner_references if o.controller and o.kind == "Pod"), None)
+        if owner is not None and owner.uid in self._gone:
+            return False
         if owner is None:
             return any(uses(pod, claim) for pod in await self._pod_lists.of(meta.namespace))
         try:
@@ -63,7 +67,11 @@ class ClaimProtection:
             return False
 
     def _ended_use(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        if old is None or (new is not None and not _shut_down(new)):
+        if old is None:
+            return ()
+        if new is None or new.metadata.uid != old.metadata.uid:
+            self._gone.add(old.metadata.uid)
+        elif not _shut_down(new):
             return ()
         return [key for key in claim_keys(old) if (claim := self._claims.get(key)) is not None and _held(claim)]
 
