@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -177,8 +178,14 @@ class Machine:
 
     def left(self) -> list[str]:
         """What the kubelet keeps on disk of pods and staged volumes."""
-        staged = [p for p in (self.root / "plugins").rglob("*") if p.name in ("globalmount", "vol_data.json")]
-        return sorted(str(p.relative_to(self.root)) for p in [*(self.root / "pods").rglob("*"), *staged])
+        pods = [f"{at}/{name}" for at, dirs, files in os.walk(self.root / "pods") for name in (*dirs, *files)]
+        staged = [
+            f"{at}/{name}"
+            for at, dirs, files in os.walk(self.root / "plugins")
+            for name in (*dirs, *files)
+            if name in ("globalmount", "vol_data.json")
+        ]
+        return sorted(pods + staged)
 
 
 @pytest.fixture

@@ -269,13 +269,45 @@ async def test_stop_ends_everything_and_the_next_start_goes_on(machine: Any) -> 
             {"name": "e", "emptyDir": {}},
         ],
         containers=[
-            _shell("ls /e; touch /e/kept; sleep 100", volumeMounts=[{"name": "e", "mountPath": "/e"}]),
+            _shell("ls /e; touch /e/kept; echo up; sleep 100", volumeMounts=[{"name": "e", "mountPath": "/e"}]),
         ],
     )
     pod = await machine.phase("p", "Running")
+    await machine.until("p", lambda _: _log(machine, pod) == ["up"])
     await machine.stop()
     assert not any(pod.metadata.uid in _cmdline(p) for p in os.listdir("/proc") if p.isdigit())
     assert [m.target for m in mount.mounts() if m.target.startswith(str(machine.folder))] == []
     await machine.start()
     pod = await machine.until("p", lambda p: p.status.container_statuses[0].restart_count == 1)
-    await machine.until("p", lambda _: _log(machine, pod, attempt=1) == ["kept"])
+    await machine.until("p", lambda _: _log(machine, pod, attempt=1) == ["kept", "up"])
+
+
+async def _logs(machine: Any, **query: str) -> str:
+    chunks = [chunk async for chunk in machine.kubelet.logs.read("default", "p", query)]
+    return b"".join(chunks).decode()
+
+
+async def test_logs_are_followed_to_the_end(machine: Any) -> None:
+    await machine.pod(
+        "p", restartPolicy="Never", containers=[_shell("for i in 1 2 3; do echo $i; sleep 0.1; done; printf x")]
+    )
+    await machine.phase("p", "Running")
+    async with asyncio.timeout(10):
+        assert await _logs(machine, follow="true") == "1\n2\n3\nx"
+    assert await _logs(machine, tailLines="2") == "3\nx"
+    assert await _logs(machine, limitBytes="3") == "1\n2"
+    assert await _logs(machine, sinceSeconds="1000", stream="Stderr") == ""
+
+
+async def test_logs_of_the_container_before(machine: Any) -> None:
+    await machine.pod(
+        "p",
+        restartPolicy="OnFailure",
+        containers=[
+            _shell("cat /e/f && exit 0; echo was; touch /e/f; exit 1", volumeMounts=[{"name": "e", "mountPath": "/e"}])
+        ],
+        volumes=[{"name": "e", "emptyDir": {}}],
+    )
+    await machine.phase("p", "Succeeded")
+    assert await _logs(machine, previous="true", stream="Stdout") == "was\n"
+    assert await _logs(machine) == ""

@@ -20,6 +20,7 @@ from tonnage.kube.informer import Informers
 from tonnage.kubelet.drivers import Drivers
 from tonnage.kubelet.env import Environment
 from tonnage.kubelet.files import FileVolumes
+from tonnage.kubelet.logs import PodLogs
 from tonnage.kubelet.node import NodeObject, machine
 from tonnage.kubelet.nodeinfo import NodeInfoWriter
 from tonnage.kubelet.paths import Paths
@@ -104,6 +105,8 @@ class Kubelet:
             clock,
             address=address,
         )
+        self.logs = PodLogs(client, self.paths, self.workers, clock, runtime=self.runtime.name)
+        """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
         self.drivers.on_change(self._driver_changed)
