@@ -33,7 +33,7 @@ def main() -> int:
 def show(name: str, runs: int) -> bool:
     """Run one benchmark so many times and print the medians of its figures."""
     run: Callable[[], Awaitable[list[Figure]]] = importlib.import_module(f"benchmarks.{name}").run
-    series = [asyncio.run(run()) for _ in range(runs)]  # type: ignore[arg-type]
+    series: list[list[Figure]] = [asyncio.run(run()) for _ in range(runs)]  # type: ignore[arg-type]
     print(f"\n{name} (median of {runs})")
     rows = []
     for figures in zip(*series, strict=True):

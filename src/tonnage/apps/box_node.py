@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
@@ -18,7 +18,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kubelet.bubblewrap import BubblewrapRuntime
-from tonnage.kubelet.logs import pod_logs
+from tonnage.kubelet.logs import PodLogs
 from tonnage.kubelet.pods import Kubelet
 from tonnage.kubelet.runtime import NoneRuntime, Runtime
 from tonnage.pools import config as pool_config
@@ -70,11 +70,12 @@ class BoxNode:
             events,
             node_name=name,
             root=root,
-            runtime=_runtime(runtime, root, name, clock),
+            runtime=_runtime(runtime, root, clock),
             clock=clock,
             max_pods=max_pods,
         )
         self.driver.on_inline = self.agent.refresh
+        self.logs = PodLogs(client, self.kubelet.paths, self.kubelet.workers, clock, runtime=runtime)
         self._client, self._informers = client, informers
         self._tasks = Background(f"node {name}")
         self._running: asyncio.Task[None] | None = None
@@ -121,10 +122,6 @@ class BoxNode:
                 classes.discard(capacity.storage_class_name)
         return classes
 
-    def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """The log of a pod of this node."""
-        return pod_logs(self.kubelet, namespace, name, query)
-
     async def stop(self) -> None:
         """End containers, unmount, close the pools. May be repeated."""
         if self._running is not None:
@@ -137,7 +134,7 @@ class BoxNode:
         await self.driver.stop()
 
 
-def _runtime(name: str, root: Path, node: str, clock: Clock) -> Runtime:
+def _runtime(name: str, root: Path, clock: Clock) -> Runtime:
     if name == "none":
         return NoneRuntime(clock)
-    return BubblewrapRuntime(root, node_name=node, clock=clock)
+    return BubblewrapRuntime(root, clock)

@@ -11,8 +11,6 @@ from typing import Any
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
-from tonnage.api.core import Pod
-from tonnage.api.kinds import PODS
 from tonnage.apiserver import auth
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.sqlite import SqliteStore
@@ -29,10 +27,10 @@ from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.controllers.service_accounts import ServiceAccountController
-from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.kubelet.logs import LogRouter
 from tonnage.scheduler.loop import Scheduler
 
 log = logging.getLogger(__name__)
@@ -62,6 +60,7 @@ class Box:
         self.kubeconfig = kubeconfig or data.kubeconfig
         self.nodes: dict[str, BoxNode] = {}
         self.client: Client
+        self._logs: LogRouter
         self._listen = (host, port)
         self._max_pods = max_pods
         self._progress = progress
@@ -69,7 +68,6 @@ class Box:
         self._tasks = Background("box")
         self._server: ApiServer | None = None
         self._informers: Informers | None = None
-        self._failed: asyncio.Future[None] | None = None
 
     @property
     def url(self) -> str:
@@ -79,10 +77,9 @@ class Box:
     async def start(self) -> None:
         """Bring everything up; returns when all nodes are ready and have published their capacity.
 
-        Raises Invalid, Busy (data folder, port), HostError. What a killed predecessor left mounted is put away first.
+        Raises Invalid, Busy (data folder, port), HostError. After a kill the containers that still run are adopted.
         """
         self.data.open(self.plan.settings)
-        await asyncio.to_thread(clean, self.data)
         await self._start_server()
         await self._start_controllers()
         await self._start_nodes()
@@ -97,6 +94,7 @@ class Box:
         for file in {self.data.kubeconfig, self.kubeconfig}:
             auth.write_kubeconfig(file, url, credentials)
         self.client = Client(self._server.transport())
+        self._logs = LogRouter(self.client)
         self._progress("API server", url)
 
     async def _start_controllers(self) -> None:
@@ -149,6 +147,8 @@ class Box:
                 max_pods=self._max_pods,
                 clock=self._clock,
             )
+        for name, node in self.nodes.items():
+            self._logs.add(name, node.logs)
         async with asyncio.TaskGroup() as starting:
             for node in self.nodes.values():
                 starting.create_task(node.start())
@@ -157,17 +157,7 @@ class Box:
             self._progress(f"node {name}", node.describe())
 
     def _pod_logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """The log of a pod, from the node it is on."""
-        return self._read_log(namespace, name, query)
-
-    async def _read_log(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        pod: Pod = await self.client.get(PODS, name, namespace)
-        node = self.nodes.get(pod.spec.node_name)
-        if node is None:
-            where = pod.spec.node_name or "no node yet"
-            raise ApiNotFound(f'pod "{name}" has no log: it is on {where}', kind="pods", name=name)
-        async for chunk in node.logs(namespace, name, query):
-            yield chunk
+        return self._logs.read(namespace, name, query)
 
     async def wait(self, ended: asyncio.Event) -> None:
         """Wait until ended is set."""

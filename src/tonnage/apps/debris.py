@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from tonnage.aio.clock import RealClock
 from tonnage.apps.data import DataFolder
 from tonnage.errors import HostError
 from tonnage.host import loop, mount
-from tonnage.kubelet import runtime
+from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 from tonnage.pools import config as pool_config
 from tonnage.pools.directory import MARKER
+
+_KILL_SECONDS = 5.0
 
 
 def folders(data: DataFolder) -> list[Path]:
@@ -34,7 +38,7 @@ def clean(data: DataFolder) -> None:
     Raises HostError naming what could not be put away.
     """
     for node in _nodes(data):
-        runtime.end_all(node / "kubelet")
+        asyncio.run(_end_containers(node / "kubelet"))
     places = folders(data)
     for target in reversed(list(_mounts(places))):  # what was mounted last lies on top
         mount.umount(target, lazy=False)
@@ -56,6 +60,21 @@ def remove(data: DataFolder) -> None:
             if where is not None:
                 _erase(where / node.name)
     data.purge()
+
+
+async def _end_containers(kubelet: Path) -> None:
+    """Kill the containers that outlived their kubelet, and wait for their end."""
+    runtime = BubblewrapRuntime(kubelet, RealClock())
+    ended = asyncio.Event()
+    pods = Path(runtime.paths.pods)
+    for pod in sorted(pods.iterdir()) if pods.is_dir() else []:
+        for found in await runtime.adopt(pod.name, None, ended.set):
+            while found.process.ended is None:
+                ended.clear()
+                found.process.stop(0)
+                await asyncio.wait_for(ended.wait(), _KILL_SECONDS)
+        await runtime.clean(pod.name)
+    await runtime.close()
 
 
 def _erase(pool: Path) -> None:

@@ -1,0 +1,38 @@
+"""Manifests written for PMEM-CSI run unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+POD = "my-csi-app-inline-volume"
+
+
+@pytest.fixture(scope="module")
+def pmem(make_cluster):  # type: ignore[no-untyped-def]
+    """A cluster that also serves pmem-csi.intel.com."""
+    cluster = make_cluster("--nodes", "2", "--pool-size", "30716Mi", "--compat", "pmem-csi")
+    cluster.up()
+    yield cluster
+    cluster.down("--purge")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "room"), [("pmem-csi-generic.yaml", "26620Mi"), ("pmem-csi-inline.yaml", "28668Mi")]
+)
+def test_runs_unchanged_and_takes_room_of_the_shared_pool(pmem, manifest: str, room: str) -> None:  # type: ignore[no-untyped-def]
+    assert "pmem-csi.intel.com" in pmem.kubectl("get", "csidrivers")
+    pmem.kubectl("apply", "-f", str(EXAMPLES / manifest))
+    pmem.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=60s")
+    node = pmem.get("pod", POD)["spec"]["nodeName"]
+
+    for storage_class in ("tonnage-scratch", "pmem-csi-sc-late-binding"):
+        pmem.until(
+            f"{storage_class} counts the volume",
+            lambda name=storage_class: pmem.capacities(name).get(node) == room,  # type: ignore[misc]
+        )
+    pmem.kubectl("delete", "pod", POD, "--grace-period=1", "--timeout=60s")
+    pmem.until("all room is back", lambda: set(pmem.capacities().values()) == {"30716Mi"})
