@@ -17,11 +17,17 @@ from tonnage.apiserver import schemas
 _SOME = Meta(min_length=1)
 # A type that no JSON value has: fields that are left out when false are never there in normal form, or need a look.
 _NEVER = Annotated[str, Meta(max_length=0, min_length=1)]
-# Amounts whose canonical form can be told by looking: below 1024 with a binary suffix, or below 1000.
+# Amounts whose canonical form can be told by looking: small numbers, and large ones that the next suffix does not divide
+# (last three digits that 8 does not divide, so neither does 1024; for decimal suffixes, other than 000).
+_NOT_BY_8 = (
+    r"([0-9][02468][26]|[0-9][13579][048]|[0-9]{2}[13579]|[02468](04|12|20|28|36|44|52|60|68|76|84|92)"
+    r"|[13579](00|08|16|24|32|40|48|56|64|72|80|88|96))"
+)
 _QUANTITY = Annotated[
     str,
     Meta(
-        pattern=r"^(0|[1-9][0-9]{0,2}[munkMGTPE]?|([1-9][0-9]{0,2}|10[01][0-9]|102[0-3])[KMGTPE]i|[0-9]{2,8}[13579]Mi)$"
+        pattern=r"^(0|[1-9][0-9]{0,2}[munkMGT]?|(?!.*000m?$)[1-9][0-9]{3,11}m?"
+        rf"|([1-9][0-9]{{0,2}}|10[01][0-9]|102[0-3])[KMGT]i|[1-9][0-9]{{0,4}}{_NOT_BY_8}[KMG]i)$"
     ),
 ]
 _BASE64 = Annotated[str, Meta(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]

@@ -22,6 +22,8 @@ def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     if subresource == "status":
         _status(faults, new, old)
         return faults
+    if old is not None and new["spec"] == old["spec"]:
+        return faults
     spec(faults, new["spec"], "spec")
     if old is not None:
         _update(faults, new, old)

@@ -39,7 +39,7 @@ def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     """PersistentVolume."""
     faults = Faults()
     metadata(faults, new, old=old)
-    if subresource == "status":
+    if subresource or (old is not None and new["spec"] == old["spec"]):
         return faults
     volume_spec(faults, new["spec"], "spec", inline=False)
     if old is not None:
