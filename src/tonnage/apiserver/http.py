@@ -60,10 +60,7 @@ class HttpShell:
             asked = await _read(request)
         except ApiError as error:
             return _http(refusal(error), close=True)
-        if asked.method == "GET":
-            answer = await self._handler.handle(asked, user)
-        else:  # a client that goes away does not stop a write half-way
-            answer = await asyncio.shield(self._handler.handle(asked, user))
+        answer = await self._handler.handle(asked, user)
         if isinstance(answer, Response):
             return _http(answer)
         if isinstance(answer, Watcher):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
+import itertools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -111,13 +111,7 @@ class Reads:
         waited = 0.0
         while revision > self._store.revision:
             if waited >= _MAX_AHEAD_SECONDS:
-                raise ApiError(
-                    f"Too large resource version: {revision}, current: {self._store.revision}",
-                    code=504,
-                    reason="Timeout",
-                    causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
-                    retry_after=1,
-                )
+                raise _too_large(revision, self._store.revision)
             await self._clock.sleep(0.1)
             waited += 0.1
 
@@ -164,33 +158,41 @@ class Reads:
         watcher.begin(self._beginning(watcher, resource, options, accepted))
         self._hub.open(watcher)
         if options.timeout:
-            asyncio.get_running_loop().call_later(options.timeout, watcher.close)
+            watcher.close_after(options.timeout)
         return watcher
 
-    def _beginning(self, watcher: Watcher, resource: Resource, options: ListOptions, accepted: Accepted) -> list[bytes]:
-        """The lines that a watch starts with: synthetic ADDED, or what has happened since its revision."""
-        wanted, render = watcher.filter, watcher.shape.render
-        revision = self._store.revision
+    def _beginning(
+        self, watcher: Watcher, resource: Resource, options: ListOptions, accepted: Accepted
+    ) -> Iterator[bytes]:
+        """The lines that a watch starts with: synthetic ADDED, or what has happened since its revision.
+
+        What they are is decided now, only their encoding waits for the reader.
+        """
+        wanted, render, revision = watcher.filter, watcher.shape.render, self._store.revision
         asked = int(options.resource_version or 0)
         if asked > revision:
-            raise ApiError(
-                f"Too large resource version: {asked}, current: {revision}",
-                code=504,
-                reason="Timeout",
-                causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
-                retry_after=1,
-            )
+            raise _too_large(asked, revision)
+        lines: Iterator[bytes] = iter(())
         if options.initial_events or (not asked and options.initial_events is None):
             records = _select(wanted, self._store.records(wanted.collection, wanted.namespace))
-            lines = [line("ADDED", render(r, r.revision)) for r in records]
-        elif not asked:
-            lines = []
-        else:
+            lines = (line("ADDED", render(r, r.revision)) for r in records)
+        elif asked:
             events = self._store.since(wanted.collection, asked)
-            lines = [x for e in events if (x := encode_change(watcher, e, {})) is not None]
+            lines = (data for e in events if (data := encode_change(watcher, e, {})) is not None)
         if options.initial_events and options.bookmarks:
-            lines.append(line("BOOKMARK", shapes.bookmark(resource, accepted, revision, initial=True)))
+            mark = line("BOOKMARK", shapes.bookmark(resource, accepted, revision, initial=True))
+            lines = itertools.chain(lines, (mark,))
         return lines
+
+
+def _too_large(asked: int, current: int) -> ApiError:
+    return ApiError(
+        f"Too large resource version: {asked}, current: {current}",
+        code=504,
+        reason="Timeout",
+        causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
+        retry_after=1,
+    )
 
 
 def _bookmarks(resource: Resource, accepted: Accepted) -> Callable[[int], bytes]:

@@ -101,7 +101,11 @@ class SqliteStore(MemoryStore):
         if not self._writing:
             self._writing = True
             loop.call_soon(self._commit)  # whoever else writes in this turn of the loop joins
-        await asyncio.shield(write.done)  # who stops waiting does not stop the write
+        try:
+            await asyncio.shield(write.done)
+        except asyncio.CancelledError:  # the write goes on: who holds locks over it must not let them go before
+            await asyncio.wait((write.done,))
+            raise
         return write.record
 
     def _commit(self) -> None:

@@ -9,6 +9,7 @@ what it is sent is dropped; its client lists again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from tonnage.observe import metrics
 SLICE = 256
 BUFFER_BYTES = 4 << 20
 BUFFER_EVENTS = 16_384
+CHUNK_BYTES = 256 << 10
 BOOKMARK_SECONDS = 60.0
 
 Render = Callable[[Record, int], bytes]
@@ -125,8 +127,10 @@ class Watcher:
         self._lines: list[bytes] = []
         self._bytes = 0
         self._closed = False
+        self._beginning: Iterator[bytes] = iter(())
         self._waiter: asyncio.Future[None] | None = None
         self.on_drop: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def closed(self) -> bool:
@@ -144,18 +148,24 @@ class Watcher:
             self._drop()
         self._wake()
 
-    def begin(self, lines: list[bytes]) -> None:
-        """Put what the watch starts with before everything else, however much it is."""
-        self._lines[:0] = lines
-        self._wake()
+    def begin(self, lines: Iterator[bytes]) -> None:
+        """What the watch starts with, however much it is; it is made as the reader takes it."""
+        self._beginning = lines
+
+    def close_after(self, seconds: float) -> None:
+        """End the watch after a time."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.close)
 
     def close(self) -> None:
         """End the watch: the reader gets what is buffered, then the end. May be repeated."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._wake()
 
     def _drop(self) -> None:
         self.dropped = True
+        self._beginning = iter(())
         self._lines.clear()
         metrics.API_WATCHERS_DROPPED.inc()
         self.close()
@@ -166,8 +176,19 @@ class Watcher:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _take_beginning(self) -> bytes:
+        taken, size = [], 0
+        for data in self._beginning:
+            taken.append(data)
+            size += len(data)
+            if size > CHUNK_BYTES:
+                break
+        return b"".join(taken)
+
     async def read(self) -> bytes:
-        """All that is buffered as one chunk; waits while there is nothing. b"" at the end."""
+        """What is buffered as one chunk; waits while there is nothing. b"" at the end."""
+        if first := self._take_beginning():
+            return first
         while not self._lines:
             if self._closed:
                 return b""
@@ -307,14 +328,23 @@ class Hub:
         self._bookmarks = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._send_bookmarks)
 
     def _send_bookmarks(self) -> None:
+        """Tell quiet watchers how far they are, a slice in each turn of the loop."""
         self._bookmarks = None
         wanting = [w for w in self._watchers if w.bookmark is not None]
-        revision = self._store.revision
-        for watcher in wanting:
-            if watcher.seen < revision and watcher.bookmark is not None and not self._backlog:
-                watcher.push(watcher.bookmark(revision), revision)
         if wanting:
+            self._mark(iter(wanting))
             self._arm()
+
+    def _mark(self, watchers: Iterator[Watcher]) -> None:
+        if self._backlog:  # what is still to be delivered is older than a bookmark would be
+            return
+        revision = self._store.revision
+        for watcher in itertools.islice(watchers, SLICE):
+            if watcher.seen < revision and watcher.bookmark is not None:
+                watcher.push(watcher.bookmark(revision), revision)
+        rest = next(watchers, None)
+        if rest is not None:
+            asyncio.get_running_loop().call_soon(self._mark, itertools.chain((rest,), watchers))
 
 
 def encode_change(watcher: Watcher, event: Event, lines: dict[Hashable, bytes]) -> bytes | None:
