@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -224,7 +224,11 @@ async def _load_memory(folder: str) -> None:
 def main() -> None:
     """Run one load, named by the first argument."""
     verb, *arguments = sys.argv[1:]
-    loads = {"create": _load_create, "watch": _load_watch, "memory": _load_memory}
+    loads: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+        "create": _load_create,
+        "watch": _load_watch,
+        "memory": _load_memory,
+    }
     try:
         import uvloop
 

@@ -59,6 +59,8 @@ def _entries(header: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _unsupported(content_type: str, allowed: str) -> ApiError:
+    if "protobuf" in content_type:
+        allowed += " (no protobuf: with kubectl use create -f or apply -f, in Go set ContentType application/json)"
     return ApiError(
         f"the body of the request was in an unknown format ({content_type[:100]}) - accepted media types include: "
         f"{allowed}",

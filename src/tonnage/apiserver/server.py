@@ -29,6 +29,7 @@ from tonnage.apiserver.watch import Hub
 from tonnage.apiserver.writes import Writes
 from tonnage.errors import ApiAlreadyExists, Busy, HostError, Invalid, Unavailable
 from tonnage.kube.transport import Request, Response
+from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -78,6 +79,9 @@ class ApiServer:
         catalogue = Catalogue(resources.values())
 
         async def documented(request: Request) -> Response | None:
+            if request.path == "/metrics":
+                for collection in store.collections():
+                    metrics.API_OBJECTS.labels(collection).set(store.count(collection))
             return await catalogue.answer(request) or await basic(request)
 
         self._stamps = Stamps(self.clock, entropy or random.SystemRandom())

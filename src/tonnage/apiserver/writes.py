@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +27,7 @@ from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH
 
 _ATTEMPTS = 20
 _NAMES = 8
+_TOGETHER = 64
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -254,12 +258,18 @@ class Writes:
     ) -> list[Record]:
         """Delete each of the objects, those that vanish meanwhile excepted; answers what was there."""
         done = []
-        for record in records:
-            try:
+
+        async def one(record: Record) -> None:
+            with suppress(ApiNotFound):
                 await self.delete(resource, record.key.namespace, record.key.name, options)
-            except ApiNotFound:
-                continue
-            done.append(record)
+                done.append(record)
+
+        waiting = iter(records)
+        while some := list(itertools.islice(waiting, _TOGETHER)):  # their writes share commits
+            results = await asyncio.gather(*map(one, some), return_exceptions=True)
+            for failure in results:
+                if failure is not None:
+                    raise failure
         return done
 
 
