@@ -120,6 +120,11 @@ class Provisioner:
         """Work until cancelled; after ready()."""
         await self._controller.run()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a volume is being made, or its outcome is not known."""
+        return bool(self._works)
+
     def block(self, uid: str) -> bool:
         """Make nothing for the claim of that uid until unblock(); False when something is being made for it."""
         if uid in self._works or uid in self._done or self._ledger.get(uid) is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tonnage.aio.clock import LoopClock, VirtualLoop
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
 from tonnage.apps.node import NodeAgent, NodeDriver
@@ -18,6 +19,19 @@ from tonnage.kube.client import Client
 from tonnage.pools.memory import MemoryPool
 
 NODE = "node-1"
+
+
+class _Virtual(asyncio.DefaultEventLoopPolicy):
+    """Loops whose sleeps take no time: everything here is sockets within one process."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return VirtualLoop()
+
+
+@pytest.fixture
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """Virtual time for these tests."""
+    return _Virtual()
 
 
 @dataclass
@@ -39,8 +53,8 @@ class Node:
             node_name=self.name,
             cluster_uid="cluster-1",
             endpoints=self.driver.endpoints,
-            poll=0,
-            **more,
+            clock=LoopClock(),
+            **{"poll": 0, "sweep_every": 0, **more},
         )
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))
@@ -70,6 +84,19 @@ class Node:
         """The claim's phase."""
         return str((await self.claim(name)).status.phase)
 
+    async def bound(self, name: str) -> bool:
+        """Whether the claim is bound."""
+        return await self.phase(name) == "Bound"
+
+    async def shows(self, available: str, maximum: str, storage_class: str = "late") -> bool:
+        """Whether that is published."""
+        return await self.capacity(storage_class) == (available, maximum)
+
+    async def remove_claim(self, name: str) -> None:
+        """Delete a claim and do what the protection controller does."""
+        await self.kube.delete(kinds.CLAIMS, name, "default")
+        await self.kube.patch(kinds.CLAIMS, name, {"metadata": {"finalizers": None}}, "default")
+
     async def capacity(self, storage_class: str = "late") -> tuple[str | None, str | None]:
         """What is published for a class."""
         found = (await self.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
@@ -91,8 +118,7 @@ class Node:
     async def release(self, claim: str) -> Any:
         """Remove a claim as the protection controller and the binder do; returns its volume."""
         now = await self.claim(claim)
-        await self.kube.delete(kinds.CLAIMS, claim, "default")
-        await self.kube.patch(kinds.CLAIMS, claim, {"metadata": {"finalizers": None}}, "default")
+        await self.remove_claim(claim)
         return await self.kube.patch(
             kinds.VOLUMES, now.spec.volume_name, {"status": {"phase": "Released"}}, subresource="status"
         )
@@ -112,8 +138,11 @@ async def make_node(
     ) -> Node:
         folder = tmp_path_factory.mktemp("n")
         await kube.create(kinds.NODES, {"metadata": {"name": name}})
-        memory = pool or MemoryPool("scratch", to_bytes(size), directories=False)
-        driver = NodeDriver([memory], node_name=name, kubelet=folder, sockets=folder)
+        drivers = more.pop("drivers", (names.DRIVER,))
+        memory = pool or MemoryPool("scratch", to_bytes(size), directories=False, clock=LoopClock())
+        driver = NodeDriver(
+            [memory], node_name=name, kubelet=folder, sockets=folder, drivers=drivers, clock=LoopClock()
+        )
         await driver.start()
         node = Node(kube, folder, memory, driver, name)
         made.append(node)

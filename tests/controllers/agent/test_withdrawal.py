@@ -1,0 +1,232 @@
+"""All volumes of a pod or none, and what does not fit goes back with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tonnage.api import kinds, names
+from tonnage.api.quantity import to_bytes
+from tonnage.csi.client import CsiClient
+from tonnage.csi.words import VolumeCapability
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+GIB = 1 << 30
+
+
+def _sent_back(node: Any, *claims: str, times: str = "1") -> Any:
+    async def ask() -> bool:
+        for name in claims:
+            meta = (await node.claim(name)).metadata
+            if names.SELECTED_NODE in meta.annotations or names.NODE_LABEL in meta.labels:
+                return False
+            assert meta.annotations[names.WITHDRAWN] == times
+        return True
+
+    return ask
+
+
+def _withdrawn(all_events: Any) -> Any:
+    async def ask() -> list[tuple[str, str]]:
+        return [(about, text) for about, reason, text in await all_events() if reason == "Withdrawn"]
+
+    return ask
+
+
+async def test_siblings_sent_one_by_one_are_made_together(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node = await make_node("10Gi")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await scratch_pod("app", "4Gi", "6Gi")
+    await node.send("app-v0")
+    await asyncio.sleep(0.15)
+    assert await node.volumes() == [], "it waits for the other"
+    assert await node.shows("6Gi", "6Gi"), "but it is promised"
+    await node.send("app-v1")
+    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.bound("app-v1"))
+    await eventually(lambda: node.shows("0", "0"))
+
+
+async def test_a_sibling_that_does_not_come_is_not_awaited_for_long(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await scratch_pod("app", "4Gi", "4Gi")
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+
+
+async def test_a_pod_that_does_not_fit_gets_nothing_and_is_told_once(
+    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node("30Gi")
+    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await scratch_pod("app", "20Gi", "20Gi")
+    await node.send("app-v0", "app-v1")
+    await eventually(_sent_back(node, "app-v0", "app-v1"))
+    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    assert await node.volumes() == []
+    assert await eventually(_withdrawn(all_events)) == [
+        (
+            "app",
+            "pool scratch of node node-1 lacks 10Gi for the volumes of this pod (2 x 20Gi; free 30Gi);"
+            " choosing a node again",
+        )
+    ]
+    assert not [e for e in await all_events() if e[1] == "ProvisioningFailed"]
+
+
+async def test_plain_claims_belong_together_by_their_annotation(
+    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node("30Gi")
+    for name, others in (("one", "two"), ("two", "one")):
+        await make_claim(name, "20Gi", storageClassName="late", annotations={names.WITH: others})
+    await node.send("one")
+    await asyncio.sleep(0.1)
+    await node.send("two")
+    await eventually(_sent_back(node, "one", "two"))
+    assert await node.volumes() == []
+    assert len(await eventually(_withdrawn(all_events))) == 1
+
+
+async def test_from_the_third_time_on_it_goes_back_slowly_and_says_that_no_node_has_room(
+    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node("30Gi")
+    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await scratch_pod("app", "20Gi", "20Gi")
+    took = []
+    loop = asyncio.get_running_loop()
+    for time in range(1, 6):
+        begin = loop.time()
+        await node.send("app-v0", "app-v1")
+        await eventually(_sent_back(node, "app-v0", "app-v1", times=str(time)))
+        took.append(loop.time() - begin)
+    assert max(took[:2]) < 0.5
+    assert took[2] >= 1.0
+    assert took[3] >= 2.0
+    assert took[4] >= 4.0
+    texts = {text for _, text in await eventually(_withdrawn(all_events))}
+    assert "no node has room for all volumes of this pod (2 x 20Gi; largest free 30Gi)" in texts
+
+
+async def test_room_that_comes_up_while_a_claim_is_held_is_used(
+    make_node: Any, make_claim: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await make_claim("old", "8Gi", storageClassName="late")
+    await node.send("old")
+    await eventually(lambda: node.bound("old"))
+    await make_claim("new", "8Gi", storageClassName="late", annotations={names.WITHDRAWN: "7"})
+    await node.send("new")
+    await asyncio.sleep(0.5)
+    assert await node.phase("new") == "Pending"
+    await node.release("old")
+    await eventually(lambda: node.bound("new"))
+
+
+async def test_when_somebody_else_took_the_room_the_driver_says_so_and_the_claim_goes_back(
+    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node("10Gi")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    async with CsiClient(node.driver.endpoints[0]) as stranger:
+        await stranger.create_volume("theirs", 8 * GIB, [VolumeCapability()])
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+    await eventually(_sent_back(node, "app-v0"))
+    failed = [text for _, reason, text in await all_events() if reason == "ProvisioningFailed"]
+    assert "code = ResourceExhausted" in failed[0]
+    await eventually(lambda: node.shows("2Gi", "2Gi"))
+
+
+async def test_a_claim_sent_back_and_sent_again_is_served(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node = await make_node("10Gi")
+    await scratch_pod("big", "8Gi")
+    await node.send("big-v0")
+    await eventually(lambda: node.bound("big-v0"))
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+    await eventually(_sent_back(node, "app-v0"))
+    await node.release("big-v0")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+
+
+async def test_a_sibling_already_made_is_given_back_while_the_pod_has_no_node(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await scratch_pod("app", "6Gi", "6Gi")
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+    await node.send("app-v1")
+
+    async def leaving() -> bool:
+        return (await node.claim("app-v0")).metadata.deleting  # type: ignore[no-any-return]
+
+    await eventually(leaving)
+    await asyncio.sleep(0.3)
+    assert names.SELECTED_NODE in (await node.claim("app-v1")).metadata.annotations, "held until the other is gone"
+    await node.kube.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
+    await eventually(_sent_back(node, "app-v1"))
+    assert await node.gone(kinds.CLAIMS, "app-v0", "default")
+
+
+async def test_a_sibling_stays_when_the_pod_has_a_node_or_its_class_does_not_allow_it(
+    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await scratch_pod("app", "6Gi", "6Gi")
+    for claim in ("one", "two"):
+        await make_claim(claim, "3Gi", storageClassName="late", annotations={names.WITH: "one,two"})
+    await node.send("app-v0", "one")
+    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.bound("one"))
+    await node.kube.post(
+        kinds.PODS.path("default", "app", "binding"),
+        {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "app"}, "target": {"name": "node-1"}},
+    )
+    await node.send("app-v1", "two")
+    await eventually(_sent_back(node, "app-v1", "two"))
+    assert await node.bound("app-v0")
+    assert await node.bound("one")
+
+
+async def test_a_class_may_allow_that_persistent_volumes_are_given_back(
+    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await make_class("loose", parameters={names.ROLLBACK: "true"})
+    for claim in ("one", "two"):
+        await make_claim(claim, "6Gi", storageClassName="loose", annotations={names.WITH: "one,two"})
+    await node.send("one")
+    await eventually(lambda: node.bound("one"))
+    await node.send("two")
+
+    async def leaving() -> bool:
+        return (await node.claim("one")).metadata.deleting  # type: ignore[no-any-return]
+
+    await eventually(leaving)
+
+
+async def test_many_pods_that_fit_exactly_all_start(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node = await make_node("100Gi")
+    await eventually(lambda: node.shows("100Gi", "100Gi"))
+    for n in range(20):
+        await scratch_pod(f"p{n}", "2Gi", "3Gi")
+    for volume in ("v0", "v1"):
+        await node.send(*(f"p{n}-{volume}" for n in range(20)))
+
+    async def all_bound() -> bool:
+        found = (await node.kube.list(kinds.CLAIMS)).items
+        assert not any(names.WITHDRAWN in c.metadata.annotations for c in found)
+        return all(c.status.phase == "Bound" for c in found)
+
+    await eventually(all_bound)
+    assert sum(v.size for v in await node.pool.list()) == to_bytes("100Gi")
+    await eventually(lambda: node.shows("0", "0"))
