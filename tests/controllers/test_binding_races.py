@@ -110,7 +110,7 @@ async def stage(turns: list[int]) -> AsyncIterator[Stage]:
         await server.stop()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(TURNS, st.integers(0, 3))
 def test_agents_and_binder_agree(turns: list[int], agents: int) -> None:
     async def check() -> None:
@@ -125,7 +125,7 @@ def test_agents_and_binder_agree(turns: list[int], agents: int) -> None:
     asyncio.run(check())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(TURNS, st.integers(1, 4), st.integers(1, 4))
 def test_no_volume_has_two_claims(turns: list[int], claims: int, volumes: int) -> None:
     async def check() -> None:
@@ -146,7 +146,7 @@ def test_no_volume_has_two_claims(turns: list[int], claims: int, volumes: int) -
     asyncio.run(check())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(TURNS, st.integers(0, 12))
 def test_claim_that_goes_while_it_is_bound_leaves_a_released_volume(turns: list[int], when: int) -> None:
     async def check() -> None:
@@ -173,7 +173,7 @@ def test_claim_that_goes_while_it_is_bound_leaves_a_released_volume(turns: list[
     asyncio.run(check())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(TURNS, st.integers(0, 30))
 def test_binder_ends_what_a_killed_agent_began(turns: list[int], lived: int) -> None:
     async def check() -> None:

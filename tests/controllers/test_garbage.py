@@ -252,7 +252,7 @@ def by_the_rules(family: Family) -> dict[int, set[int]]:
     return alive
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(families())
 def test_random_families_end_by_the_rules(family: Family) -> None:
     asyncio.run(_check(family))
