@@ -68,10 +68,31 @@ async def used(api: Any, name: str = "q") -> Obj:
             {"count/pods": NANO, "pods": NANO, "requests.cpu": 3 * NANO, "cpu": 3 * NANO, "limits.cpu": 4 * NANO},
             id="pod with an init container that asks for more",
         ),
+        pytest.param(
+            "pods",
+            {"spec": {"containers": [{"resources": {"requests": {"a.b/gpu": "2"}}}]}},
+            {"count/pods": NANO, "pods": NANO, "requests.a.b/gpu": 2 * NANO, "a.b/gpu": 2 * NANO},
+            id="pod with an extended resource",
+        ),
     ],
 )
 def test_what_counts(collection: str, obj: Obj, counts: Obj) -> None:
     assert quota.usage(collection, obj) == counts
+
+
+@pytest.mark.parametrize(
+    ("amount", "resource", "shown"),
+    [
+        pytest.param(GIB, "requests.storage", "1Gi", id="bytes"),
+        pytest.param(2 * 10**9 * NANO, "requests.storage", "2G", id="decimal bytes"),
+        pytest.param(1024 * NANO, "pods", "1024", id="a count has no Ki"),
+        pytest.param(NANO // 2, "requests.cpu", "500m", id="half a cpu"),
+        pytest.param(0, "requests.storage", "0", id="nothing"),
+    ],
+)
+def test_how_amounts_are_shown(amount: int, resource: str, shown: str) -> None:
+    quota_object = {"spec": {"hard": {resource: "1"}}}
+    assert quota.status(quota_object, {resource: amount})["used"] == {resource: shown}
 
 
 async def test_storage_beyond_the_quota_is_refused_in_the_words_of_kubernetes(api: Any) -> None:

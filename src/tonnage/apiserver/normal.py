@@ -17,8 +17,8 @@ from tonnage.apiserver import schemas
 _SOME = Meta(min_length=1)
 # A type that no JSON value has: fields that are left out when false are never there in normal form, or need a look.
 _NEVER = Annotated[str, Meta(max_length=0, min_length=1)]
-# Amounts whose canonical form can be told by looking: small numbers, and large ones that the next suffix does not divide
-# (last three digits that 8 does not divide, so neither does 1024; for decimal suffixes, other than 000).
+# Amounts whose canonical form can be told by looking: small numbers, and large ones that the next suffix does not
+# divide (last three digits that 8 does not divide, so neither does 1024; for decimal suffixes, other than 000).
 _NOT_BY_8 = (
     r"([0-9][02468][26]|[0-9][13579][048]|[0-9]{2}[13579]|[02468](04|12|20|28|36|44|52|60|68|76|84|92)"
     r"|[13579](00|08|16|24|32|40|48|56|64|72|80|88|96))"

@@ -22,7 +22,8 @@ _CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
 _QUOTAS = "resourcequotas"
 # Kinds that have a name of their own besides count/<resource>.
 _NAMED = frozenset({"configmaps", "secrets", "resourcequotas"})
-_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_BYTES = ("storage", "memory")
+_MUST_SAY = ("cpu", "memory")
 
 
 def lock(namespace: str) -> str:
@@ -63,13 +64,18 @@ def _pod(pod: Obj) -> dict[str, int]:
     counted = {"pods": NANO}
     spec = pod.get("spec") or {}
     for word in ("requests", "limits"):
-        for resource in _COMPUTE:
+        for resource in _named(spec, word):
             amount = _pod_amount(spec, word, resource)
             if amount:
                 counted[f"{word}.{resource}"] = amount
                 if word == "requests":
                     counted[resource] = amount
     return counted
+
+
+def _named(spec: Obj, word: str) -> set[str]:
+    every = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    return {r for c in every for r in (c.get("resources") or {}).get(word) or ()} | set(spec.get("overhead") or ())
 
 
 def _pod_amount(spec: Obj, word: str, resource: str) -> int:
@@ -96,7 +102,7 @@ def exceeded(quota: Obj, used: Usage, asked: Usage) -> str | None:
         return None
     name = quota["metadata"]["name"]
     return (
-        f"exceeded quota: {name}, requested: {_pretty(over, asked, hard)}, used: {_pretty(over, used, hard)}, "
+        f"exceeded quota: {name}, requested: {_pretty(over, asked)}, used: {_pretty(over, used)}, "
         f"limited: {','.join(f'{r}={hard[r]}' for r in over)}"
     )
 
@@ -108,7 +114,7 @@ def missing(quota: Obj, pod: Obj) -> str | None:
     lacking: dict[str, list[str]] = {}
     for entry in sorted(hard):
         word, _, resource = entry.rpartition(".")
-        if resource not in _COMPUTE[:2] or word not in ("", "requests", "limits"):
+        if resource not in _MUST_SAY or word not in ("", "requests", "limits"):
             continue
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
             if resource not in ((container.get("resources") or {}).get(word or "requests") or {}):
@@ -119,20 +125,22 @@ def missing(quota: Obj, pod: Obj) -> str | None:
     return f"failed quota: {quota['metadata']['name']}: must specify {parts}"
 
 
-def _pretty(resources: Iterable[str], amounts: Usage, hard: Mapping[str, str]) -> str:
-    return ",".join(f"{r}={_shown(amounts.get(r, 0), hard[r])}" for r in resources)
+def _pretty(resources: Iterable[str], amounts: Usage) -> str:
+    return ",".join(f"{r}={_shown(amounts.get(r, 0), r)}" for r in resources)
 
 
-def _shown(nanos: int, like: str) -> str:
-    """An amount with the family of suffixes that bytes or counts have."""
-    binary = nanos % (1024 * NANO) == 0 or like.endswith("i")
-    return str(Quantity(nanos, "BinarySI" if binary else "DecimalSI"))
+def _shown(nanos: int, resource: str) -> str:
+    """An amount: counts in plain numbers, bytes with the family of suffixes that is shorter."""
+    plain = str(Quantity(nanos, "DecimalSI"))
+    if not resource.endswith(_BYTES) or nanos % NANO:
+        return plain
+    return min(str(Quantity(nanos, "BinarySI")), plain, key=len)
 
 
 def status(quota: Obj, used: Usage) -> Obj:
     """The status of a quota: hard as wanted, used for the same resources."""
     hard = dict((quota.get("spec") or {}).get("hard") or {})
-    return {"hard": hard, "used": {r: _shown(used.get(r, 0), hard[r]) for r in sorted(hard)}}
+    return {"hard": hard, "used": {r: _shown(used.get(r, 0), r) for r in sorted(hard)}}
 
 
 def count(store: Store, collections: Iterable[str], namespace: str) -> Counter[str]:

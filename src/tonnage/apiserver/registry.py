@@ -130,7 +130,7 @@ _ROWS: tuple[Resource, ...] = (
     ),
     _row(
         kinds.PODS,
-        subresources=frozenset({"status", "binding", "eviction", "log", "ephemeralcontainers"}),
+        subresources=frozenset({"status", "binding", "eviction", "log"}),
         categories=("all",),
         default=defaults.pod,
         validate=pod.validate,

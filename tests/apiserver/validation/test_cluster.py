@@ -108,6 +108,29 @@ def test_wrong_ones_are_told_what_is_wrong(faults: Faults, key: str, wrong: Obj,
     assert said in faults(key, wrong)
 
 
+@pytest.mark.parametrize(
+    ("key", "good"),
+    [
+        pytest.param("coordination.k8s.io/leases", named(spec={"holderIdentity": ""}), id="lease that was released"),
+        pytest.param(
+            "events",
+            {"metadata": {"name": "Node.1", "namespace": "default"}, "involvedObject": {"kind": "Node", "name": "n"}},
+            id="event of a node",
+        ),
+    ],
+)
+def test_what_real_clients_send_passes(faults: Faults, key: str, good: Obj) -> None:
+    assert faults(key, good) == []
+
+
+def test_of_a_new_event_only_the_series_changes(faults: Faults) -> None:
+    series = NEW_EVENT | {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}
+    assert faults("events.k8s.io/events", series, NEW_EVENT) == []
+    assert faults("events.k8s.io/events", NEW_EVENT | {"reason": "Other"}, NEW_EVENT) == [
+        'reason: Invalid value: "Other": field is immutable'
+    ]
+
+
 def test_a_namespace_is_a_dns_label(faults: Faults) -> None:
     (fault,) = faults("namespaces", {"metadata": {"name": "a.b"}})
     assert fault.startswith('metadata.name: Invalid value: "a.b": a lowercase RFC 1123 label')

@@ -5,15 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from tonnage.api.quantity import Quantity
-from tonnage.apiserver.validation.faults import Faults
-from tonnage.apiserver.validation.meta import dns_label, label_value, metadata, qualified_name
+from tonnage.apiserver.validation.faults import Faults, immutable
+from tonnage.apiserver.validation.meta import dns_label, label_value, metadata, path_segment, qualified_name
 from tonnage.errors import Cause
 
 Obj = dict[str, Any]
 _EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 _LIMIT_TYPES = ("Container", "PersistentVolumeClaim", "Pod")
+# Which bound may not exceed which, at which of them the fault is shown, and how the two are called.
+_LIMIT_ORDER = (
+    ("min", "max", "min", ("min", "max")),
+    ("min", "defaultRequest", "defaultRequest", ("min", "default request")),
+    ("defaultRequest", "max", "defaultRequest", ("default request", "max")),
+    ("defaultRequest", "default", "defaultRequest", ("default request", "default limit")),
+    ("min", "default", "default", ("min", "default")),
+    ("default", "max", "default", ("default", "max")),
+)
 _SCOPELESS = "quota scopes are not offered by this server; leave them out"
 _EVENT_MESSAGE = 1024
+_EVENT_FIXED = ("regarding", "reason", "note", "type", "eventTime", "action", "related", "reportingController")
+_EVENT_OLD = ("deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount")
+_ELSEWHERE = "does not match event.namespace"
 
 
 def namespace(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
@@ -74,41 +86,44 @@ def _taints(faults: Faults, taints: list[Obj]) -> None:
 def event(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     """Event in its core form: it lies in the namespace of what it is about (cluster things: in default)."""
     faults = Faults()
-    metadata(faults, new, old=old)
-    _about(faults, new, new.get("involvedObject") or {}, "involvedObject.namespace")
-    if old is None and new.get("eventTime"):
-        _new_style(faults, new, "reportingComponent")
+    metadata(faults, new, path_segment, old=old)
+    if new.get("eventTime"):
+        _new_style(faults, new, new.get("involvedObject") or {}, "reportingComponent")
+    else:
+        where = (new.get("involvedObject") or {}).get("namespace", "")
+        if new["metadata"].get("namespace", "") != (where or "default"):
+            faults.invalid("involvedObject.namespace", where, _ELSEWHERE)
     return faults
 
 
 def new_event(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
-    """Event of events.k8s.io: says who reports, why and what was done."""
+    """Event of events.k8s.io: says who reports, why and what was done; afterwards only its series changes."""
     faults = Faults()
     metadata(faults, new, old=old)
-    _about(faults, new, new.get("regarding") or {}, "involvedObject.namespace")
-    if old is None:
-        if not new.get("eventTime"):
-            faults.required("eventTime")
-        _new_style(faults, new, "reportingController")
-        if len(new.get("note", "").encode()) > _EVENT_MESSAGE:
-            faults.invalid("message", "", f"can have at most {_EVENT_MESSAGE} characters")
-        if new.get("type") not in ("Normal", "Warning"):
-            faults.invalid("type", new.get("type", ""), "has invalid value: ")
+    if old is not None:
+        for word in _EVENT_FIXED:
+            immutable(faults, new.get(word), old.get(word), "involvedObject" if word == "regarding" else word)
+        return faults
+    if not new.get("eventTime"):
+        faults.required("eventTime")
+    _new_style(faults, new, new.get("regarding") or {}, "reportingController")
+    if new.get("type") not in ("Normal", "Warning"):
+        faults.invalid("type", "", f"has invalid value: {new.get('type', '')}")
+    for word in _EVENT_OLD:
+        if new.get(word):
+            faults.invalid(word.removeprefix("deprecated"), "", "needs to be unset")
     return faults
 
 
-def _about(faults: Faults, new: Obj, reference: Obj, path: str) -> None:
-    where, lies = reference.get("namespace", ""), new["metadata"].get("namespace", "")
-    # What has no namespace of its own is told of in default.
-    if lies not in ((where,) if where else ("default", "kube-system")):
-        faults.invalid(path, where, "does not match event.namespace")
-
-
-def _new_style(faults: Faults, new: Obj, controller: str) -> None:
+def _new_style(faults: Faults, new: Obj, about: Obj, controller: str) -> None:
+    if not about.get("namespace") and new["metadata"].get("namespace") not in ("default", "kube-system"):
+        faults.invalid("involvedObject.namespace", "", _ELSEWHERE)
     if not new.get(controller):
-        faults.required("reportingController")
+        faults.required(controller)
     else:
-        faults.each("reportingController", new[controller], qualified_name(new[controller]))
+        faults.each(controller, new[controller], qualified_name(new[controller]))
+    if len((new.get("note") or new.get("message") or "").encode()) > _EVENT_MESSAGE:
+        faults.invalid("message", "", f"can have at most {_EVENT_MESSAGE} characters")
     for word, limit in (("reportingInstance", 128), ("action", 128), ("reason", 128)):
         if not new.get(word):
             faults.required(word)
@@ -161,14 +176,13 @@ def _limits(faults: Faults, item: Obj, kind: str, path: str) -> None:
                 faults.forbidden(f"{path}.{word}", f"may not be specified when `type` is '{kind}'")
     if item.get("maxLimitRequestRatio"):
         faults.forbidden(f"{path}.maxLimitRequestRatio", "is not offered by this server; leave it out")
-    order = [(word, item.get(word) or {}) for word in ("min", "defaultRequest", "default", "max")]
-    words = {"min": "min", "defaultRequest": "default request", "default": "default", "max": "max"}
-    for place, (low, lower) in enumerate(order):
-        for high, upper in order[place + 1 :]:
-            for resource in sorted(lower.keys() & upper.keys()):
-                if Quantity.parse(lower[resource]).nanos > Quantity.parse(upper[resource]).nanos:
-                    what = f"{words[low]} value {lower[resource]} is greater than {words[high]} value {upper[resource]}"
-                    faults.invalid(f"{path}.{low}[{resource}]", lower[resource], what)
+    for low, high, place, words in _LIMIT_ORDER:
+        lower, upper = item.get(low) or {}, item.get(high) or {}
+        for resource in sorted(lower.keys() & upper.keys()):
+            if Quantity.parse(lower[resource]).nanos > Quantity.parse(upper[resource]).nanos:
+                what = f"{words[0]} value {lower[resource]} is greater than {words[1]} value {upper[resource]}"
+                wrong = (item.get(place) or {})[resource]
+                faults.invalid(f"{path}.{place}[{resource}]", wrong, what)
 
 
 def lease(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
@@ -180,8 +194,6 @@ def lease(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
         if word in spec and spec[word] < least:
             bound = "must be greater than 0" if least else "must be greater than or equal to 0"
             faults.invalid(f"spec.{word}", spec[word], bound)
-    if "holderIdentity" in spec and not spec["holderIdentity"]:
-        faults.invalid("spec.holderIdentity", "", "must not be empty")
     if "preferredHolder" in spec and not spec.get("strategy"):
         faults.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined")
     return faults
