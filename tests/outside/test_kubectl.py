@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,9 +84,11 @@ def test_a_size_is_what_df_shows(cluster, pod) -> None:  # type: ignore[no-untyp
     cluster.kubectl("wait", "--for=condition=Ready", "pod/two-volumes", "--timeout=60s")
     cluster.until("df was printed", lambda: "/scratch" in cluster.kubectl("logs", "two-volumes"))
 
-    sizes = {line.split()[-1]: line.split()[1] for line in cluster.kubectl("logs", "two-volumes").splitlines()[1:]}
+    sizes = {line.split()[1]: int(line.split()[0]) for line in cluster.kubectl("logs", "two-volumes").splitlines()[1:]}
 
-    assert sizes == {"/cache": "2.0G", "/scratch": "1.0G"}
+    gi = 1024**3
+    assert 2 * gi <= sizes["/cache"] <= 2.05 * gi
+    assert 1 * gi <= sizes["/scratch"] <= 1.05 * gi
 
 
 def test_changing_objects(cluster, pod) -> None:  # type: ignore[no-untyped-def]
@@ -159,7 +160,6 @@ def test_explain_and_discovery(cluster) -> None:  # type: ignore[no-untyped-def]
     assert "storage.k8s.io/v1" in cluster.kubectl("api-versions")
     assert '"gitVersion"' in cluster.kubectl("get", "--raw", "/version")
     assert cluster.kubectl("get", "--raw", "/readyz") == "ok"
-    assert "No resources found" not in cluster.kubectl("get", "all", "-A") or True
 
 
 def test_bad_input_is_answered_as_kubernetes_does(cluster) -> None:  # type: ignore[no-untyped-def]
