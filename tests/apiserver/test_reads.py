@@ -216,8 +216,10 @@ async def test_bookmarks_move_quiet_watches_on(api: Any, monkeypatch: pytest.Mon
     assert (kind, mark["metadata"]["resourceVersion"]) == ("BOOKMARK", made["metadata"]["resourceVersion"])
 
 
-async def test_a_watch_ends_after_its_time(api: Any) -> None:
-    async with api.watch(MAPS, timeoutSeconds="1") as watch:
+async def test_a_watch_ends_after_its_time(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = watches.Watcher.close_after
+    monkeypatch.setattr(watches.Watcher, "close_after", lambda watcher, seconds: wait(watcher, seconds / 30_000))
+    async with api.watch(MAPS, timeoutSeconds="300") as watch:
         with pytest.raises(StopAsyncIteration):
             await watch.next()
 

@@ -115,4 +115,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestStoreMachine.settings = settings(max_examples=10, stateful_step_count=20, deadline=None)

@@ -206,6 +206,23 @@ async def test_patches_of_three_kinds(api: Any) -> None:
     assert both["metadata"]["finalizers"] == ["a.b/c", "a.b/d"]
 
 
+async def test_patches_leave_no_nulls(api: Any) -> None:
+    await api.create(MAPS, config("x", a="1"))
+    operations = [
+        {"op": "add", "path": "/data", "value": None},
+        {"op": "add", "path": "/metadata/labels", "value": None},
+    ]
+    patched = await api.patch(f"{MAPS}/x", operations, content_type=JSON_PATCH)
+    assert "data" not in patched
+    assert "labels" not in patched["metadata"]
+    containers = [{"name": "c", "image": "busybox", "command": None, "env": [{"name": "A", "value": None}]}]
+    await api.create(PODS, {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    patched = await api.patch(
+        f"{PODS}/p/status", {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": None}]}}
+    )
+    assert patched["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
+
+
 async def test_patch_with_a_stale_version_conflicts(api: Any) -> None:
     made = await api.create(MAPS, config())
     version = made["metadata"]["resourceVersion"]

@@ -36,13 +36,19 @@ for _kind in ("containers", "initContainers", "ephemeralContainers"):
     _POD_SPEC.update({f"spec.{_kind}.{field}": key for field, key in _CONTAINER.items()})
 _POD_SPEC["spec.volumes.projected.sources"] = None
 
+_POD_STATUS: dict[str, str | None] = {
+    f"status.{statuses}.{field}": key
+    for statuses in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+    for field, key in (("volumeMounts", "mountPath"), ("allocatedResourcesStatus", "name"))
+}
 _META: dict[str, str | None] = {"metadata.ownerReferences": "uid", "metadata.finalizers": PRIMITIVE}
 _BY_KIND: dict[str, dict[str, str | None]] = {
     "Pod": {
         **_POD_SPEC,
+        **_POD_STATUS,
         "status.conditions": "type",
         "status.podIPs": "ip",
-        "status.hostIPs": None,
+        "status.hostIPs": "ip",
         "status.resourceClaimStatuses": "name",
     },
     "Node": {

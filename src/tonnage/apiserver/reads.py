@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import itertools
@@ -21,7 +22,8 @@ from tonnage.apiserver.store import Key, Record, Store
 from tonnage.apiserver.watch import Filter, Hub, Watcher, encode_change, line
 from tonnage.errors import ApiError, ApiGone, Cause
 
-_SNAPSHOTS = 16
+_SNAPSHOTS = 8
+_SNAPSHOT_SECONDS = 300.0
 _MAX_AHEAD_SECONDS = 3.0
 
 
@@ -93,6 +95,8 @@ class Reads:
             meta["continue"] = self._token(resource, namespace, snapshot, records[-1])
             if not options.labels and not options.fields:
                 meta["remainingItemCount"] = rest
+        elif after is not None:  # the last page: what has changed since need not be kept any longer
+            self._snapshots.pop((resource.collection, namespace, snapshot.revision), None)
         return shapes.render_list(resource, accepted, included, records, meta, self.now())
 
     async def _fresh(self, resource: Resource, namespace: str | None, options: ListOptions) -> _Snapshot:
@@ -117,6 +121,8 @@ class Reads:
 
     def _token(self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: Record) -> str:
         place = (resource.collection, namespace, snapshot.revision)
+        if place not in self._snapshots:
+            asyncio.get_running_loop().call_later(_SNAPSHOT_SECONDS, self._snapshots.pop, place, None)
         self._snapshots[place] = snapshot
         self._snapshots.move_to_end(place)
         while len(self._snapshots) > _SNAPSHOTS:

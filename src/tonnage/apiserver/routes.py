@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 from tonnage.apiserver.errors import bad_request
@@ -32,7 +33,9 @@ class Routes:
             (r.kind.group, r.kind.version, r.kind.plural): r for r in resources.values()
         }
 
-    def find(self, path: str) -> Place:
+        self.find = lru_cache(maxsize=1024)(self._find)
+
+    def _find(self, path: str) -> Place:
         """Read a path whose segments are percent-encoded. Raises 400 (ids that cannot be), 404 (nothing there)."""
         if len(path) > _MAX_PATH:
             raise bad_request(f"the path is longer than {_MAX_PATH} bytes")

@@ -306,7 +306,8 @@ def apply_patch(resource: Resource, old: Obj, patch: tuple[str, Any]) -> Obj:
         raise ApiInvalid(error.message, group=kind.group, kind=kind.kind, name=name) from None
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
-    drop_nulls(new)
+    if resource.unknown is None:  # normal form has no nulls
+        drop_nulls(new)
     return new
 
 
