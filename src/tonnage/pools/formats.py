@@ -66,6 +66,7 @@ def _mkfs_ext4(path: str, length: int, uuid: UUID, quick: str) -> list[str]:
     # assume_storage_prezeroed: the file is new, so neither journal nor inode tables need be written, now or later
     # by the kernel's lazyinit thread, which would punch holes into an allocated image.
     command = ["mkfs.ext4", "-q", "-F", "-b", str(BLOCK), "-m", "0", "-I", str(_INODE), "-i", str(_ext4_ratio(blocks))]
+    command += ["-O", "metadata_csum,metadata_csum_seed"]  # so that templates.py can give copies a UUID of their own
     command += ["-E", f"{quick}=1,nodiscard,root_owner=0:0", "-U", str(uuid)]
     journal = _ext4_journal(blocks)
     command += ["-J", f"size={journal * BLOCK // MI}"] if journal else ["-O", "^has_journal"]

@@ -19,11 +19,14 @@ from pathlib import Path
 from tonnage.errors import Busy, Exhausted, HostError, Precondition
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
+from tonnage.pools import templates
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import FORMATS
 
 _MKFS_TIMEOUT = 300.0
 _mkfs_at_once = threading.BoundedSemaphore((os.cpu_count() or 1) + 1)
+_templates = templates.Templates()
+_TEMPLATE_MOST = 256 * 1024**3  # bytes: above, reading what mkfs wrote costs more than it saves
 _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
 _CHUNK = 1024**2
 _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
@@ -111,6 +114,9 @@ def format_image(fd: int, path: Path, record: Record) -> None:
 
 
 def _mkfs(fd: int, record: Record) -> None:
+    if (template := _templates.get(record.length)) is not None and record.fstype == "ext4":
+        template.apply(fd, record.uuid)
+        return
     form, path = FORMATS[record.fstype], f"/dev/fd/{fd}"
     with _mkfs_at_once:
         try:
@@ -120,6 +126,9 @@ def _mkfs(fd: int, record: Record) -> None:
                 raise
             plain = form.mkfs(path, record.length, record.uuid, prezeroed=False)  # e2fsprogs before 1.47
             run(plain, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+            return
+    if record.fstype == "ext4" and record.length <= _TEMPLATE_MOST and (read := templates.read(fd)) is not None:
+        _templates.keep(record.length, read)
 
 
 def mount_image(fd: int, path: Path, record: Record, target: Path, options: Sequence[str]) -> None:

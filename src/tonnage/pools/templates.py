@@ -1,0 +1,146 @@
+"""New ext4 file systems without mkfs: the first of each length is made by mkfs.ext4, the next are copies of it.
+
+What mkfs wrote (some dozen blocks, the rest of a new file is zero anyway) is kept in memory, and a copy gets a UUID of
+its own in each superblock. That works because the feature metadata_csum_seed frees all other checksums from the UUID.
+Nothing is kept whose superblocks are not exactly as expected, so an unknown mkfs only means that it runs each time.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from uuid import UUID
+
+BLOCK = 4096
+_GROUP = 32768 * BLOCK  # bytes between the places where superblocks are
+_PRIMARY = 1024
+_SIZE, _CHECKSUM, _UUID, _MAGIC = 1024, 0x3FC, 0x68, 0x38
+_INCOMPAT, _CSUM_SEED = 0x60, 0x2000
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return tuple(table)
+
+
+_TABLE = _crc_table()
+
+
+def crc32c(data: bytes, *, begin: int = 0xFFFFFFFF) -> int:
+    """The Castagnoli CRC as ext4 uses it: begun with all ones and not inverted at the end."""
+    crc = begin
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Blocks that are not all zero, compressed. superblock: where one begins inside, -1 for nowhere."""
+
+    offset: int
+    packed: bytes
+    superblock: int
+
+
+@dataclass(frozen=True)
+class Template:
+    """What mkfs wrote for a file system with that UUID."""
+
+    uuid: bytes
+    runs: tuple[_Run, ...]
+
+    def apply(self, fd: int, uuid: UUID) -> None:
+        """Make the file system on a pristine file of the length it was read from. Raises OSError."""
+        # The CRC is linear: changing the UUID changes the checksum of each superblock by the same bits.
+        delta = bytes(old ^ new for old, new in zip(self.uuid, uuid.bytes, strict=True))
+        change = crc32c(delta + bytes(_CHECKSUM - _UUID - 16), begin=0)
+        for run in self.runs:
+            data = bytearray(zlib.decompress(run.packed))
+            if (at := run.superblock) >= 0:  # before it is written: a file never shows the UUID of another
+                data[at + _UUID : at + _UUID + 16] = uuid.bytes
+                checksum = struct.unpack_from("<I", data, at + _CHECKSUM)[0] ^ change
+                struct.pack_into("<I", data, at + _CHECKSUM, checksum)
+            _write(fd, bytes(data), run.offset)
+
+
+def read(fd: int) -> Template | None:
+    """The template of a file on which mkfs just ran; None when it is not as expected. Raises OSError."""
+    uuid, runs = b"", []
+    for offset, data in _runs(fd, os.fstat(fd).st_size):
+        at = _PRIMARY if offset == 0 else 0 if offset % _GROUP == 0 else -1
+        if at >= 0 and data[at + _MAGIC : at + _MAGIC + 2] != b"\x53\xef":
+            at = -1  # a group without a copy of the superblock begins with something else
+        if at >= 0:
+            block = data[at : at + _SIZE]
+            uuid = uuid or block[_UUID : _UUID + 16]
+            if not _is_expected(block, uuid):
+                return None
+        runs.append(_Run(offset, zlib.compress(data, 1), at))
+    return Template(uuid, tuple(runs)) if runs and runs[0].superblock == _PRIMARY else None
+
+
+def _is_expected(block: bytes, uuid: bytes) -> bool:
+    """Whether a superblock has that UUID, does not bind other checksums to it, and its checksum is what we take it
+    for."""
+    features, checksum = struct.unpack_from("<I", block, _INCOMPAT)[0], struct.unpack_from("<I", block, _CHECKSUM)[0]
+    same = block[_UUID : _UUID + 16] == uuid
+    return bool(same and features & _CSUM_SEED and checksum == crc32c(block[:_CHECKSUM]))
+
+
+def _runs(fd: int, end: int) -> list[tuple[int, bytes]]:
+    """All runs of blocks that are not zero; one that reaches the start of a block group begins anew there."""
+    runs: list[tuple[int, bytearray]] = []
+    at, zero = 0, bytes(BLOCK)
+    while at < end:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:
+            break  # nothing but holes up to the end
+        at = os.lseek(fd, start, os.SEEK_HOLE)
+        for offset in range(start, at, BLOCK):
+            data = os.pread(fd, BLOCK, offset)
+            if data == zero[: len(data)]:
+                continue
+            if runs and runs[-1][0] + len(runs[-1][1]) == offset and offset % _GROUP:
+                runs[-1][1].extend(data)
+            else:
+                runs.append((offset, bytearray(data)))
+    return [(offset, bytes(data)) for offset, data in runs]
+
+
+def _write(fd: int, data: bytes, offset: int) -> None:
+    while data:
+        done = os.pwrite(fd, data, offset)
+        data, offset = data[done:], offset + done
+
+
+class Templates:
+    """The templates used last, by the length of the image. Thread-safe."""
+
+    def __init__(self, most: int = 16) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, Template] = OrderedDict()
+
+    def get(self, length: int) -> Template | None:
+        """The template for images of that length."""
+        with self._lock:
+            if length in self._kept:
+                self._kept.move_to_end(length)
+            return self._kept.get(length)
+
+    def keep(self, length: int, template: Template) -> None:
+        """Keep one, and forget the one that was not used for longest when there are too many."""
+        with self._lock:
+            self._kept[length] = template
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
