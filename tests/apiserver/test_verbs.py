@@ -403,9 +403,10 @@ async def test_an_event_is_one_object_in_two_shapes(api: Any) -> None:
         "p",
     )
     assert (await api.get(f"{new}/e"))["note"] == "text"
-    changed = await api.patch(f"{new}/e", {"note": "other"})
-    assert changed["note"] == "other"
-    assert (await api.get(f"{core}/e"))["message"] == "other"
+    await api.patch(f"{core}/e", {"message": "other"})
+    changed = await api.patch(f"{new}/e", {"metadata": {"labels": {"a": "b"}}})
+    assert (changed["note"], changed["apiVersion"]) == ("other", "events.k8s.io/v1")
+    assert (await api.get(f"{core}/e"))["metadata"]["labels"] == {"a": "b"}
     found = await api.get(core, query={"fieldSelector": "involvedObject.name=p,reason=Why"})
     assert len(found["items"]) == 1
     await api.delete(f"{new}/e")

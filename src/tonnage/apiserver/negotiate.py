@@ -136,6 +136,13 @@ def _yaml(body: bytes) -> Any:
         raise bad_request(f"the body of the request is not valid YAML: {str(error)[:300]}") from None
 
 
+def has_null(value: Any) -> bool:
+    """Whether there is a null at any depth."""
+    if isinstance(value, dict):
+        return any(map(has_null, value.values()))
+    return value is None or (isinstance(value, list) and any(map(has_null, value)))
+
+
 def drop_nulls(value: Any) -> None:
     """Remove members that are null, at any depth, in place: a typed API server never stores them."""
     if isinstance(value, dict):
