@@ -176,10 +176,10 @@ class NodeAgent:
                 tasks.create_task(supervise("events", self._events.run))
                 tasks.create_task(self._attach_all())
                 await self.provisioner.ready()  # no number is published before all promises are known
-                tasks.create_task(self.readings.run())
-                tasks.create_task(self.provisioner.run())
-                tasks.create_task(self.reclaimer.run())
-                tasks.create_task(self.capacity.run())
+                tasks.create_task(supervise("readings", self.readings.run))
+                tasks.create_task(supervise("provisioner", self.provisioner.run))
+                tasks.create_task(supervise("reclaimer", self.reclaimer.run))
+                tasks.create_task(supervise("capacity", self.capacity.run))
                 tasks.create_task(supervise("sweep", self.sweep.run))
         finally:
             await self._informers.close()

@@ -17,6 +17,7 @@ from typing import Any
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.api import names
+from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
@@ -68,6 +69,8 @@ class CapacityPublisher:
         labels = f"{names.CAPACITY_MANAGED_BY}={self._managed_by}"
         self._informer = informers.of(CAPACITIES, namespace=namespace, labels=labels)
         self._informer.cache.on_change(self._seen)
+        self._nodes = informers.of(NODES, fields=f"metadata.name={scope.node}")
+        self._nodes.cache.on_change(self._node_changed)
         drivers.on_add(lambda _: self.wake())
 
     def wake(self) -> None:
@@ -77,6 +80,7 @@ class CapacityPublisher:
     async def run(self) -> None:
         """Publish until cancelled."""
         await self._informer.wait_synced()
+        await self._nodes.wait_synced()
         while True:
             try:
                 pause = await self.publish()
@@ -124,6 +128,11 @@ class CapacityPublisher:
                 await self._wake.wait()
 
     # What should be there
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Only its coming matters: what belonged to a Node that went is garbage collected."""
+        if new is not None and (old is None or old.metadata.uid != new.metadata.uid):
+            self._wake.set()
 
     def _wishes(self) -> list[_Wish]:
         found = []
@@ -175,8 +184,8 @@ class CapacityPublisher:
 
     def _is_higher(self, wish: _Wish) -> bool:
         have = self._objects.get(wish.name)
-        if have is None:
-            return True
+        if have is None:  # it will belong to the Node, so there must be one
+            return self._nodes.cache.get(self._scope.node) is not None
         available, maximum = _numbers(have)
         return wish.room.available > available or _less(maximum, wish.room.maximum)
 
@@ -206,9 +215,9 @@ class CapacityPublisher:
         if have is not None:  # its topology and class cannot be changed
             await self._client.delete(CAPACITIES, wish.name, self._namespace)
             self._objects.pop(wish.name, None)
-        # Asked each time, and it is seldom: a Node that was made anew has another uid, and objects of the old one
-        # would be collected at once.
-        node = await self._client.get(NODES, self._scope.node)
+        node = self._nodes.cache.get(self._scope.node)
+        if node is None:
+            return
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._scope.node, "uid": node.metadata.uid}
         try:
             self._keep(await self._client.create(CAPACITIES, self._body(wish, owner), self._namespace))

@@ -342,7 +342,10 @@ class Provisioner:
             await self._settle(uid, work, failure)
             return None
         self._ledger.made(uid, volume.size or request.size)
-        self._readings.want(driver.name)
+        if driver.lists_capacity:
+            self._readings.want(driver.name)
+        else:
+            self._ledger.removed(uid)  # no reading will ever include it
         return volume
 
     def _ledger_is_free(self, uid: str) -> bool:

@@ -24,7 +24,7 @@ EVERY = 0.2
 """Seconds between two readings of a driver at least."""
 QUIET = 1.0
 """Seconds that a reading waits for the creations under way, so that its answer is exact."""
-_LOOK = 0.02
+_LOOK = 0.05
 
 
 class Readings:
@@ -38,7 +38,7 @@ class Readings:
         self._wanted: dict[str, asyncio.Event] = {}
         self._tried: dict[str, asyncio.Event] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._new: asyncio.Queue[str] = asyncio.Queue()
+        self._new = asyncio.Event()
         self._backoff = Backoff(initial=1.0, maximum=300.0)
         classes.on_change(lambda old, new: self._class_changed(old, new))
         drivers.on_add(lambda driver: self._added(driver))
@@ -69,14 +69,19 @@ class Readings:
 
     async def run(self) -> None:
         """Work until cancelled. Begin when the classes are known."""
+        served: set[str] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                tasks.create_task(self._serve(await self._new.get()))
+                for name in self._wanted.keys() - served:
+                    served.add(name)
+                    tasks.create_task(self._serve(name))
+                await self._new.wait()
+                self._new.clear()
 
     def _added(self, driver: Driver) -> None:
         if driver.lists_capacity and driver.name not in self._wanted:
             self._wanted[driver.name], self._tried[driver.name] = asyncio.Event(), asyncio.Event()
-            self._new.put_nowait(driver.name)
+            self._new.set()
         self.want(driver.name)
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
