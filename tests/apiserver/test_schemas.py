@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tonnage.api import strategic
 from tonnage.apiserver import schemas
 from tonnage.apiserver.registry import RESOURCES
 
@@ -58,3 +59,27 @@ def test_names_in_documents() -> None:
 def test_a_line_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(ValueError, match="cannot read"):
         schemas._scan("@x.v1\nPod\n   wrong indent\n", {})
+
+
+def merged_lists(struct: str, path: str = "") -> dict[str, str]:
+    """Path of each list that merges -> its key, below a struct."""
+    found = {}
+    for field in schemas.struct(struct).fields.values():
+        here = f"{path}.{field.name}" if path else field.name
+        if field.merge_key is not None:
+            found[here] = field.merge_key
+        kind = field.type
+        while kind.word == "[]" and kind.item is not None:
+            kind = kind.item
+        if kind.struct:
+            found |= merged_lists(kind.struct, here)
+    return found
+
+
+@pytest.mark.parametrize("key", list(RESOURCES))
+def test_patches_merge_the_lists_that_openapi_says_they_merge(key: str) -> None:
+    """kubectl makes its patches by OpenAPI, the server applies them by api/strategic.py: they must agree."""
+    row = RESOURCES[key]
+    said = {k: v for k, v in merged_lists(row.extra["schema_name"]).items() if "volumeClaimTemplate.metadata" not in k}
+    done = {k: v for k, v in strategic.merge_keys(row.kind.kind).items() if v is not None}
+    assert done == said
