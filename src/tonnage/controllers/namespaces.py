@@ -20,7 +20,7 @@ from tonnage.api.core import Namespace
 from tonnage.api.kinds import ALL, EVENTS, NAMESPACES, PODS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.controllers.waits import Waits
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client, status_error
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informers
@@ -78,35 +78,28 @@ class NamespaceController:
         left: dict[str, list[KubeObject]] = {}
         for kind in self._kinds:
             found = (await self._client.list(kind, name)).items
-            for obj in found:
-                if not obj.metadata.deleting:
-                    await self._delete(kind, obj)
-            if found and any(o.metadata.deleting for o in found):
-                left[kind.plural] = found
-            elif found:  # most go at once; look again
+            if any(not obj.metadata.deleting for obj in found):
+                options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+                await self._request("DELETE", kind.path(name), options)
                 found = (await self._client.list(kind, name)).items
-                left |= {kind.plural: found} if found else {}
+            if found:
+                left[kind.plural] = found
             if kind is PODS and left:
                 break
         return left
 
-    async def _delete(self, kind: Kind[Any], obj: KubeObject) -> None:
-        with suppress(ApiNotFound, ApiConflict):
-            await self._client.delete(
-                kind, obj.metadata.name, obj.metadata.namespace, uid=obj.metadata.uid, propagation="Background"
-            )
-
     async def _finalize(self, name: str) -> None:
         """PUT namespaces/NAME/finalize: the object as it is, without our finalizer."""
-        try:
+        with suppress(ApiNotFound):
             whole = msgspec.json.decode(await self._client.read(NAMESPACES.path("", name)))
-        except ApiNotFound:
-            return
-        finalizers = whole.get("spec", {}).get("finalizers", [])
-        whole["spec"] = {"finalizers": [f for f in finalizers if f != names.NAMESPACE_FINALIZER]}
-        request = Request("PUT", NAMESPACES.path("", name, "finalize"), body=msgspec.json.encode(whole))
-        answer = await self._client.transport.request(request)
-        if answer.status >= 300 and answer.status != 404:
+            finalizers = whole.get("spec", {}).get("finalizers", [])
+            whole["spec"] = {"finalizers": [f for f in finalizers if f != names.NAMESPACE_FINALIZER]}
+            await self._request("PUT", NAMESPACES.path("", name, "finalize"), whole)
+
+    async def _request(self, method: str, path: str, body: dict[str, Any]) -> None:
+        """What only this controller asks for. Raises ApiError."""
+        answer = await self._client.transport.request(Request(method, path, body=msgspec.json.encode(body)))
+        if answer.status >= 300:
             raise status_error(answer.body, answer.status)
 
     async def _tell(self, namespace: Namespace, left: dict[str, list[KubeObject]]) -> None:

@@ -87,7 +87,7 @@ class VolumeProtection:
         self._client = client
         informer = volumes(informers)
         self._volumes = informer.cache
-        self._controller = Controller("pv_protection", self.reconcile)
+        self._controller = Controller("pv_protection", self.reconcile, workers=16)
         self._controller.watch(informer, _deleted_volume)
 
     async def run(self) -> None:

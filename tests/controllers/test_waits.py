@@ -1,0 +1,46 @@
+"""Waits, and what is known to be gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tonnage.controllers.absent import Absent
+from tonnage.controllers.waits import Waits
+
+
+def test_a_wait_begins_with_the_first_question(manual_clock: Any) -> None:
+    waits = Waits(manual_clock)
+    assert waits.left("a", 3.0) == 3.0
+    manual_clock.now += 1
+    assert (waits.left("a", 3.0), waits.left("b", 3.0)) == (2.0, 3.0)
+    manual_clock.now += 5
+    assert waits.left("a", 3.0) == 0.0
+    waits.over("a")
+    assert waits.left("a", 3.0) == 3.0
+    waits.over("a")
+    waits.over("b")
+    waits.over("never")
+    assert len(waits) == 0
+
+
+def test_no_wait_is_not_remembered(manual_clock: Any) -> None:
+    waits = Waits(manual_clock)
+    assert waits.left("a", 0.0) == 0.0
+    assert len(waits) == 0
+
+
+def test_the_same_is_said_once(manual_clock: Any) -> None:
+    waits = Waits(manual_clock)
+    told = [waits.news("a", text) for text in ("x", "x", "y", "x")]
+    assert told == [True, False, True, True]
+    waits.over("a")
+    assert waits.news("a", "x")
+
+
+def test_absent_forgets_the_oldest() -> None:
+    absent = Absent()
+    for number in range(10_001):
+        absent.add(number)
+    assert 0 not in absent
+    assert 1 in absent
+    assert 10_000 in absent
