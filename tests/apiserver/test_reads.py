@@ -233,6 +233,26 @@ async def test_all_watches_end_when_the_server_stops(api: Any) -> None:
     assert len(api.server.hub) == 0
 
 
+async def test_a_watch_of_a_stopped_server_ends(api: Any) -> None:
+    await api.server.stop()
+    async with api.watch("/api/v1/namespaces") as watch:
+        assert len(await watch.names(4)) == 4
+        with pytest.raises(StopAsyncIteration):
+            await watch.next()
+
+
+async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **options: Any) -> Any:
+        raise ValueError("no such cell")
+
+    async with api.watch(MAPS, accept=TABLE) as table, api.watch(MAPS) as plain:
+        monkeypatch.setattr("tonnage.apiserver.table.row", broken)
+        await api.create(MAPS, config("x"))
+        assert await plain.names(1) == [("ADDED", "x")]
+        with pytest.raises(StopAsyncIteration):
+            await table.next()
+
+
 async def test_a_watcher_that_does_not_read_is_dropped(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "BUFFER_EVENTS", 5)
     async with api.watch(MAPS) as slow, api.watch(MAPS) as quick:

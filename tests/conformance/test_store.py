@@ -102,6 +102,18 @@ async def test_events_come_in_order_of_revisions(store: Store) -> None:
     assert told == sorted(told)
 
 
+async def test_a_listener_that_fails_stops_nothing(store: Store) -> None:
+    told: list[int] = []
+
+    def broken(event: Event) -> None:
+        raise ValueError(event.type)
+
+    store.listen(broken)
+    store.listen(lambda event: told.append(event.record.revision))
+    await asyncio.gather(*(store.put(key(str(n)), thing(str(n)), 0) for n in range(3)))
+    assert len(told) == 3
+
+
 async def test_since_gives_what_is_newer(store: Store) -> None:
     start = store.revision
     first = await store.put(key("x"), thing("x"), 0)

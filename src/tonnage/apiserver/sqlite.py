@@ -9,6 +9,7 @@ The history of watches is not kept: after a start older revisions are gone (410)
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import functools
 import os
@@ -225,13 +226,13 @@ def _clear(error: BaseException, path: Path) -> BaseException:
     if isinstance(error, TonnageError) or not isinstance(error, (sqlite3.Error, OSError)):
         return error
     name = getattr(error, "sqlite_errorname", "") or ""
-    if name == "SQLITE_FULL" or getattr(error, "errno", 0) == 28:
+    if name == "SQLITE_FULL" or getattr(error, "errno", 0) == errno.ENOSPC:
         return Exhausted(f"the disk of {path} is full: nothing was written; make room and try again")
     if name.startswith("SQLITE_NOTADB"):
         return Precondition(f"{path} is not a database: name another data folder")
     if name.startswith("SQLITE_CORRUPT"):
         return Unavailable(f"the database {path} is damaged: restore it from a copy ({error})")
-    if name.startswith("SQLITE_READONLY"):
+    if name.startswith("SQLITE_READONLY") or getattr(error, "errno", 0) in (errno.EROFS, errno.EACCES):
         return Unavailable(f"{path} cannot be written: it, or its file system, is read-only")
     if name.startswith("SQLITE_BUSY"):
         return Busy(f"{path} is in use by another program")

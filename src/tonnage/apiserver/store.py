@@ -7,6 +7,7 @@ write only when it is durable.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import msgspec
 
 from tonnage.errors import ApiGone
 
+log = logging.getLogger(__name__)
 Obj = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Extract = Callable[[str, Obj], Mapping[str, str]]
@@ -280,7 +282,10 @@ class MemoryStore:
         event = Event("DELETED" if removed else "MODIFIED" if before else "ADDED", record, before)
         self._history(collection).append(event)
         for listener in self._listeners:
-            listener(event)
+            try:
+                listener(event)
+            except Exception:  # the write is done, and those behind it must go on
+                log.exception("listener failed key=%s revision=%d", "/".join(record.key), record.revision)
 
     def _load(self, records: Iterable[Record], revision: int) -> None:
         """Begin with these records; older revisions than this are gone."""

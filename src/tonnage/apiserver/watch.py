@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from tonnage.api.selectors import EVERYTHING, Selector
 from tonnage.apiserver.store import Event, EventType, Record, Store
 from tonnage.observe import metrics
 
+log = logging.getLogger(__name__)
 SLICE = 256
-BUFFER_BYTES = 4 << 20
+BUFFER_BYTES = 16 << 20
 BUFFER_EVENTS = 16_384
 CHUNK_BYTES = 256 << 10
 BOOKMARK_SECONDS = 60.0
@@ -256,6 +258,7 @@ class Hub:
         self._watchers: dict[Watcher, None] = {}
         self._backlog: deque[tuple[Event, Iterator[Watcher], dict[Hashable, bytes]]] = deque()
         self._bookmarks: asyncio.TimerHandle | None = None
+        self._stopped = False
         self.examined = 0
         store.listen(self._publish)
 
@@ -263,7 +266,10 @@ class Hub:
         return len(self._watchers)
 
     def open(self, watcher: Watcher) -> None:
-        """Send it every change that is newer than its `after`."""
+        """Send it every change that is newer than its `after`; after close_all it ends with what it begins with."""
+        if self._stopped:
+            watcher.close()
+            return
         self._shelves.setdefault(watcher.filter.collection, _Shelf()).add(watcher)
         self._watchers[watcher] = None
         metrics.API_WATCHERS.set(len(self._watchers))
@@ -273,12 +279,14 @@ class Hub:
     def close(self, watcher: Watcher) -> None:
         """End it. May be repeated."""
         watcher.close()
-        self._shelves[watcher.filter.collection].discard(watcher)
+        if (shelf := self._shelves.get(watcher.filter.collection)) is not None:
+            shelf.discard(watcher)
         self._watchers.pop(watcher, None)
         metrics.API_WATCHERS.set(len(self._watchers))
 
     def close_all(self) -> None:
-        """End all watches (the server stops)."""
+        """End all watches, and those still to come (the server stops)."""
+        self._stopped = True
         for watcher in list(self._watchers):
             self.close(watcher)
         if self._bookmarks is not None:
@@ -319,7 +327,12 @@ class Hub:
         self.examined += 1
         if watcher.closed or event.record.revision <= watcher.after:
             return
-        data = encode_change(watcher, event, lines)
+        try:
+            data = encode_change(watcher, event, lines)
+        except Exception:  # an object that cannot be shown in this shape: the client must look for itself
+            log.exception("watch failed collection=%s shape=%s", watcher.filter.collection, watcher.shape.name)
+            self.close(watcher)
+            return
         if data is not None:
             watcher.push(data, event.record.revision)
             metrics.API_WATCH_EVENTS.inc()
