@@ -361,3 +361,21 @@ async def test_erase(opened: Opener, real_folder: Path) -> None:
     os.link(image, kept)
     await pool.delete("v")
     assert kept.read_bytes() == bytes(MI)
+
+
+async def test_volumes_of_one_size_are_file_systems_of_their_own(opened: Opener, real_folder: Path) -> None:
+    pool = await opened()
+    uuids = set()
+    for name in ("a", "b", "c"):
+        await pool.create(VolumeRequest(name, 21 * MI))
+        await pool.stage(name, real_folder / name)
+        (real_folder / name / "file").write_text(name)
+        found = _signature(real_folder / "pool" / f"{name}.img")
+        assert found is not None
+        assert found.kind == "ext4"
+        uuids.add(found.uuid)
+    assert len(uuids) == 3
+    assert [(real_folder / name / "file").read_text() for name in ("a", "b", "c")] == ["a", "b", "c"]
+    for name in ("a", "b", "c"):
+        await pool.unstage(name, real_folder / name)
+        _command("e2fsck", "-fn", str(real_folder / "pool" / f"{name}.img"))

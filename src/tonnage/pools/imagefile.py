@@ -79,7 +79,8 @@ def open_image(path: Path, *, shared: bool = False) -> int:
 
 def _lock(fd: int) -> bool:
     for pause in _PAUSES:
-        time.sleep(pause)
+        if pause:
+            time.sleep(pause)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -173,7 +174,8 @@ def is_used(path: Path) -> bool:
         raise HostError(f"cannot open {path}: {failure.strerror}") from failure
     try:
         for pause in _PAUSES:
-            time.sleep(pause)
+            if pause:
+                time.sleep(pause)
             try:
                 fcntl.fcntl(
                     fd, fcntl.F_SETSIG, signal.SIGURG
