@@ -12,9 +12,9 @@ LeaseSpec: Holder and times of the lease.
   holderIdentity str?: Who holds it.
   leaseDurationSeconds int?: Seconds that others wait after the last renewal.
   leaseTransitions int?: How often it changed hands.
-  preferredHolder str?
+  preferredHolder str?: Who should hold it.
   renewTime microtime: When it was renewed last.
-  strategy str?
+  strategy str?: How the holder is chosen.
 @core.v1
 Namespace: A name space for objects; deleting it deletes them.
   apiVersion str: Group and version of the object.
@@ -27,7 +27,7 @@ NamespaceSpec: Who must let go of a namespace before it goes.
 NamespaceStatus: The state of the namespace.
   conditions [NamespaceCondition]+type: What holds at present.
   phase str: Where it is in its life.
-NamespaceCondition
+NamespaceCondition: One condition of the namespace.
   lastTransitionTime time: When status changed last.
   message str: Why, for people.
   reason str: Why, in one word for programs.
@@ -40,11 +40,11 @@ Node: A machine that runs pods.
   spec NodeSpec: What is wanted.
   status NodeStatus: What is.
 NodeSpec: How the node takes part.
-  configSource NodeConfigSource
-  externalID str
+  configSource NodeConfigSource: Not used any more.
+  externalID str: Not used any more.
   podCIDR str: Addresses of its pods.
-  podCIDRs [str]+
-  providerID str
+  podCIDRs [str]+: Addresses of its pods.
+  providerID str: The cloud's id of it.
   taints [Taint]: What keeps pods away.
   unschedulable bool: Whether new pods stay away.
 NodeConfigSource
@@ -58,72 +58,72 @@ ConfigMapNodeConfigSource
 Taint: A mark of a node that keeps pods away which do not tolerate it.
   effect! str: What it does: NoSchedule, PreferNoSchedule, NoExecute.
   key! str: Key.
-  timeAdded time
+  timeAdded time: When it was added.
   value str: Value.
 NodeStatus: What the node has and how it is.
   addresses [NodeAddress]+type: Where it can be reached.
   allocatable {quantity}: What pods may use, by resource.
   capacity {quantity}: What there is, by resource.
   conditions [NodeCondition]+type: What holds at present.
-  config NodeConfigStatus
-  daemonEndpoints NodeDaemonEndpoints
-  features NodeFeatures
+  config NodeConfigStatus: Not used any more.
+  daemonEndpoints NodeDaemonEndpoints: Ports of the node's daemons.
+  features NodeFeatures: What it can do.
   images [ContainerImage]: Images that are there.
   nodeInfo NodeSystemInfo: What runs on it.
   phase str: Where it is in its life.
-  runtimeHandlers [NodeRuntimeHandler]
+  runtimeHandlers [NodeRuntimeHandler]: Which runtimes there are.
   volumesAttached [AttachedVolume]: Volumes that are attached.
   volumesInUse [str]: Volumes that are mounted.
-NodeAddress
-  address! str
+NodeAddress: An address of the node.
+  address! str: The address.
   type! str: Which sort it is.
-NodeCondition
-  lastHeartbeatTime time
+NodeCondition: One condition of the node.
+  lastHeartbeatTime time: When it was heard of last.
   lastTransitionTime time: When status changed last.
   message str: Why, for people.
   reason str: Why, in one word for programs.
   status! str: What is.
   type! str: Which sort it is.
 NodeConfigStatus
-  active NodeConfigSource
-  assigned NodeConfigSource
-  error str
-  lastKnownGood NodeConfigSource
+  active NodeConfigSource: The configuration in use.
+  assigned NodeConfigSource: The configuration that is wanted.
+  error str: What went wrong.
+  lastKnownGood NodeConfigSource: The configuration that worked last.
 NodeDaemonEndpoints
-  kubeletEndpoint DaemonEndpoint
+  kubeletEndpoint DaemonEndpoint: Port of the kubelet.
 DaemonEndpoint
-  Port! int
+  Port! int: The port.
 NodeFeatures
-  supplementalGroupsPolicy bool?
-ContainerImage
-  names [str]
-  sizeBytes long
+  supplementalGroupsPolicy bool?: How the image's groups are treated.
+ContainerImage: An image that is there.
+  names [str]: Names.
+  sizeBytes long: Size in bytes.
 NodeSystemInfo: What runs on the node.
-  architecture! str
-  bootID! str
-  containerRuntimeVersion! str
-  kernelVersion! str
-  kubeProxyVersion! str
-  kubeletVersion! str
-  machineID! str
-  operatingSystem! str
-  osImage! str
-  swap NodeSwapStatus
-  systemUUID! str
+  architecture! str: Processor architecture.
+  bootID! str: Changes with each boot.
+  containerRuntimeVersion! str: Name and version of the runtime.
+  kernelVersion! str: Version of the kernel.
+  kubeProxyVersion! str: Not used any more.
+  kubeletVersion! str: Version of the kubelet.
+  machineID! str: Identity of the machine.
+  operatingSystem! str: Sort of system.
+  osImage! str: Name of the system.
+  swap NodeSwapStatus: Swap space.
+  systemUUID! str: Identity of the hardware.
 NodeSwapStatus
   capacity long?: What there is, by resource.
 NodeRuntimeHandler
-  features NodeRuntimeHandlerFeatures
+  features NodeRuntimeHandlerFeatures: What it can do.
   name str: Name.
 NodeRuntimeHandlerFeatures
   recursiveReadOnlyMounts bool?
   userNamespaces bool?
-AttachedVolume
+AttachedVolume: A volume that is attached.
   devicePath! str: Device file inside the container.
   name! str: Name.
 ObjectReference: An object anywhere in the cluster.
   apiVersion str: Group and version of the object.
-  fieldPath str
+  fieldPath str: Path of the field.
   kind str: Kind of the object.
   name str: Name.
   namespace str: Namespace.
@@ -147,12 +147,12 @@ Event: Something that happened to an object.
   series EventSeries: How it went on.
   source EventSource: Who reports.
   type str: Which sort it is.
-EventSeries
+EventSeries: How often it happened again.
   count int: How often.
-  lastObservedTime microtime
-EventSource
-  component str
-  host str
+  lastObservedTime microtime: When last.
+EventSource: Who reports.
+  component str: Which program.
+  host str: Host.
 ConfigMap: Configuration: text and bytes by key.
   apiVersion str: Group and version of the object.
   binaryData {bytes}: Bytes by key.
@@ -185,11 +185,11 @@ ResourceQuotaSpec: The bounds.
   hard {quantity}: The bounds, by resource.
   scopeSelector ScopeSelector: Which objects count.
   scopes [str]: Which objects count.
-ScopeSelector
+ScopeSelector: Which objects count.
   matchExpressions [ScopedResourceSelectorRequirement]: Conditions on labels.
 ScopedResourceSelectorRequirement
   operator! str: How key and values relate.
-  scopeName! str
+  scopeName! str: Which scope.
   values [str]: Values.
 ResourceQuotaStatus: The bounds in force, and what is used.
   hard {quantity}: The bounds, by resource.
@@ -205,7 +205,7 @@ LimitRangeItem: The bounds of one type of object.
   default {quantity}: Limits of those that name none.
   defaultRequest {quantity}: Requests of those that name none.
   max {quantity}: Upper bounds.
-  maxLimitRequestRatio {quantity}
+  maxLimitRequestRatio {quantity}: How many times its request a limit may be.
   min {quantity}: Lower bounds.
   type! str: Container, Pod or PersistentVolumeClaim.
 Binding: Gives a pod its node.
@@ -232,7 +232,7 @@ Event: Something that happened to an object.
   reportingInstance str: Which copy of it.
   series EventSeries: How it went on.
   type str: Which sort it is.
-EventSeries
+EventSeries: How often it happened again.
   count! int: How often.
-  lastObservedTime! microtime
+  lastObservedTime! microtime: When last.
 """

@@ -4,9 +4,9 @@ TEXT = """\
 @core.v1
 AWSElasticBlockStoreVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
-  partition int
+  partition int: Number of the partition.
   readOnly bool: Mount it read-only.
-  volumeID! str
+  volumeID! str: Id of the volume.
 AzureDiskVolumeSource
   cachingMode str?
   diskName! str
@@ -17,29 +17,29 @@ AzureDiskVolumeSource
 AzureFileVolumeSource
   readOnly bool: Mount it read-only.
   secretName! str: Name of the Secret.
-  shareName! str
+  shareName! str: Name of the share.
 CephFSVolumeSource
-  monitors! [str]
+  monitors! [str]: Addresses of monitors.
   path str: Path.
   readOnly bool: Mount it read-only.
   secretFile str
   secretRef LocalObjectReference: The Secret that holds credentials.
-  user str
+  user str: Name of the user.
 CinderVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
   readOnly bool: Mount it read-only.
   secretRef LocalObjectReference: The Secret that holds credentials.
-  volumeID! str
+  volumeID! str: Id of the volume.
 FCVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
-  lun int?
+  lun int?: Number of the unit.
   readOnly bool: Mount it read-only.
   targetWWNs [str]
   wwids [str]
 FlexVolumeSource
   driver! str: Name of the CSI driver.
   fsType str: File system to mount; the driver's choice if empty.
-  options {str}
+  options {str}: Options.
   readOnly bool: Mount it read-only.
   secretRef LocalObjectReference: The Secret that holds credentials.
 FlockerVolumeSource
@@ -47,59 +47,59 @@ FlockerVolumeSource
   datasetUUID str
 GCEPersistentDiskVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
-  partition int
-  pdName! str
+  partition int: Number of the partition.
+  pdName! str: Name of the disk.
   readOnly bool: Mount it read-only.
 GitRepoVolumeSource
-  directory str
-  repository! str
-  revision str
+  directory str: Directory.
+  repository! str: Repository.
+  revision str: Commit.
 GlusterfsVolumeSource
-  endpoints! str
+  endpoints! str: Servers.
   path! str: Path.
   readOnly bool: Mount it read-only.
-ISCSIVolumeSource
+ISCSIVolumeSource: An iSCSI disk.
   chapAuthDiscovery bool
   chapAuthSession bool
   fsType str: File system to mount; the driver's choice if empty.
   initiatorName str?
   iqn! str
   iscsiInterface str
-  lun! int
+  lun! int: Number of the unit.
   portals [str]
   readOnly bool: Mount it read-only.
   secretRef LocalObjectReference: The Secret that holds credentials.
   targetPortal! str
-NFSVolumeSource
+NFSVolumeSource: An NFS export.
   path! str: Path.
   readOnly bool: Mount it read-only.
-  server! str
+  server! str: Name of the server.
 PhotonPersistentDiskVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
-  pdID! str
+  pdID! str: Id of the disk.
 PortworxVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
   readOnly bool: Mount it read-only.
-  volumeID! str
+  volumeID! str: Id of the volume.
 QuobyteVolumeSource
-  group str
+  group str: Group.
   readOnly bool: Mount it read-only.
-  registry! str
-  tenant str
-  user str
-  volume! str
+  registry! str: Addresses of the registry.
+  tenant str: Tenant of the volume.
+  user str: Name of the user.
+  volume! str: Name of the volume.
 RBDVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
   image! str: Name of the image.
-  keyring str
-  monitors! [str]
-  pool str
+  keyring str: Key file of the user.
+  monitors! [str]: Addresses of monitors.
+  pool str: Name of the pool.
   readOnly bool: Mount it read-only.
   secretRef LocalObjectReference: The Secret that holds credentials.
-  user str
+  user str: Name of the user.
 ScaleIOVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
-  gateway! str
+  gateway! str: Address of the gateway.
   protectionDomain str
   readOnly bool: Mount it read-only.
   secretRef! LocalObjectReference: The Secret that holds credentials.
@@ -113,37 +113,37 @@ StorageOSVolumeSource
   readOnly bool: Mount it read-only.
   secretRef LocalObjectReference: The Secret that holds credentials.
   volumeName str: Name of the PersistentVolume.
-  volumeNamespace str
+  volumeNamespace str: Namespace of the volume.
 VsphereVirtualDiskVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
   storagePolicyID str
   storagePolicyName str
-  volumePath! str
+  volumePath! str: Path of the volume.
 AzureFilePersistentVolumeSource
   readOnly bool: Mount it read-only.
   secretName! str: Name of the Secret.
-  secretNamespace str?
-  shareName! str
+  secretNamespace str?: Namespace of the Secret.
+  shareName! str: Name of the share.
 CephFSPersistentVolumeSource
-  monitors! [str]
+  monitors! [str]: Addresses of monitors.
   path str: Path.
   readOnly bool: Mount it read-only.
   secretFile str
   secretRef SecretReference: The Secret that holds credentials.
-  user str
+  user str: Name of the user.
 CinderPersistentVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
   readOnly bool: Mount it read-only.
   secretRef SecretReference: The Secret that holds credentials.
-  volumeID! str
+  volumeID! str: Id of the volume.
 FlexPersistentVolumeSource
   driver! str: Name of the CSI driver.
   fsType str: File system to mount; the driver's choice if empty.
-  options {str}
+  options {str}: Options.
   readOnly bool: Mount it read-only.
   secretRef SecretReference: The Secret that holds credentials.
 GlusterfsPersistentVolumeSource
-  endpoints! str
+  endpoints! str: Servers.
   endpointsNamespace str?
   path! str: Path.
   readOnly bool: Mount it read-only.
@@ -154,7 +154,7 @@ ISCSIPersistentVolumeSource
   initiatorName str?
   iqn! str
   iscsiInterface str
-  lun! int
+  lun! int: Number of the unit.
   portals [str]
   readOnly bool: Mount it read-only.
   secretRef SecretReference: The Secret that holds credentials.
@@ -162,15 +162,15 @@ ISCSIPersistentVolumeSource
 RBDPersistentVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
   image! str: Name of the image.
-  keyring str
-  monitors! [str]
-  pool str
+  keyring str: Key file of the user.
+  monitors! [str]: Addresses of monitors.
+  pool str: Name of the pool.
   readOnly bool: Mount it read-only.
   secretRef SecretReference: The Secret that holds credentials.
-  user str
+  user str: Name of the user.
 ScaleIOPersistentVolumeSource
   fsType str: File system to mount; the driver's choice if empty.
-  gateway! str
+  gateway! str: Address of the gateway.
   protectionDomain str
   readOnly bool: Mount it read-only.
   secretRef! SecretReference: The Secret that holds credentials.
@@ -184,5 +184,5 @@ StorageOSPersistentVolumeSource
   readOnly bool: Mount it read-only.
   secretRef ObjectReference: The Secret that holds credentials.
   volumeName str: Name of the PersistentVolume.
-  volumeNamespace str
+  volumeNamespace str: Namespace of the volume.
 """

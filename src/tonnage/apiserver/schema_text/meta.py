@@ -18,14 +18,14 @@ ObjectMeta: What every object has: name, labels, owners, times.
   resourceVersion str: Which version of the object this is.
   selfLink str: Not used any more.
   uid str: Identity, unique in space and time.
-ManagedFieldsEntry
+ManagedFieldsEntry: Who set which fields.
   apiVersion str: Group and version of the object.
-  fieldsType str
-  fieldsV1 any
-  manager str
-  operation str
-  subresource str
-  time time
+  fieldsType str: Format of the fields.
+  fieldsV1 any: The fields.
+  manager str: Who.
+  operation str: Which operation.
+  subresource str: Part of the resource.
+  time time: When.
 OwnerReference: An object that this one belongs to, and goes with.
   apiVersion! str: Group and version of the object.
   blockOwnerDeletion bool?: Whether the owner stays until this is gone.
@@ -46,39 +46,39 @@ FieldSelectorRequirement
   values [str]: Values.
 DeleteOptions: How to delete.
   apiVersion str: Group and version of the object.
-  dryRun [str]
-  gracePeriodSeconds long?
+  dryRun [str]: Do all but write.
+  gracePeriodSeconds long?: Seconds until it is ended hard.
   ignoreStoreReadErrorWithClusterBreakingPotential bool?
   kind str: Kind of the object.
-  orphanDependents bool?
-  preconditions Preconditions
-  propagationPolicy str?
-Preconditions
+  orphanDependents bool?: Old form of propagationPolicy.
+  preconditions Preconditions: What must hold.
+  propagationPolicy str?: What happens to what it owns: Orphan, Background, Foreground.
+Preconditions: What must hold for a deletion.
   resourceVersion str?: Which version of the object this is.
   uid str?: Identity, unique in space and time.
 Status: The result of a request that answers no object.
   apiVersion str: Group and version of the object.
-  code int
-  details StatusDetails
+  code int: HTTP status.
+  details StatusDetails: More about it.
   kind str: Kind of the object.
   message str: Why, for people.
   metadata ListMeta: Name, labels, owners and times.
   reason str: Why, in one word for programs.
   status str: What is.
-StatusDetails
-  causes [StatusCause]
-  group str
+StatusDetails: More about a failure.
+  causes [StatusCause]: The single faults.
+  group str: Group.
   kind str: Kind of the object.
   name str: Name.
-  retryAfterSeconds int
+  retryAfterSeconds int: Seconds to wait before trying again.
   uid str: Identity, unique in space and time.
-StatusCause
-  field str
+StatusCause: One fault.
+  field str: Path of the field.
   message str: Why, for people.
   reason str: Why, in one word for programs.
 ListMeta: Where a list stands.
-  continue str
-  remainingItemCount long?
+  continue str: Where the next page begins.
+  remainingItemCount long?: How many items are still to come.
   resourceVersion str: Which version of the object this is.
   selfLink str: Not used any more.
 """

@@ -18,11 +18,11 @@ PersistentVolumeClaimSpec: What storage is asked for.
   volumeMode str?: Filesystem (mounted) or Block (raw device).
   volumeName str: The volume it is bound to.
 TypedLocalObjectReference: An object of the same namespace, by group, kind and name.
-  apiGroup str?
+  apiGroup str?: Group of the object; the core group if empty.
   kind! str: Kind of the object.
   name! str: Name.
 TypedObjectReference: An object by group, kind, name and perhaps namespace.
-  apiGroup str?
+  apiGroup str?: Group of the object; the core group if empty.
   kind! str: Kind of the object.
   name! str: Name.
   namespace str?: Namespace.
@@ -42,7 +42,7 @@ PersistentVolumeClaimStatus: What the claim has got.
   capacity {quantity}: The size it has got, under storage.
   conditions [PersistentVolumeClaimCondition]+type: What holds at present.
   currentVolumeAttributesClassName str?: The attributes class in force.
-  modifyVolumeStatus ModifyVolumeStatus
+  modifyVolumeStatus ModifyVolumeStatus: How far a change of the attributes class has come.
   phase str: Pending, Bound or Lost.
 PersistentVolumeClaimCondition: One condition of the claim.
   lastProbeTime time: When it was looked at last.
@@ -53,7 +53,7 @@ PersistentVolumeClaimCondition: One condition of the claim.
   type! str: Which sort it is.
 ModifyVolumeStatus: State of a change of the attributes class.
   status! str: What is.
-  targetVolumeAttributesClassName str
+  targetVolumeAttributesClassName str: The attributes class that is wanted.
 PersistentVolume: A piece of storage of the cluster, bound to at most one claim.
   apiVersion str: Group and version of the object.
   kind str: Kind of the object.
@@ -62,36 +62,36 @@ PersistentVolume: A piece of storage of the cluster, bound to at most one claim.
   status PersistentVolumeStatus: What is.
 PersistentVolumeSpec: What the volume is, and which nodes reach it.
   accessModes [str]: How it is to be mounted: ReadWriteOnce, ReadOnlyMany, ReadWriteMany, ReadWriteOncePod.
-  awsElasticBlockStore AWSElasticBlockStoreVolumeSource
-  azureDisk AzureDiskVolumeSource
-  azureFile AzureFilePersistentVolumeSource
+  awsElasticBlockStore AWSElasticBlockStoreVolumeSource: A disk of AWS.
+  azureDisk AzureDiskVolumeSource: A disk of Azure.
+  azureFile AzureFilePersistentVolumeSource: A share of Azure.
   capacity {quantity}: Its size, under storage.
-  cephfs CephFSPersistentVolumeSource
-  cinder CinderPersistentVolumeSource
+  cephfs CephFSPersistentVolumeSource: A CephFS.
+  cinder CinderPersistentVolumeSource: A disk of OpenStack.
   claimRef ObjectReference: The claim it is bound to.
   csi CSIPersistentVolumeSource: A volume of a CSI driver.
-  fc FCVolumeSource
-  flexVolume FlexPersistentVolumeSource
-  flocker FlockerVolumeSource
-  gcePersistentDisk GCEPersistentDiskVolumeSource
-  glusterfs GlusterfsPersistentVolumeSource
+  fc FCVolumeSource: A Fibre Channel disk.
+  flexVolume FlexPersistentVolumeSource: A FlexVolume.
+  flocker FlockerVolumeSource: A Flocker volume.
+  gcePersistentDisk GCEPersistentDiskVolumeSource: A disk of Google.
+  glusterfs GlusterfsPersistentVolumeSource: A Gluster volume.
   hostPath HostPathVolumeSource: A path of the node.
-  iscsi ISCSIPersistentVolumeSource
+  iscsi ISCSIPersistentVolumeSource: An iSCSI disk.
   local LocalVolumeSource: A disk of one node.
   mountOptions [str]: Options of mount.
-  nfs NFSVolumeSource
+  nfs NFSVolumeSource: An NFS export.
   nodeAffinity VolumeNodeAffinity: Which nodes reach it.
   persistentVolumeReclaimPolicy str: What happens when the claim goes: Retain, Delete or Recycle.
-  photonPersistentDisk PhotonPersistentDiskVolumeSource
-  portworxVolume PortworxVolumeSource
-  quobyte QuobyteVolumeSource
-  rbd RBDPersistentVolumeSource
-  scaleIO ScaleIOPersistentVolumeSource
+  photonPersistentDisk PhotonPersistentDiskVolumeSource: A disk of Photon.
+  portworxVolume PortworxVolumeSource: A Portworx volume.
+  quobyte QuobyteVolumeSource: A Quobyte volume.
+  rbd RBDPersistentVolumeSource: A Ceph block device.
+  scaleIO ScaleIOPersistentVolumeSource: A ScaleIO volume.
   storageClassName str: Name of its StorageClass.
-  storageos StorageOSPersistentVolumeSource
+  storageos StorageOSPersistentVolumeSource: A StorageOS volume.
   volumeAttributesClassName str?: Name of its VolumeAttributesClass.
   volumeMode str?: Filesystem (mounted) or Block (raw device).
-  vsphereVolume VsphereVirtualDiskVolumeSource
+  vsphereVolume VsphereVirtualDiskVolumeSource: A disk of vSphere.
 SecretReference: A Secret by name and namespace.
   name str: Name.
   namespace str: Namespace.

@@ -13,14 +13,14 @@ TokenReviewSpec
   token str: The token.
 TokenReviewStatus
   audiences [str]: Who a token is for.
-  authenticated bool
-  error str
-  user UserInfo
-UserInfo
-  extra {[str]}
-  groups [str]
+  authenticated bool: Whether the token is good.
+  error str: What went wrong.
+  user UserInfo: Name of the user.
+UserInfo: A user.
+  extra {[str]}: More about the user.
+  groups [str]: Groups.
   uid str: Identity, unique in space and time.
-  username str
+  username str: Name.
 TokenRequest
   apiVersion str: Group and version of the object.
   kind str: Kind of the object.
@@ -29,7 +29,7 @@ TokenRequest
   status TokenRequestStatus: What is.
 TokenRequestSpec
   audiences! [str]: Who a token is for.
-  boundObjectRef BoundObjectReference
+  boundObjectRef BoundObjectReference: What the token ends with.
   expirationSeconds long?: Seconds that a token lives.
 BoundObjectReference
   apiVersion str: Group and version of the object.
@@ -37,7 +37,7 @@ BoundObjectReference
   name str: Name.
   uid str: Identity, unique in space and time.
 TokenRequestStatus
-  expirationTimestamp! time
+  expirationTimestamp! time: When it ends.
   token! str: The token.
 SelfSubjectReview: The question who I am.
   apiVersion str: Group and version of the object.
@@ -45,7 +45,7 @@ SelfSubjectReview: The question who I am.
   metadata ObjectMeta: Name, labels, owners and times.
   status SelfSubjectReviewStatus: What is.
 SelfSubjectReviewStatus
-  userInfo UserInfo
+  userInfo UserInfo: Who it is.
 @authorization.v1
 SelfSubjectAccessReview: The question whether I may do something.
   apiVersion str: Group and version of the object.
@@ -54,31 +54,31 @@ SelfSubjectAccessReview: The question whether I may do something.
   spec! SelfSubjectAccessReviewSpec: What is wanted.
   status SubjectAccessReviewStatus: What is.
 SelfSubjectAccessReviewSpec
-  nonResourceAttributes NonResourceAttributes
-  resourceAttributes ResourceAttributes
+  nonResourceAttributes NonResourceAttributes: An action on a path.
+  resourceAttributes ResourceAttributes: An action on a resource.
 NonResourceAttributes
   path str: Path.
-  verb str
+  verb str: What to do.
 ResourceAttributes
-  fieldSelector FieldSelectorAttributes
-  group str
-  labelSelector LabelSelectorAttributes
+  fieldSelector FieldSelectorAttributes: Which fields.
+  group str: Group.
+  labelSelector LabelSelectorAttributes: Which objects, by labels.
   name str: Name.
   namespace str: Namespace.
-  resource str
-  subresource str
-  verb str
-  version str
+  resource str: Which resource.
+  subresource str: Part of the resource.
+  verb str: What to do.
+  version str: Version.
 FieldSelectorAttributes
-  rawSelector str
-  requirements [FieldSelectorRequirement]
+  rawSelector str: The selector as text.
+  requirements [FieldSelectorRequirement]: The conditions.
 LabelSelectorAttributes
-  rawSelector str
-  requirements [LabelSelectorRequirement]
+  rawSelector str: The selector as text.
+  requirements [LabelSelectorRequirement]: The conditions.
 SubjectAccessReviewStatus
-  allowed! bool
-  denied bool
-  evaluationError str
+  allowed! bool: Whether it is allowed.
+  denied bool: Whether it is forbidden.
+  evaluationError str: What went wrong meanwhile.
   reason str: Why, in one word for programs.
 SelfSubjectRulesReview: The question what I may do.
   apiVersion str: Group and version of the object.
@@ -89,22 +89,22 @@ SelfSubjectRulesReview: The question what I may do.
 SelfSubjectRulesReviewSpec
   namespace str: Namespace.
 SubjectRulesReviewStatus
-  evaluationError str
-  incomplete! bool
-  nonResourceRules! [NonResourceRule]
-  resourceRules! [ResourceRule]
+  evaluationError str: What went wrong meanwhile.
+  incomplete! bool: Whether something is missing.
+  nonResourceRules! [NonResourceRule]: What may be done with paths.
+  resourceRules! [ResourceRule]: What may be done with resources.
 NonResourceRule
-  nonResourceURLs [str]
-  verbs! [str]
+  nonResourceURLs [str]: Paths.
+  verbs! [str]: What may be done.
 ResourceRule
-  apiGroups [str]
-  resourceNames [str]
+  apiGroups [str]: Groups.
+  resourceNames [str]: Names of objects.
   resources [str]: Resources that are asked for.
-  verbs! [str]
+  verbs! [str]: What may be done.
 @policy.v1
 Eviction: The wish to remove a pod gently.
   apiVersion str: Group and version of the object.
-  deleteOptions DeleteOptions
+  deleteOptions DeleteOptions: How to delete.
   kind str: Kind of the object.
   metadata ObjectMeta: Name, labels, owners and times.
 """

@@ -28,7 +28,7 @@ CSIDriverSpec: How the driver works together with Kubernetes.
   storageCapacity bool?: Whether the scheduler looks at CSIStorageCapacity.
   tokenRequests [TokenRequest]: Service account tokens the driver wants.
   volumeLifecycleModes [str]: Persistent, Ephemeral (inline), or both.
-TokenRequest
+TokenRequest: A token that the driver wants.
   audience! str: Who a token is for.
   expirationSeconds long?: Seconds that a token lives.
 CSINode: The CSI drivers of one node; written by its kubelet.
@@ -74,5 +74,5 @@ VolumeAttachmentStatus: What came of it.
 VolumeError: An error of attaching or detaching.
   errorCode int?: gRPC code of the error.
   message str: Why, for people.
-  time time
+  time time: When.
 """
