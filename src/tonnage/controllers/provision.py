@@ -364,7 +364,7 @@ class Provisioner:
 
     async def _settle(self, uid: str, work: _Work, failure: CsiError) -> None:
         claim, storage_class = work.claim, work.storage_class
-        metrics.PROVISIONED.labels(storage_class.metadata.name, "failed").inc()
+        metrics.PROVISIONED.labels(storage_class.metadata.name, "error").inc()
         here = self._is_here(claim)
         if not failure.final:
             self._failed_event(claim, storage_class, failure)

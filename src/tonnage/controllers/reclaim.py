@@ -13,6 +13,7 @@ from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import ATTACHMENTS, CLAIMS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.binding import change
 from tonnage.controllers.drivers import Driver, Drivers, NodeScope
@@ -44,7 +45,7 @@ class Reclaimer:
         drivers: Drivers,
         readings: Readings,
     ) -> None:
-        self._client, self._events = client, events
+        self._client, self._events, self._node = client, events, scope.node
         self._drivers, self._readings = drivers, readings
         volumes = informers.of(VOLUMES, labels=scope.selector)
         self._volumes = volumes.cache
@@ -92,7 +93,7 @@ class Reclaimer:
             await self._vanished(key)
             return
         driver = self._driver(cached)
-        if driver is None:
+        if driver is None or not self._is_here(cached, driver):
             return
         if _keeps_needlessly(cached):
             await self._let_go(cached)
@@ -114,7 +115,7 @@ class Reclaimer:
         if volume is None:
             return
         driver = self._driver(volume)
-        if driver is not None and await self._is_gone(volume):
+        if driver is not None and self._is_here(volume, driver) and await self._is_gone(volume):
             await self._delete_volume(volume, driver)
         self._gone.pop(key, None)
 
@@ -136,6 +137,13 @@ class Reclaimer:
     def _driver(self, volume: PersistentVolume) -> Driver | None:
         return self._drivers.get(volume.spec.csi.driver) if volume.spec.csi is not None else None
 
+    def _is_here(self, volume: PersistentVolume, driver: Driver) -> bool:
+        """Whether this node's driver has it (5.7): any other would call it unknown, and so deleted."""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return True  # it can be reached from everywhere, and the label says who made it
+        return node_matcher(affinity.required)(driver.segment, self._node)
+
     async def _delete(self, volume: PersistentVolume, driver: Driver) -> None:
         uid = volume.metadata.uid
         if uid not in self._deleted:
@@ -143,7 +151,7 @@ class Reclaimer:
                 await self._check_detached(volume, driver)
                 await self._delete_volume(volume, driver)
             except TonnageError as failure:
-                metrics.DELETED.labels(volume.spec.storage_class_name, "failed").inc()
+                metrics.DELETED.labels(volume.spec.storage_class_name, "error").inc()
                 self._events.warning(refer(VOLUMES, volume), "VolumeFailedDelete", str(failure))
                 raise
             metrics.DELETED.labels(volume.spec.storage_class_name, "ok").inc()

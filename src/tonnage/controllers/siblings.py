@@ -7,7 +7,7 @@ claim tells nothing; where a pod has several, the controller has written `tonnag
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tonnage.api import names
@@ -21,7 +21,16 @@ from tonnage.errors import ApiNotFound
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 
-_REMEMBERED = 2048
+_REMEMBERED = 512
+
+
+@dataclass(frozen=True)
+class _PodClaims:
+    """What is remembered of a pod. templates: claim name -> class named by its ephemeral volume (None: default)."""
+
+    pod: ObjectReference
+    claims: tuple[str, ...]
+    templates: Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class Siblings:
         self._client = client
         self._claims, self._classes = claims, classes
         self._drivers, self._scope = drivers, scope
-        self._pods: OrderedDict[str, Pod | None] = OrderedDict()
+        self._pods: OrderedDict[str, _PodClaims | None] = OrderedDict()
 
     async def of(self, claim: PersistentVolumeClaim) -> Group:
         """The claims that go with this one. Raises ApiError, Unavailable."""
@@ -60,44 +69,44 @@ class Siblings:
         owner = pod_owner(claim)
         pod = await self._pod(owner, meta.namespace) if owner else None
         if owner is not None and pod is not None:
-            members = pod.claim_names()
-            missing = await self._missing(meta.namespace, members, pod)
-            return Group(owner.uid, meta.namespace, refer(PODS, pod), _keys(meta.namespace, members), missing)
+            missing = await self._missing(meta.namespace, pod.claims, pod.templates)
+            return Group(owner.uid, meta.namespace, pod.pod, _keys(meta.namespace, pod.claims), missing)
         together = {n.strip() for n in meta.annotations.get(names.WITH, "").split(",")} - {""}
         if not together or owner is not None:
             return Group(meta.uid, meta.namespace, None, (claim.key,))
         members = sorted(together | {meta.name})
-        missing = await self._missing(meta.namespace, members, None)
+        missing = await self._missing(meta.namespace, members, {})
         return Group(
             f"{meta.namespace}/{','.join(members)}", meta.namespace, None, _keys(meta.namespace, members), missing
         )
 
-    async def _pod(self, owner: OwnerReference, namespace: str) -> Pod | None:
+    async def _pod(self, owner: OwnerReference, namespace: str) -> _PodClaims | None:
         if owner.uid in self._pods:
             self._pods.move_to_end(owner.uid)
             return self._pods[owner.uid]
+        found = None
         try:
-            pod: Pod | None = await self._client.get(PODS, owner.name, namespace)
+            pod = await self._client.get(PODS, owner.name, namespace)
+            # With another uid the pod is gone and another has its name: garbage collection will take the claim.
+            found = _claims_of(pod) if pod.metadata.uid == owner.uid else None
         except ApiNotFound:
-            pod = None
-        if pod is not None and pod.metadata.uid != owner.uid:
-            pod = None  # the pod is gone and another has its name: garbage collection will take the claim
-        self._pods[owner.uid] = pod
+            pass
+        self._pods[owner.uid] = found
         while len(self._pods) > _REMEMBERED:
             self._pods.popitem(last=False)
-        return pod
+        return found
 
-    async def _missing(self, namespace: str, members: Iterable[str], pod: Pod | None) -> tuple[str, ...]:
+    async def _missing(
+        self, namespace: str, members: Iterable[str], templates: Mapping[str, str | None]
+    ) -> tuple[str, ...]:
         absent = [m for m in members if self._claims.get(f"{namespace}/{m}") is None]
-        coming = [m for m in absent if await self._will_come(namespace, m, pod)]
+        coming = [m for m in absent if await self._will_come(namespace, m, templates)]
         return _keys(namespace, coming)
 
-    async def _will_come(self, namespace: str, name: str, pod: Pod | None) -> bool:
+    async def _will_come(self, namespace: str, name: str, templates: Mapping[str, str | None]) -> bool:
         """Whether a claim that is not here yet is one of ours and still without a node."""
-        volumes = pod.spec.volumes if pod is not None else ()
-        template = next((v.ephemeral for v in volumes if v.ephemeral and claim_name(_name(pod), v) == name), None)
-        if template is not None:
-            return self._is_ours(template.volume_claim_template.spec.storage_class_name)
+        if name in templates:
+            return self._is_ours(templates[name])
         try:
             claim = await self._client.get(CLAIMS, name, namespace)
         except ApiNotFound:
@@ -115,8 +124,13 @@ def pod_owner(claim: PersistentVolumeClaim) -> OwnerReference | None:
     return next((o for o in claim.metadata.owner_references if o.controller and o.kind == "Pod"), None)
 
 
-def _name(pod: Pod | None) -> str:
-    return pod.metadata.name if pod is not None else ""
+def _claims_of(pod: Pod) -> _PodClaims:
+    templates = {
+        claim_name(pod.metadata.name, v): v.ephemeral.volume_claim_template.spec.storage_class_name
+        for v in pod.spec.volumes
+        if v.ephemeral is not None
+    }
+    return _PodClaims(refer(PODS, pod), tuple(pod.claim_names()), templates)
 
 
 def _keys(namespace: str, members: Iterable[str]) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ class Sweep:
             found.again |= verdict is Verdict.YOUNG
             if verdict is Verdict.LEFTOVER:
                 leftovers.append(volume)
-            elif verdict is Verdict.ORPHAN:
+            elif verdict is Verdict.ORPHAN and not await self._has_pv(volume):
                 found.orphans.append(Orphan(driver.name, volume.id, volume.size, _claim_of(volume)))
         if await self._is_much(driver, listed, leftovers):
             found.asked = [v.id for v in leftovers]
@@ -194,6 +194,16 @@ class Sweep:
             return None
         return claim if claim.metadata.uid == _uid(volume) else None
 
+    async def _has_pv(self, volume: CreatedVolume) -> bool:
+        """Whether its PersistentVolume was written since all were listed."""
+        if not _uid(volume):
+            return False
+        try:
+            await self._client.get(VOLUMES, names.volume_name(_uid(volume)))
+        except ApiNotFound:
+            return False
+        return True
+
     async def _is_much(
         self, driver: Driver, listed: Sequence[CreatedVolume], leftovers: Sequence[CreatedVolume]
     ) -> bool:
@@ -214,13 +224,8 @@ class Sweep:
         if not self._provisioner.block(uid):
             return False
         try:
-            if await self._judge(volume, driver) is not Verdict.LEFTOVER:
+            if await self._judge(volume, driver) is not Verdict.LEFTOVER or await self._has_pv(volume):
                 return False
-            try:
-                await self._client.get(VOLUMES, names.volume_name(uid))
-                return False
-            except ApiNotFound:
-                pass
             await driver.client.delete_volume(volume.id)
         finally:
             self._provisioner.unblock(uid)
@@ -238,14 +243,14 @@ class Sweep:
         if found.asked and found.asked != before.asked:
             text = (
                 f"{len(found.asked)} volumes of driver {driver.name} belong to nobody, too many to be removed without"
-                f" a word: {_some(found.asked)}; look at them with `tonnage volumes`"
+                f" a word: {_some(found.asked)}; a person has to look at them"
             )
             await self._warn("SweepStopped", text)
         if found.orphans and found.orphans != before.orphans and driver.default_pool:
             size = from_bytes(sum(o.size for o in found.orphans))
             text = (
                 f"{len(found.orphans)} volumes ({size}) of driver {driver.name} have no PersistentVolume and are kept:"
-                f" {_some([o.id for o in found.orphans])}; adopt or purge them with `tonnage volumes`"
+                f" {_some([o.id for o in found.orphans])}; a person has to adopt or purge them"
             )
             await self._warn("OrphanedVolumes", text)
 

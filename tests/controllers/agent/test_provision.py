@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import Unavailable
+from tonnage.errors import Busy, HostError, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.pools.base import Volume, VolumeRequest
@@ -184,6 +184,76 @@ async def test_a_claim_sent_elsewhere_while_its_volume_is_made_leaves_nothing(
 
     await eventually(quiet)
     assert await node.phase("data") == "Pending"
+
+
+class _Faulty(MemoryPool):
+    """create() fails with `failures`, one after the other; `made`: after it has made the volume."""
+
+    def __init__(self, *failures: Exception, made: bool = False) -> None:
+        super().__init__("scratch", to_bytes("10Gi"), directories=False)
+        self.failures, self._made_first = list(failures), made
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        if self.failures:
+            if self._made_first:
+                await super().create(request)
+            raise self.failures.pop(0)
+        return await super().create(request)
+
+
+@pytest.mark.parametrize("failure", [HostError("mkfs failed"), Unavailable("not now"), Busy("pending")])
+async def test_a_failure_is_told_and_tried_again(
+    make_node: Any, make_claim: Any, eventually: Any, all_events: Any, failure: Exception
+) -> None:
+    node = await make_node(pool=_Faulty(failure, failure))
+    await make_claim("data", "4Gi", storageClassName="late")
+    await node.send("data")
+    await eventually(lambda: node.bound("data"))
+    await eventually(lambda: node.shows("6Gi", "6Gi"))
+    assert str(failure) in str([t for _, reason, t in await all_events() if reason == "ProvisioningFailed"])
+
+
+async def test_an_outcome_that_is_not_known_is_followed_up_though_the_claim_is_gone(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    pool = _Faulty(Unavailable("lost"), Unavailable("lost"), made=True)
+    node = await make_node(pool=pool)
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+
+    async def failed() -> bool:
+        return len(pool.failures) == 1
+
+    await eventually(failed)
+    assert len(await node.volumes()) == 1
+    await node.remove_claim("app-v0")
+
+    async def quiet() -> bool:
+        return not node.agents[0].provisioner.busy and await node.volumes() == []
+
+    await eventually(quiet)
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+
+
+async def test_secrets_are_read_for_making_and_named_for_deleting(
+    make_node: Any, make_class: Any, make_claim: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node()
+    prefix = f"{names.CSI_PREFIX}provisioner-secret-"
+    secret = {f"{prefix}name": "key-of-${pvc.name}", f"{prefix}namespace": "${pvc.namespace}"}
+    await make_class("locked", parameters=secret)
+    await make_claim("data", storageClassName="locked")
+    await node.send("data")
+
+    async def told() -> Any:
+        return [t for _, reason, t in await all_events() if reason == "ProvisioningFailed"]
+
+    assert 'secrets "key-of-data" not found' in (await eventually(told))[0]
+    await node.kube.create(kinds.SECRETS, {"metadata": {"name": "key-of-data"}, "data": {"k": "dg=="}}, "default")
+    await eventually(lambda: node.bound("data"))
+    volume = await node.kube.get(kinds.VOLUMES, (await node.claim("data")).spec.volume_name)
+    assert volume.metadata.annotations[names.DELETION_SECRET_NAME] == "key-of-data"
+    assert volume.metadata.annotations[names.DELETION_SECRET_NAMESPACE] == "default"
 
 
 class _Dying:

@@ -14,6 +14,7 @@ from tonnage.pools.memory import MemoryPool
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 GIB = 1 << 30
+_ELSEWHERE = {"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-2"]}
 
 
 class _Failing(MemoryPool):
@@ -145,5 +146,14 @@ async def test_foreign_and_handmade_volumes_are_left_alone(
     spec = {**source, **ref, "persistentVolumeReclaimPolicy": "Delete"}
     await make_volume("by-hand", labels={names.NODE_LABEL: "node-1"}, **spec)
     await node.kube.patch(kinds.VOLUMES, "by-hand", {"status": {"phase": "Released"}}, subresource="status")
+    await make_volume(
+        "far",
+        labels={names.NODE_LABEL: "node-1"},
+        annotations={names.PROVISIONED_BY: names.DRIVER},
+        nodeAffinity={"required": {"nodeSelectorTerms": [{"matchExpressions": [_ELSEWHERE]}]}},
+        **spec,
+    )
+    await node.kube.patch(kinds.VOLUMES, "far", {"status": {"phase": "Released"}}, subresource="status")
     await _bound(node, make_claim, eventually)
     assert "by-hand" in await node.volumes()
+    assert not (await node.kube.get(kinds.VOLUMES, "far")).metadata.deleting
