@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.apiserver import quota
 from tonnage.apiserver.store import Stale, Store
@@ -22,8 +23,9 @@ class QuotaKeeper:
     anew at every start.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._tasks = Background("quota")
@@ -61,5 +63,5 @@ class QuotaKeeper:
                 self._changed(namespace)
             except TonnageError as error:
                 log.warning("cannot write status of quota name=%s namespace=%s error=%s", key.name, namespace, error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._clock.sleep(_RETRY_SECONDS)
                 self._changed(namespace)

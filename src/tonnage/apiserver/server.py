@@ -75,7 +75,7 @@ class ApiServer:
         self.hub = Hub(store)
         self.url = ""
         self._resources = resources
-        self._quota = QuotaKeeper(store)
+        self._quota = QuotaKeeper(store, self.clock)
         catalogue = Catalogue(resources.values())
 
         async def documented(request: Request) -> Response | None:
