@@ -24,7 +24,7 @@ GI = 1024**3
         ("image:/var/lib/tonnage,size=100Gi", PoolConfig("image", Path("/var/lib/tonnage"), "image", 100 * GI)),
         ("image:/a:b,name=fast,sparse=yes", PoolConfig("image", Path("/a:b"), "fast", sparse=True)),
         ("image,overcommit=1.5", PoolConfig("image", name="image", overcommit=1.5)),
-        ("btrfs:/p,overcommit=yes", PoolConfig("btrfs", Path("/p"), "btrfs", overcommit=float("inf"))),
+        ("btrfs:/p,size=1,overcommit=yes", PoolConfig("btrfs", Path("/p"), "btrfs", 1, overcommit=float("inf"))),
         (
             "memory,size=1k,largest=500,directories=no",
             PoolConfig("memory", None, "memory", 1000, largest=500, directories=False),
@@ -85,7 +85,10 @@ def test_make(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("text", "words"), [("memory", "needs size="), ("image,size=1Gi", "needs a directory")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("memory", "needs size="), ("image,size=1Gi", "needs a directory"), ("image:/p,overcommit=yes", "needs size=")],
+)
 def test_make_refuses(text: str, words: str) -> None:
     with pytest.raises(Invalid, match=words):
         make(parse(text))

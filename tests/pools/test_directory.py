@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from tonnage.errors import HostError, NotFound, Unavailable
+from tonnage.errors import Exhausted, NotFound, Unavailable
 from tonnage.host import mount
 from tonnage.pools.directory import MARKER, Directory, Record
 
@@ -149,7 +149,7 @@ class TestRecords:
         full = Directory(place, "image")
         full.open()
         (place / "filler").write_bytes(bytes(12288))
-        with pytest.raises(HostError, match="No space left"):
+        with pytest.raises(Exhausted, match="No space left"):
             full.write(RECORD)
         assert not [entry for entry in os.listdir(place) if entry.startswith(".new-")]
         full.close()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage.errors import HostError
@@ -77,7 +79,7 @@ def _attach(fd: int, name: str, flags: int) -> Loop:
         for _ in range(_TRIES):
             with _attaching:
                 index = fcntl.ioctl(control, _CTL_GET_FREE)
-                loop = Loop(index, os.open(device(index), os.O_RDWR | os.O_CLOEXEC))
+                loop = Loop(index, _open(index))
                 try:
                     fcntl.ioctl(loop.fd, _CONFIGURE, config)
                     return loop
@@ -88,6 +90,17 @@ def _attach(fd: int, name: str, flags: int) -> Loop:
         raise OSError(errno.EBUSY, f"every free device was taken by others, {_TRIES} times")
     finally:
         os.close(control)
+
+
+def _open(index: int) -> int:
+    """Open a device node; made here when /dev is a container's own, where new devices do not appear."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        return os.open(device(index), flags)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mknod(device(index), stat.S_IFBLK | 0o600, os.makedev(MAJOR, index))
+        return os.open(device(index), flags)
 
 
 def detach(index: int) -> None:

@@ -195,6 +195,7 @@ class BtrfsStore:
         except BaseException:
             self._unbook(record)
             with suppress(HostError):
+                self._directory.remove(record.name, durable=False)
                 self._destroy(path.name)
             raise
         self.records[record.name] = record

@@ -134,6 +134,8 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
         return MemoryPool(name, config.size, largest=config.largest, directories=config.directories, clock=clock)
     if config.where is None:
         raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
+    if config.overcommit == _ANY and not config.size:
+        raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
     bounds = Bounds(config.size, config.overcommit, config.sparse)
     if config.kind == "image":
         return ImagePool(name, config.where, bounds, disks=disks, clock=clock)

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import HostError, NotFound, Unavailable
+from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
 from tonnage.pools.base import MAX_NAME, State, Volume
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class Directory:
 
     def write(self, record: Record, *, durable: bool = True) -> None:
         """Write or replace a record, in one step for whoever looks. durable: on the disk when this returns; without
-        it the caller commits the file system."""
+        it the caller commits the file system. Raises Exhausted, HostError."""
         half, final = f"{HALF}{record.name}{_RECORD}", f"{record.name}{_RECORD}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -197,6 +197,8 @@ class Directory:
         except OSError as failure:
             with suppress(OSError):
                 os.unlink(half, dir_fd=self._at)
+            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Exhausted(f"no room to write {self.path / final}: {failure.strerror}") from failure
             raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
 
     def remove(self, name: str, *, durable: bool = True) -> None:

@@ -196,6 +196,7 @@ class ImageStore:
         except BaseException:
             self._unbook(record)
             with suppress(HostError):
+                self._directory.remove(record.name)  # it may be there: only its fsync failed
                 imagefile.remove(image)
             raise
         self.records[record.name] = record
@@ -330,6 +331,6 @@ class ImageStore:
             if imagefile.loop_of(node) is None:
                 raise NotFound(f"volume {name} is not at {path}")
             return Stats(total=record.size, used=record.size, available=0)
-        if not mount.is_mount(path):
+        if not mount.is_mount(path) or not imagefile.shows(self._image(name), path):
             raise NotFound(f"volume {name} is not mounted at {path}")
         return filesystem.stats(path)
