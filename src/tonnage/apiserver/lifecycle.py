@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -28,15 +27,17 @@ class Stamps:
     """Where times, uids and generated names come from."""
 
     clock: Clock
-    random: random.Random = field(default_factory=random.SystemRandom)
+    random: random.Random = field(default_factory=random.Random)
 
     def now(self, ahead: float = 0) -> str:
         """The time, some seconds ahead, as Kubernetes prints it."""
         return _printed(int(self.clock.time() + ahead))
 
     def uid(self) -> str:
-        """A fresh uid."""
-        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+        """A fresh uid: a random UUID (RFC 9562, version 4)."""
+        text = f"{self.random.getrandbits(128):032x}"
+        variant = "89ab"[int(text[16], 16) & 3]
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
     def suffix(self) -> str:
         """Five characters for generateName."""

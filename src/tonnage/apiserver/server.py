@@ -84,7 +84,7 @@ class ApiServer:
                     metrics.API_OBJECTS.labels(collection).set(store.count(collection))
             return await catalogue.answer(request) or await basic(request)
 
-        self._stamps = Stamps(self.clock, entropy or random.SystemRandom())
+        self._stamps = Stamps(self.clock, entropy or random.Random())
         self._handler = Handler(
             store,
             self.hub,
