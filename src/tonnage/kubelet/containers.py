@@ -87,6 +87,8 @@ class Containers:
     mains: list[Run] = field(default_factory=list)
     failed: Run | None = None
     """The init container that ended the pod."""
+    finishing: bool = False
+    """Nothing is started any more."""
 
     def __post_init__(self) -> None:
         self.inits = [Run(c, init=True, waiting=(INITIALIZING, "")) for c in self.pod.spec.init_containers]
@@ -179,6 +181,8 @@ class Containers:
 
     def restarts(self, run: Run) -> bool:
         """Whether an ended container is started again."""
+        if self.finishing:
+            return False
         policy = "Always" if run.sidecar else self.pod.spec.restart_policy
         if run.init and not run.sidecar:
             return policy != "Never" and run.ended is not None and run.ended.code != 0
@@ -253,6 +257,7 @@ class Containers:
 
     def stop(self, grace: float) -> bool:
         """Stop all, sidecars after the others; whether all have ended. Returns at once, may be repeated."""
+        self.finishing = True
         if running := [run for run in self.all if run.running and not run.sidecar]:
             for run in running:
                 self._stop(run, grace)

@@ -107,7 +107,7 @@ class CsiMounts:
             return staging
         try:
             self._note(folder, volume)
-            os.makedirs(staging, mode=0o750, exist_ok=True)
+            make_folder(staging)
             await driver.client.stage(
                 volume.handle,
                 staging,
@@ -132,7 +132,7 @@ class CsiMounts:
         try:
             self._note(folder, volume)
             if block:
-                os.makedirs(os.path.dirname(target), mode=0o750, exist_ok=True)
+                make_folder(os.path.dirname(target))
                 self._link(uid, volume.spec, target)
             await driver.client.publish(
                 volume.handle,
@@ -168,13 +168,12 @@ class CsiMounts:
         """Write vol_data.json unless it is there."""
         mode = EPHEMERAL if volume.inline else PERSISTENT
         data = VolumeData(volume.driver, volume.handle, volume.spec, self._node, volume_lifecycle_mode=mode)
-        os.makedirs(folder, mode=0o750, exist_ok=True)
-        if voldata.load(folder) != data:
+        if make_folder(folder) or voldata.load(folder) != data:
             voldata.save(folder, data)
 
     def _link(self, uid: str, spec: str, target: str) -> None:
         folder = self._paths.block_links(uid)
-        os.makedirs(folder, mode=0o750, exist_ok=True)
+        make_folder(folder)
         with suppress(FileExistsError):
             os.symlink(target, f"{folder}/{spec}")
 
@@ -302,6 +301,18 @@ async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 def is_final(failure: Exception) -> bool:
     """Whether the driver certainly does nothing more about a failed stage or publish (6.5)."""
     return isinstance(failure, CsiError) and failure.node_final
+
+
+def make_folder(path: str) -> bool:
+    """Make a folder with mode 0750, and those above it; False when it is there. Mostly one system call."""
+    try:
+        os.mkdir(path, 0o750)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        make_folder(os.path.dirname(path))
+        return make_folder(path)
+    return True
 
 
 def _forget(folder: str, target: str) -> None:

@@ -28,9 +28,9 @@ def component(text: str) -> str:
 class Paths:
     """All places of one kubelet, as text; nothing is made here."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, registry: Path | None = None) -> None:
         self.root = str(root)
-        self.registry = f"{self.root}/plugins_registry"
+        self.registry = str(registry or root / "plugins_registry")
         self.plugins = f"{self.root}/plugins/kubernetes.io/csi"
         self.pods = f"{self.root}/pods"
         self.logs = f"{self.root}/pods-logs"

@@ -44,6 +44,11 @@ class Plugins:
             "plugins", self.reconcile, backoff=Backoff(initial=0.05, maximum=122.0)
         )
 
+    @property
+    def busy(self) -> bool:
+        """Whether a registration or deregistration is under way."""
+        return not self._controller.queue.idle
+
     async def run(self) -> None:
         """Watch and register until cancelled."""
         async with asyncio.TaskGroup() as tasks:

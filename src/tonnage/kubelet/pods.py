@@ -28,7 +28,7 @@ from tonnage.kubelet.plugins import Plugins
 from tonnage.kubelet.runtime import NoneRuntime, Runtime
 from tonnage.kubelet.sources import Sources
 from tonnage.kubelet.volumes import Volumes
-from tonnage.kubelet.worker import PodWorkers
+from tonnage.kubelet.worker import ANY_DRIVER, PodWorkers
 
 log = logging.getLogger(__name__)
 STOP_GRACE = 2.0
@@ -39,7 +39,8 @@ class Kubelet:
     """One node's kubelet below the folder root.
 
     informers: shared with others of the process or its own; labels: more labels for the Node; allocatable: quantities,
-    left out: what the machine has; max_pods: used when allocatable names no pods; address: the node's IP.
+    left out: what the machine has; max_pods: used when allocatable names no pods; address: the node's IP; registry: folder of
+    the registration sockets, when it cannot lie below root.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class Kubelet:
         allocatable: Mapping[str, str] | None = None,
         max_pods: int = 110,
         address: str = "127.0.0.1",
+        registry: Path | None = None,
     ) -> None:
         clock = clock or RealClock()
         amounts = {**machine(root, pods=max_pods), **(allocatable or {})}
         self.node_name = node_name
-        self.paths = Paths(root)
+        self.paths = Paths(root, registry=registry)
         self.runtime = runtime or NoneRuntime(clock)
         self.drivers = Drivers()
         self.ready = asyncio.Event()
@@ -127,6 +129,7 @@ class Kubelet:
         if self.drivers.find(name) is None:
             return
         self.workers.wake(f"driver {name}")
+        self.workers.wake(ANY_DRIVER)
         if name not in self._swept:
             self._swept.add(name)
             self._sweeps.put_nowait(name)

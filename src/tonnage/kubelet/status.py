@@ -19,6 +19,9 @@ def phase(containers: Containers) -> str:
     """Pending, Running, Succeeded or Failed."""
     if containers.failed is not None:
         return "Failed"
+    if containers.finishing and not containers.alive:
+        well = all(run.ended is not None and run.ended.code == 0 for run in containers.mains)
+        return "Succeeded" if well else "Failed"
     if not containers.initialized and not any(run.started_once for run in containers.mains):
         return "Pending"
     mains = containers.mains

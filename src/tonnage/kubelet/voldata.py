@@ -31,8 +31,11 @@ _decoder = msgspec.json.Decoder(VolumeData)
 def save(folder: str, data: VolumeData) -> None:
     """Write the file into folder, which is there. Never half of it: a killed kubelet must find all or nothing."""
     path = f"{folder}/{FILE}"
-    with open(f"{path}.new", "wb") as file:
-        file.write(msgspec.json.encode(data))
+    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    try:
+        os.write(fd, msgspec.json.encode(data))
+    finally:
+        os.close(fd)
     os.rename(f"{path}.new", path)
 
 

@@ -18,7 +18,7 @@ from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api.core import Pod
 from tonnage.api.kinds import PODS
 from tonnage.api.meta import ObjectReference
-from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
+from tonnage.errors import ApiConflict, ApiNotFound, NotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
@@ -35,6 +35,7 @@ SLOW = 1.0
 """Seconds of mounting after which the pod is shown as ContainerCreating."""
 PATIENCE = 10.0
 """Seconds for which a volume that waits for somebody else is not reported."""
+ANY_DRIVER = "driver"
 _WORKERS = 1024
 _DEFAULT_GRACE = 30
 _STOP_TRIES, _STOP_PAUSE = 5, 0.2
@@ -80,6 +81,10 @@ class PodWorkers:
         self._records: dict[str, Record] = {}
         self._waiting: dict[str, set[str]] = {}
         """uids of pods by what they wait for: `claim <ns>/<name>`, `driver <name>`."""
+        # Wakes that came while pods were being mounted: topic -> number, so that none is lost between look and wait.
+        self._heard: dict[str, int] = {}
+        self._wakes = 0
+        self._mounts = 0
         self._stopping = False
         self.controller: Controller[str] = Controller(
             "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
@@ -158,11 +163,13 @@ class PodWorkers:
             return None
         record.started = record.started or pod.status.start_time or rfc3339(self._clock.time())
         if record.volumes is None:
+            before = self._wakes
             try:
                 record.volumes = await self._mount(record, pod)
             except VolumesFailed as failure:
+                self._wait_for(record, failure, before)
                 self._report(record, failure)
-                await self._write(record, volumes=False)
+                await self._creating(record)
                 raise
             self._forget_waits(record)
         after = await record.containers.sync(record.volumes)
@@ -175,20 +182,21 @@ class PodWorkers:
         """Mount all; when that takes long, say meanwhile that the pod is being created."""
         if not pod.spec.volumes:
             return {}
+        self._mounts += 1
         mounting = asyncio.ensure_future(self._volumes.mount(pod))
         try:
             done, _ = await asyncio.wait([mounting], timeout=SLOW)
             if not done:
-                await self._write(record, volumes=False)
+                await self._creating(record)
             return await mounting
         finally:
             if not mounting.done():
                 mounting.cancel()
                 await asyncio.gather(mounting, return_exceptions=True)
+            self._mounts -= 1
 
     def _report(self, record: Record, failure: VolumesFailed) -> None:
         """Events about what does not mount; what only waits for others is told after a while."""
-        self._wait_for(record, failure)
         waited = self._clock.monotonic() - record.since
         if failure.waiting and waited < PATIENCE:
             return
@@ -201,10 +209,12 @@ class PodWorkers:
                 )
             self._tell(record, "Warning", "FailedMount", text)
 
-    def _wait_for(self, record: Record, failure: VolumesFailed) -> None:
-        """Be woken early by what the pod waits for."""
+    def _wait_for(self, record: Record, failure: VolumesFailed, before: int) -> None:
+        """Be woken early by what the pod waits for; at once when that came after the look (wake number before)."""
         for topic in failure.waits:
             self._waiting.setdefault(topic, set()).add(record.uid)
+        if any(self._heard.get(topic, 0) > before for topic in failure.waits):
+            self.controller.enqueue(record.uid)
 
     def _forget_waits(self, record: Record) -> None:
         for topic in [t for t, uids in self._waiting.items() if record.uid in uids]:
@@ -214,6 +224,11 @@ class PodWorkers:
 
     def wake(self, topic: str) -> None:
         """Look again, now, at the pods that wait for `claim <ns>/<name>` or `driver <name>`."""
+        self._wakes += 1
+        if not self._mounts:
+            self._heard.clear()
+        else:
+            self._heard[topic] = self._wakes
         for uid in self._waiting.pop(topic, ()):
             self.controller.queue.forget(uid)
             self.controller.enqueue(uid)
@@ -246,6 +261,11 @@ class PodWorkers:
             log.debug("status not written pod=%s error=%s", pod.key, failure)
             return
         record.written = status
+
+    async def _creating(self, record: Record) -> None:
+        """Say that volumes are awaited; not of a pod that ran before, whose volumes are only looked at again."""
+        if record.containers is not None and not any(run.started_once for run in record.containers.all):
+            await self._write(record, volumes=False)
 
     async def _end(self, record: Record, pod: Pod) -> float | None:
         """Deletion was asked for: containers, volumes, then the object."""
@@ -287,14 +307,23 @@ class PodWorkers:
         return None
 
     async def _down(self, record: Record) -> None:
-        """Unmount all. Events tell when that fails; the exception makes it be tried again."""
+        """Unmount all. Events tell when that fails; the exception makes it be tried again, soon if a driver comes."""
         record.volumes = None
+        before = self._wakes
+        self._mounts += 1
         try:
             await self._runtime.clean(record.uid)
             await self._volumes.unmount(record.uid)
+        except NotFound:  # the driver is not (yet) registered, as after a start
+            self._waiting.setdefault(ANY_DRIVER, set()).add(record.uid)
+            if self._heard.get(ANY_DRIVER, 0) > before:
+                self.controller.enqueue(record.uid)
+            raise
         except TonnageError as failure:
             self._tell(record, "Warning", "FailedUnMount", f"UnmountVolume.TearDown failed: {failure}")
             raise
+        finally:
+            self._mounts -= 1
 
     async def stop(self, *, grace: float) -> None:
         """The kubelet ends: stop all containers, take all mounts down, leave objects and data as they are.
