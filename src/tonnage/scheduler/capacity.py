@@ -69,14 +69,15 @@ class Offer:
 @dataclass(slots=True, eq=False)
 class Reservation:
     """A claim that was sent to a node. version: resourceVersion of the patch that sent it, None while under way.
-    own: this scheduler sent it, so version is exact; else it is any version at which the claim was seen there."""
+    exact: that is known; else (found there at the start) it is a later version of the claim, which its agent need not
+    publish, but agents publish what they promised before they make the volume."""
 
     uid: str
     node: str
     storage_class: str
     size: int
     version: int | None
-    own: bool
+    exact: bool
     bound: bool = False
 
     def is_counted_by(self, offer: Offer) -> bool:
@@ -85,7 +86,7 @@ class Reservation:
             return self.bound
         if self.version is None:
             return False
-        return offer.counted >= self.version or (self.bound and not self.own)
+        return offer.counted >= self.version or (self.bound and not self.exact)
 
 
 Offers = dict[str, tuple[Offer, ...]]
@@ -185,12 +186,12 @@ class PublishedStorage:
         return found.node if found is not None else ""
 
     def reserve(
-        self, uid: str, node: str, storage_class: str, size: int, *, version: int | None = None, own: bool
+        self, uid: str, node: str, storage_class: str, size: int, *, version: int | None = None, exact: bool = True
     ) -> None:
         """Count a claim as promised on a node, until offers include it. One that is known stays as it is."""
         if uid in self._reservations:
             return
-        reservation = Reservation(uid, node, storage_class, size, version, own)
+        reservation = Reservation(uid, node, storage_class, size, version, exact)
         self._reservations[uid] = reservation
         self._waiting.setdefault(node, {})[uid] = reservation
         self._count(reservation, 1)

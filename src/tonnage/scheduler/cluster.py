@@ -136,13 +136,14 @@ class Cluster:
             return
         if old is None or old.spec.volume_name != new.spec.volume_name:
             self.recount(self.columns.claim_users.get(new.key, ()))
-        self.follow(new)
+        self.follow(new, exact=old is not None)
         self.queue.wake_users(new.key, _ON_VOLUMES, self._now())
 
-    def follow(self, claim: PersistentVolumeClaim) -> None:
+    def follow(self, claim: PersistentVolumeClaim, *, exact: bool = True) -> None:
         """Bring the claim's reservation up to date. May be repeated, also with an old version of the claim.
 
-        A claim that somebody else sent to a node (before a restart, or another scheduler) is reserved here.
+        A claim that somebody else sent to a node (before a restart, or another scheduler) is reserved here. exact: it
+        was sent with this very version.
         """
         uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
         selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
@@ -157,7 +158,7 @@ class Cluster:
             self.published.drop(uid)
         if selected and known != selected:
             size = _size(claim)
-            self.published.reserve(uid, selected, matching.class_name(claim), size, version=version, own=False)
+            self.published.reserve(uid, selected, matching.class_name(claim), size, version=version, exact=exact)
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         """A volume came, changed or went."""
@@ -243,7 +244,7 @@ class Cluster:
             self.static.assume(volume.metadata.name, claim.metadata.uid)
         for made in decision.plan.made:
             uid = made.claim.metadata.uid
-            self.published.reserve(uid, decision.node, made.storage_class.key, made.size, own=True)
+            self.published.reserve(uid, decision.node, made.storage_class.key, made.size)
 
     def withdraw(self, ask: Ask, decision: Decision) -> None:
         """Take back a decision that was not carried out (Unreserve)."""

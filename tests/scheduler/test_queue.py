@@ -1,0 +1,166 @@
+"""The scheduling queue: order, back-off, hints, leftovers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tonnage.scheduler.ask import compile_ask
+from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.queue import LEFTOVER, Entry, Place, SchedulingQueue, backoff
+
+
+@pytest.fixture
+def queue() -> SchedulingQueue:
+    """An empty queue."""
+    return SchedulingQueue()
+
+
+def add(world: Any, queue: SchedulingQueue, name: str, **spec: Any) -> None:
+    queue.add(f"uid-{name}", compile_ask(world.pod(name, **spec)), 0.0)
+
+
+def take(queue: SchedulingQueue) -> Entry:
+    entry = queue.pop()
+    assert entry is not None
+    return entry
+
+
+def order(queue: SchedulingQueue) -> list[str]:
+    found = []
+    while (entry := queue.pop()) is not None:
+        found.append(entry.uid)
+    return found
+
+
+def test_priority_then_age(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "old")
+    add(world, queue, "young")
+    add(world, queue, "urgent", priority=100)
+
+    assert len(queue) == 3
+    assert order(queue) == ["uid-urgent", "uid-old", "uid-young"]
+    assert len(queue) == 0
+
+
+def test_older_pods_are_not_overtaken(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "large")
+    queue.refuse(take(queue), Cause.STORAGE, 0.0)
+    add(world, queue, "small")
+    queue.wake_all(Cause.STORAGE, 100.0)
+
+    assert order(queue) == ["uid-large", "uid-small"]
+
+
+def test_back_off_doubles_up_to_ten_seconds() -> None:
+    assert [backoff(n) for n in range(7)] == [0, 1, 2, 4, 8, 10, 10]
+
+
+def test_hint_waits_for_the_back_off(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "p")
+    queue.refuse(take(queue), Cause.RESOURCES, 10.0)
+    assert queue.next_due() == 10.0 + LEFTOVER
+
+    queue.wake_all(Cause.RESOURCES, 10.2)
+
+    assert queue.pop() is None
+    assert queue.next_due() == 11.0
+    queue.advance(10.9)
+    assert queue.pop() is None
+    queue.advance(11.0)
+    assert take(queue).tries == 1
+    assert queue.next_due() is None
+
+
+def test_hint_for_something_else_does_not_wake(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "p")
+    entry = take(queue)
+    queue.refuse(entry, Cause.STORAGE | Cause.NODE, 0.0)
+
+    queue.wake_all(Cause.RESOURCES, 50.0)
+    queue.wake_all(Cause.STORAGE, 50.0, lambda e: False)
+    queue.wake_users("default/unused", Cause.STORAGE, 50.0)
+    assert queue.pop() is None
+
+    queue.wake_all(Cause.NODE, 50.0)
+    assert take(queue) is entry
+
+
+def test_what_was_not_really_tried_does_not_back_off(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "p", ephemeral=["v"])
+    queue.refuse(take(queue), Cause.CLAIM, 5.0, counts=False)
+
+    queue.wake_users("default/p-v", Cause.CLAIM, 5.0)
+
+    assert take(queue).tries == 0
+
+
+def test_failed_attempt_comes_again(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "p")
+    queue.retry(take(queue), 1.0, free=True)
+    entry = take(queue)
+    queue.retry(entry, 2.0, free=True)
+
+    assert queue.pop() is None
+    queue.advance(4.0)
+    assert take(queue) is entry
+
+
+def test_leftovers_are_tried_again(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "first")
+    add(world, queue, "second")
+    queue.refuse(take(queue), Cause.UNSUPPORTED, 0.0)
+    queue.refuse(take(queue), Cause.UNSUPPORTED, 60.0)
+
+    queue.advance(LEFTOVER)
+    assert order(queue) == ["uid-first"]
+    queue.advance(LEFTOVER + 60)
+    assert order(queue) == ["uid-second"]
+
+
+@pytest.mark.parametrize("where", ["ready", "out", "waiting", "backing off"])
+def test_removed_wherever_it_is(world: Any, queue: SchedulingQueue, where: str) -> None:
+    add(world, queue, "p", claims=["c"])
+    entry = queue.get("uid-p")
+    assert entry is not None
+    if where != "ready":
+        take(queue)
+    if where == "waiting":
+        queue.refuse(entry, Cause.NODE, 0.0)
+    if where == "backing off":
+        queue.retry(entry, 0.0)
+
+    queue.remove("uid-p")
+    queue.refuse(entry, Cause.NODE, 0.0)
+    queue.retry(entry, 0.0)
+    queue.wake(entry, 1000.0)
+    queue.wake_users("default/c", Cause.NODE, 1000.0)
+    queue.advance(10_000.0)
+
+    assert queue.pop() is None
+    assert (len(queue), queue.next_due(), queue.get("uid-p")) == (0, None, None)
+
+
+def test_changed_pod_may_try_again(world: Any, queue: SchedulingQueue) -> None:
+    add(world, queue, "p", requests={"cpu": "9"})
+    entry = take(queue)
+    queue.refuse(entry, Cause.RESOURCES, 0.0)
+
+    queue.add("uid-p", compile_ask(world.pod("p", requests={"cpu": "9"})), 50.0)
+    assert entry.place is Place.WAITING
+    queue.add("uid-p", compile_ask(world.pod("p", requests={"cpu": "1"})), 50.0)
+
+    assert take(queue) is entry
+    assert dict(entry.ask.demand.requests)["cpu"] == 1000
+
+
+def test_tells_when_there_is_something_to_do(world: Any) -> None:
+    told: list[int] = []
+    queue = SchedulingQueue(lambda: told.append(1))
+    add(world, queue, "p")
+    assert len(told) == 1
+    queue.refuse(take(queue), Cause.NODE, 0.0)
+    assert len(told) == 1
+    queue.wake_all(Cause.NODE, 0.5)
+    assert len(told) == 2
