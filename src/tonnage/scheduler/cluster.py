@@ -49,6 +49,7 @@ class Cluster:
         self.cycle = Cycle(self.columns, self.volumes)
         self._now = now
         self._attachments: dict[str, tuple[int, str, str]] = {}
+        self._unresolved: dict[str, VolumeAttachment] = {}
 
     def _wake(self, causes: Cause, test: Callable[[Entry], bool] | None = None) -> None:
         self.cycle.got_better()
@@ -106,9 +107,15 @@ class Cluster:
         used = self.volumes.used_by(claims)
         self.columns.place(pod.metadata.uid, pod.spec.node_name, demand, used, claims)
 
-    def recount(self, uids: Iterable[str] | None = None) -> None:
-        """Look again at which volumes placed pods use: all of them, or those given."""
-        for uid in list(self.columns.placed if uids is None else uids):
+    def settle(self) -> None:
+        """All caches are filled for the first time: resolve what came before the things it names."""
+        self._recount(self.columns.placed)
+        for attachment in list(self._unresolved.values()):
+            self.attachment_changed(None, attachment)
+
+    def _recount(self, uids: Iterable[str]) -> None:
+        """Look again at which volumes placed pods use."""
+        for uid in list(uids):
             there = self.columns.placed[uid]
             used = self.volumes.used_by(there.claims)
             self.columns.place(uid, self.columns.names[there.slot], there.demand, used, there.claims)
@@ -135,7 +142,7 @@ class Cluster:
         if new is None:
             return
         if old is None or old.spec.volume_name != new.spec.volume_name:
-            self.recount(self.columns.claim_users.get(new.key, ()))
+            self._recount(self.columns.claim_users.get(new.key, ()))
         self.follow(new, exact=old is not None)
         self.queue.wake_users(new.key, _ON_VOLUMES, self._now())
 
@@ -195,12 +202,16 @@ class Cluster:
 
     def attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         """A volume was attached to a node, or detached: it counts against the node's limit."""
-        gone = self._attachments.pop((new or old).key, None)  # type: ignore[union-attr]
+        key = (new or old).key  # type: ignore[union-attr]
+        self._unresolved.pop(key, None)
+        gone = self._attachments.pop(key, None)
         if gone is not None:
             self.columns.attach(*gone, -1)
         if new is not None and (found := self._resolve(new)) is not None:
-            self._attachments[new.key] = found
+            self._attachments[key] = found
             self.columns.attach(*found, 1)
+        elif new is not None:
+            self._unresolved[key] = new
         if gone is not None and new is None:
             self._wake(Cause.LIMITS)
 

@@ -148,7 +148,7 @@ class Scheduler:
         """Schedule until cancelled."""
         for informer in self._informers:
             await informer.wait_synced()
-        self.cluster.recount()  # pods may have come before the claims and volumes that they use
+        self.cluster.settle()
         try:
             while True:
                 self.queue.advance(self._clock.monotonic())
@@ -222,6 +222,11 @@ class Scheduler:
             if decision.plan.found or decision.plan.made:
                 await self._bind_volumes(pod, decision)
             await self._bind_pod(pod, decision.node)
+        except asyncio.CancelledError:  # no longer the leader: as if it had not been decided
+            if self._assumed.pop(entry.uid, None) is not None:
+                self.cluster.withdraw(entry.ask, decision)
+                self.queue.retry(entry, self._clock.monotonic(), free=True)
+            raise
         except Exception as failure:
             self._undo(entry, decision, failure)
             return

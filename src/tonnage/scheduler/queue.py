@@ -62,6 +62,7 @@ class SchedulingQueue:
         self._ready: list[tuple[int, int, int, Entry]] = []
         self._later: list[tuple[float, int, int, Entry]] = []
         self._waiting: dict[str, Entry] = {}
+        self._by_cause: dict[Cause, dict[str, Entry]] = {}
         self._numbers = 0
         self._stamps = 0
         self._ready_count = 0
@@ -125,6 +126,8 @@ class SchedulingQueue:
         entry.causes, entry.needs = causes, needs
         entry.place = Place.WAITING
         self._waiting[entry.uid] = entry
+        for cause in causes:
+            self._by_cause.setdefault(cause, {})[entry.uid] = entry
 
     def retry(self, entry: Entry, now: float, *, free: bool = False) -> None:
         """The attempt failed on the way: come again after the back-off. free: the first time at once."""
@@ -145,10 +148,11 @@ class SchedulingQueue:
 
     def wake_all(self, causes: Cause, now: float, test: Callable[[Entry], bool] | None = None) -> None:
         """A hint for all that were refused for one of the causes, and pass the test."""
-        if not self._waiting:
-            return
-        for entry in [e for e in self._waiting.values() if e.causes & causes and (test is None or test(e))]:
-            self.wake(entry, now)
+        for cause in causes:
+            refused = self._by_cause.get(cause)
+            for entry in list(refused.values()) if refused else ():
+                if test is None or test(entry):
+                    self.wake(entry, now)
 
     def wake_users(self, claim: str, causes: Cause, now: float) -> None:
         """A hint for the pods that use a claim (`namespace/name`) and were refused for one of the causes."""
@@ -177,6 +181,8 @@ class SchedulingQueue:
     def _leave(self, entry: Entry, place: Place) -> None:
         if entry.place is Place.WAITING:
             del self._waiting[entry.uid]
+            for cause in entry.causes:
+                del self._by_cause[cause][entry.uid]
         elif entry.place is Place.READY:
             self._ready_count -= 1
         entry.place = place
