@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, Invalid, OutOfRange, Precondition
+from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
 from tonnage.pools.base import State, VolumeRequest
 from tonnage.pools.disks import Disks
@@ -379,3 +380,42 @@ async def test_volumes_of_one_size_are_file_systems_of_their_own(opened: Opener,
     for name in ("a", "b", "c"):
         await pool.unstage(name, real_folder / name)
         _command("e2fsck", "-fn", str(real_folder / "pool" / f"{name}.img"))
+
+
+class TestDiskTrouble:
+    async def test_full_while_formatting_is_told_and_can_be_repeated(self, opened: Opener, small_disk: Path) -> None:
+        pool = await opened("one", small_disk)
+        await pool.create(VolumeRequest("v", 300 * MI, fstype="ext4"))
+        filler, staging = small_disk / "filler", small_disk / "staging"
+        staging.mkdir()
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(HostError, match=r"(?i)no space left|mkfs\.ext4"):
+            await pool.stage("v", staging)
+        assert (await pool.get("v")).state is State.NEW
+        with pytest.raises(Exhausted):
+            await pool.create(VolumeRequest("w", MI, block=True))
+        assert _loops(small_disk) == []
+
+        filler.unlink()
+        await pool.stage("v", staging)
+        assert (await pool.stats("v", staging)).available >= 300 * MI
+        await pool.unstage("v", staging)
+        await pool.delete("v")
+
+    async def test_read_only_disk(self, opened: Opener, small_disk: Path) -> None:
+        pool = await opened("one", small_disk)
+        await pool.create(VolumeRequest("v", MI))
+        _command("mount", "-o", "remount,ro", str(small_disk))
+        for call in (pool.create(VolumeRequest("w", MI)), pool.delete("v")):
+            with pytest.raises(HostError, match="Read-only file system"):
+                await call
+        assert [volume.name for volume in await pool.list()] == ["v"]
+        await pool.close()
+        with pytest.raises(Unavailable, match="Read-only file system: choose one on a writable"):
+            await opened("one", small_disk)
+        _command("mount", "-o", "remount,rw", str(small_disk))
+        pool = await opened("one", small_disk)
+        await pool.delete("v")
+        assert os.listdir(small_disk / "one") == [".tonnage-pool"]

@@ -108,17 +108,23 @@ class Directory:
 
     def _take(self) -> None:
         self._at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._marker = os.open(MARKER, flags, 0o600, dir_fd=self._at)
+        if os.fstatvfs(self._at).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._marker = os.open(MARKER, os.O_RDONLY | flags, 0o600, dir_fd=self._at)
         try:
             fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Unavailable(f"pool directory {self.path} is in use by another process: stop that one first") from None
         text = os.pread(self._marker, 4096, 0)
         if not text:  # new, or killed before the marker was written: nothing can be in it then
-            os.pwrite(self._marker, msgspec.json.encode(Marker(self._kind, uuid4())), 0)
-            os.fsync(self._marker)
-            os.fsync(self._at)
+            fd = os.open(MARKER, os.O_WRONLY | flags, 0o600, dir_fd=self._at)
+            try:
+                os.pwrite(fd, msgspec.json.encode(Marker(self._kind, uuid4())), 0)
+                os.fsync(fd)
+                os.fsync(self._at)
+            finally:
+                os.close(fd)
             return
         try:
             marker = msgspec.json.decode(text, type=Marker)
