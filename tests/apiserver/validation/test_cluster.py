@@ -51,8 +51,8 @@ def test_good_ones_pass(faults: Faults, key: str, good: Obj) -> None:
         pytest.param(
             "nodes",
             named(spec={"taints": [{"key": "k", "effect": "Never"}]}),
-            'metadata.taints[0].effect: Unsupported value: "Never": supported values: "NoExecute", "NoSchedule", '
-            '"PreferNoSchedule"',
+            'metadata.taints[0].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", '
+            '"NoExecute"',
             id="unknown taint effect",
         ),
         pytest.param(

@@ -42,7 +42,7 @@ _TEMPLATE = f"{_V}.ephemeral.volumeClaimTemplate"
         ),
         pytest.param(
             pod({"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": {"name": "x"}, "spec": ONCE}}}),
-            f"{_TEMPLATE}.metadata.name: Forbidden: must not be set",
+            f"{_TEMPLATE}.metadata.name: Forbidden: cannot be set",
             id="template with a name",
         ),
         pytest.param(
@@ -114,10 +114,31 @@ _TEMPLATE = f"{_V}.ephemeral.volumeClaimTemplate"
             'spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
             id="request above limit",
         ),
+        pytest.param(
+            pod(container={"resources": {"requests": {"storage": "1Gi"}}}),
+            'spec.containers[0].resources.requests[storage]: Invalid value: "storage": must be a standard resource for '
+            "containers",
+            id="storage is no resource of containers",
+        ),
+        pytest.param(
+            pod(container={"ports": [{"containerPort": 1, "name": "UP--"}]}),
+            'spec.containers[0].ports[0].name: Invalid value: "UP--": must not contain consecutive hyphens',
+            id="port name",
+        ),
+        pytest.param(
+            pod(container={"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}),
+            'spec.containers[0].env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
+            id="value from two places",
+        ),
+        pytest.param(
+            pod(container={"livenessProbe": {}}),
+            "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+            id="probe of nothing",
+        ),
         pytest.param(pod(containers=[]), "spec.containers: Required value", id="no containers"),
         pytest.param(
             pod(restartPolicy="Sometimes"),
-            'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"',
+            'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"',
             id="unknown restart policy",
         ),
         pytest.param(
@@ -156,7 +177,7 @@ def test_the_claim_made_for_an_ephemeral_volume_must_have_a_valid_name(faults: F
     found = faults("pods", pod(ephemeral("data"), name=name))
 
     assert found == [
-        f'spec.volumes[0].name: Invalid value: "data": PVC name "{name}-data": must be no more than 253 bytes'
+        f'spec.volumes[0].name: Invalid value: "data": PVC name "{name}-data": must be no more than 253 characters'
     ]
 
 

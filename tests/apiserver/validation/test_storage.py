@@ -74,7 +74,7 @@ def test_good_ones_pass(faults: Faults, key: str, good: Obj) -> None:
         pytest.param(
             DRIVERS,
             named(spec={"volumeLifecycleModes": ["Eternal"]}),
-            'spec.volumeLifecycleModes: Unsupported value: "Eternal": supported values: "Ephemeral", "Persistent"',
+            'spec.volumeLifecycleModes: Unsupported value: "Eternal": supported values: "Persistent", "Ephemeral"',
             id="unknown life cycle",
         ),
         pytest.param(

@@ -10,7 +10,7 @@ from tonnage.apiserver.validation.meta import dns_label, label_value, metadata, 
 from tonnage.errors import Cause
 
 Obj = dict[str, Any]
-_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _LIMIT_TYPES = ("Container", "PersistentVolumeClaim", "Pod")
 # Which bound may not exceed which, at which of them the fault is shown, and how the two are called.
 _LIMIT_ORDER = (

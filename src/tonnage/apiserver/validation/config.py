@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from tonnage.apiserver.validation.faults import Faults, immutable
-from tonnage.apiserver.validation.meta import metadata
+from tonnage.apiserver.validation.meta import metadata, too_long
 from tonnage.errors import Cause
 
 Obj = dict[str, Any]
@@ -19,7 +19,7 @@ _KEY = re.compile(_KEY_FORM)
 
 def config_key(key: str) -> list[str]:
     """What is wrong with a key of a ConfigMap or Secret."""
-    faults = ["must be no more than 253 bytes"] if len(key.encode()) > 253 else []
+    faults = [too_long(253)] if len(key.encode()) > 253 else []
     if not _KEY.fullmatch(key):
         faults.append(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "

@@ -12,13 +12,21 @@ from tonnage.apiserver.validation.volumes import mounts
 
 Obj = dict[str, Any]
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_MESSAGE_POLICIES = ("FallbackToLogsOnError", "File")
+_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _SCHEMES = ("HTTP", "HTTPS")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
-_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
+# Resources that Kubernetes knows, but not of containers.
+_OTHER_STANDARD = frozenset(
+    {
+        "storage", "requests.storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage", "limits.cpu",
+        "limits.memory", "limits.ephemeral-storage", "pods", "persistentvolumeclaims", "configmaps", "secrets",
+        "services", "resourcequotas", "replicationcontrollers", "services.nodeports", "services.loadbalancers",
+    }
+)  # fmt: skip
+_PORT_LETTERS = re.compile("[-a-z0-9]+")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
 _PORTS = "must be between 1 and 65535, inclusive"
 
@@ -69,9 +77,9 @@ def _ports(faults: Faults, ports: list[Obj], path: str) -> None:
     for index, port in enumerate(ports):
         here, name, number = f"{path}[{index}]", port.get("name"), port.get("containerPort", 0)
         if name:
-            if not _PORT_NAME.fullmatch(name) or "--" in name:
-                faults.invalid(f"{here}.name", name, "must be at most 15 of a-z, 0-9 and '-', with a letter in it")
-            elif name in names:
+            messages = port_name(name)
+            faults.each(f"{here}.name", name, messages)
+            if not messages and name in names:
                 faults.duplicate(f"{here}.name", name)
             names.add(name)
         if not number:
@@ -81,6 +89,18 @@ def _ports(faults: Faults, ports: list[Obj], path: str) -> None:
         if port.get("hostPort") and not 0 < port["hostPort"] < 65536:
             faults.invalid(f"{here}.hostPort", port["hostPort"], _PORTS)
         _one_of(faults, port.get("protocol"), _PROTOCOLS, f"{here}.protocol")
+
+
+def port_name(name: str) -> list[str]:
+    """What is wrong with the name of a port."""
+    rules = (
+        (len(name) <= 15, "must be no more than 15 characters"),
+        (_PORT_LETTERS.fullmatch(name), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),
+        (re.search("[a-z]", name), "must contain at least one letter (a-z)"),
+        ("--" not in name, "must not contain consecutive hyphens"),
+        (name == name.strip("-"), "must not begin or end with a hyphen"),
+    )
+    return [message for holds, message in rules if not holds]
 
 
 def _environment(faults: Faults, variables: list[Obj], path: str) -> None:
@@ -111,7 +131,7 @@ def resources(faults: Faults, wanted: Obj, path: str) -> None:
     for word, amounts in (("limits", limits), ("requests", requests)):
         for resource, text in amounts.items():
             here = f"{path}.{word}[{resource}]"
-            _resource_name(faults, resource, f"{path}.{word}")
+            _resource_name(faults, resource, here)
             if Quantity.parse(text).nanos < 0:
                 faults.invalid(here, text, "must be greater than or equal to 0")
     for resource in sorted(requests.keys() & limits.keys()):
@@ -129,8 +149,11 @@ def resources(faults: Faults, wanted: Obj, path: str) -> None:
 def _resource_name(faults: Faults, resource: str, path: str) -> None:
     messages = qualified_name(resource)
     faults.each(path, resource, messages)
-    if not messages and "/" not in resource and resource not in _STANDARD and not resource.startswith("hugepages-"):
+    if messages or "/" in resource or resource in _STANDARD or resource.startswith("hugepages-"):
+        return
+    if resource not in _OTHER_STANDARD:
         faults.invalid(path, resource, "must be a standard resource type or fully qualified")
+    faults.invalid(path, resource, "must be a standard resource for containers")
 
 
 def _probe(faults: Faults, probe: Obj, path: str, *, once: bool) -> None:
@@ -154,7 +177,6 @@ def _probe(faults: Faults, probe: Obj, path: str, *, once: bool) -> None:
 
 def _port(faults: Faults, port: Any, path: str) -> None:
     if isinstance(port, str):
-        if not _PORT_NAME.fullmatch(port):
-            faults.invalid(path, port, "must be at most 15 of a-z, 0-9 and '-', with a letter in it")
+        faults.each(path, port, port_name(port))
     elif not isinstance(port, int) or not 0 < port < 65536:
         faults.invalid(path, port or 0, _PORTS)

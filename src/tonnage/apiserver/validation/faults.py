@@ -33,8 +33,8 @@ class Faults(list[Cause]):
         self._add(path, "NotFound", f"Not found: {shown(value)}", "")
 
     def not_supported(self, path: str, value: Any, supported: Iterable[str]) -> None:
-        """Its value is not one of these."""
-        words = ", ".join(f'"{word}"' for word in sorted(supported))
+        """Its value is not one of these, which are shown in their order."""
+        words = ", ".join(f'"{word}"' for word in supported)
         self._add(path, "NotSupported", f"Unsupported value: {shown(value)}", f"supported values: {words}")
 
     def too_long(self, path: str, limit: int) -> None:

@@ -25,8 +25,8 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def too_long(limit: int) -> str:
-    """The message about a name of too many bytes."""
-    return f"must be no more than {limit} bytes"
+    """The message about a name of too many bytes (Kubernetes counts bytes and says characters)."""
+    return f"must be no more than {limit} characters"
 
 
 def _form(message: str, form: str, *examples: str) -> str:
@@ -117,8 +117,12 @@ def metadata(faults: Faults, obj: Obj, name_rule: Namer = dns_subdomain, *, old:
     labels(faults, meta.get("labels") or {}, "metadata.labels")
     annotation_map(faults, meta.get("annotations") or {}, "metadata.annotations")
     owners(faults, meta.get("ownerReferences") or [])
-    for finalizer in meta.get("finalizers") or ():
+    finalizers = meta.get("finalizers") or []
+    for finalizer in finalizers:
         _finalizer(faults, finalizer, "metadata.finalizers")
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        faults.invalid("metadata.finalizers", finalizers, detail)
 
 
 def _stem(prefix: str) -> str:
@@ -129,8 +133,9 @@ def _stem(prefix: str) -> str:
 def _no_new_finalizers(faults: Faults, meta: Obj, before: Obj) -> None:
     added = sorted(set(meta.get("finalizers") or ()) - set(before.get("finalizers") or ()))
     if before.get("deletionTimestamp") and added:
-        detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added!r}"
-        faults.forbidden("metadata.finalizers", detail.replace("'", '"').replace(", ", ", "))
+        shown = ", ".join(f'"{finalizer}"' for finalizer in added)
+        detail = "no new finalizers can be added if the object is being deleted, found new finalizers "
+        faults.forbidden("metadata.finalizers", f"{detail}[]string{{{shown}}}")
 
 
 def _finalizer(faults: Faults, name: str, path: str) -> None:
@@ -163,11 +168,11 @@ def owners(faults: Faults, references: list[Obj]) -> None:
         here = f"{path}[{index}]"
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
-                word = {"apiVersion": "version"}.get(field, field)
-                faults.invalid(f"{here}.{field}", "", f"{word} must not be empty")
+                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                faults.invalid(f"{here}.{field}", "", what)
         if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
             faults.invalid(here, owner, "v1, Kind=Event is disallowed from being an owner")
-    controllers = [o.get("name") for o in references if o.get("controller")]
+    controllers = [f"{o.get('kind')}/{o.get('name')}" for o in references if o.get("controller")]
     if len(controllers) > 1:
         detail = "Only one reference can have Controller set to true. Found "
         faults.invalid(path, references, detail + f'"true" in references for {controllers[0]} and {controllers[1]}')

@@ -94,7 +94,7 @@ def access_modes(faults: Faults, modes: list[str], path: str) -> None:
     """Known modes; ReadWriteOncePod only alone."""
     for mode in modes:
         if mode not in names.ACCESS_MODES:
-            faults.not_supported(path, mode, names.ACCESS_MODES)
+            faults.not_supported(path, mode, sorted(names.ACCESS_MODES))
     if names.READ_WRITE_ONCE_POD in modes and set(modes) & set(names.ACCESS_MODES) - {names.READ_WRITE_ONCE_POD}:
         faults.forbidden(path, "may not use ReadWriteOncePod with other access modes")
 

@@ -13,8 +13,8 @@ from tonnage.apiserver.validation.volumes import volumes
 from tonnage.errors import Cause
 
 Obj = dict[str, Any]
-_RESTART_POLICIES = ("Always", "Never", "OnFailure")
-_DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _INT32 = 2**31 - 1
 _UPDATABLE = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"

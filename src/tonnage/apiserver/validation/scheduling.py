@@ -15,7 +15,7 @@ from tonnage.apiserver.validation.meta import (
 )
 
 Obj = dict[str, Any]
-_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 
 

@@ -16,7 +16,7 @@ _MAX_PARAMETERS, _MAX_BYTES = 512, 256 << 10
 _MAX_NODE_ID = 256
 _MAX_ERROR = 1024
 _BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
-_FS_GROUP_POLICIES = ("ReadWriteOnceWithFSType", "File", "None")
+_FS_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLES = ("Persistent", "Ephemeral")
 
 

@@ -79,7 +79,7 @@ def _ephemeral(faults: Faults, source: Obj, path: str) -> None:
     labels(faults, meta.get("labels") or {}, f"{here}.metadata.labels")
     annotation_map(faults, meta.get("annotations") or {}, f"{here}.metadata.annotations")
     for word in sorted(meta.keys() - {"labels", "annotations", "creationTimestamp"}):
-        faults.forbidden(f"{here}.metadata.{word}", "must not be set")
+        faults.forbidden(f"{here}.metadata.{word}", "cannot be set")
     claim.spec(faults, template.get("spec") or {}, f"{here}.spec")
 
 
