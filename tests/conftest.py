@@ -1,11 +1,18 @@
-"""What all tests share: which real things this machine can do, and leaving nothing behind."""
+"""What all tests share: which real things this machine can do, leaving nothing behind, and whole clusters."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,3 +59,105 @@ def need_program() -> Callable[[str], None]:
             pytest.skip(reason)
 
     return need
+
+
+def tonnage(*arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run the command line; whatever it says and however it ends is the caller's to judge."""
+    command = [sys.executable, "-m", "tonnage.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+@dataclass
+class Cluster:
+    """A cluster in a data folder and the kubectl that talks to it."""
+
+    data: Path
+    arguments: tuple[str, ...]
+    home: Path
+    said: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def up(self, *more: str) -> str:
+        """Start it; what it printed."""
+        ended = tonnage("up", "--detach", "--port", "0", "--data", str(self.data), *self.arguments, *more)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        self.environment = {**os.environ, "KUBECONFIG": str(self.data / "kubeconfig"), "HOME": str(self.home)}
+        return ended.stdout
+
+    def down(self, *more: str) -> str:
+        """End it; what it printed."""
+        ended = tonnage("down", "--data", str(self.data), *more)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def pid(self) -> int:
+        """Of the process that runs it."""
+        return int((self.data / "lock").read_text())
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, fails: bool = False, **environment: str) -> str:
+        """Run kubectl; its output (with the errors when it is to fail)."""
+        ended = subprocess.run(
+            ["kubectl", *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False,
+            env={**self.environment, **environment},
+        )  # fmt: skip
+        assert (ended.returncode != 0) == fails, f"kubectl {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
+        return ended.stdout + (ended.stderr if fails else "")
+
+    def get(self, *arguments: str) -> Any:
+        """Objects as data."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 60) -> None:
+        """Wait for something that no watch of ours tells."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"not so after {seconds:.0f} s: {what}"
+            time.sleep(0.1)
+
+    def capacities(self, storage_class: str = "tonnage-scratch") -> dict[str, str]:
+        """Node -> published capacity, by the go-template of the issue."""
+        template = '{{range .items}}{{.storageClassName}} {{.nodeTopology.matchLabels}} {{.capacity}}{{"\\n"}}{{end}}'
+        lines = self.kubectl("get", "-A", "csistoragecapacities", "-o", f"go-template={template}").splitlines()
+        rows = [line.replace("map[topology.tonnage.dev/node:", "").replace("]", "").split() for line in lines]
+        return {node: capacity for name, node, capacity in rows if name == storage_class}
+
+
+def missing() -> str:
+    """Why no real cluster can be had here, "" when it can."""
+    if os.geteuid() != 0:
+        return "needs root: mounts, loop devices, bwrap"
+    programs = ("kubectl", "bwrap", "mkfs.ext4", "mkfs.xfs")
+    absent = [p for p in programs if shutil.which(p, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+    return f"needs {', '.join(absent)}" if absent else ""
+
+
+@pytest.fixture(scope="session")
+def make_cluster() -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters that are not yet up; all are removed at the end, and nothing may be left on the machine."""
+    if reason := missing():
+        pytest.skip(reason)
+    made: list[Cluster] = []
+    base = Path(tempfile.mkdtemp(prefix="tonnage-test-", dir="/var/tmp"))
+
+    def make(*arguments: str) -> Cluster:
+        home = base / f"home{len(made)}"  # kubectl keeps discovery there
+        home.mkdir()
+        made.append(Cluster(base / f"data{len(made)}", arguments, home))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        tonnage("down", "--purge", "--data", str(cluster.data))
+    left = [line for line in Path("/proc/mounts").read_text().splitlines() if str(base) in line]
+    assert not left
+    assert not [cluster.data for cluster in made if cluster.data.exists()]
+    shutil.rmtree(base)
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
+    """Three nodes of 30716Mi with real volumes and containers."""
+    cluster = make_cluster("--nodes", "3", "--pool-size", "30716Mi")
+    cluster.said = cluster.up()
+    yield cluster
+    cluster.down("--purge")

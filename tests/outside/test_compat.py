@@ -32,7 +32,7 @@ def test_runs_unchanged_and_takes_room_of_the_shared_pool(pmem, manifest: str, r
     for storage_class in ("tonnage-scratch", "pmem-csi-sc-late-binding"):
         pmem.until(
             f"{storage_class} counts the volume",
-            lambda name=storage_class: pmem.capacities(name).get(node) == room,  # type: ignore[misc]
+            lambda name=storage_class: pmem.capacities(name).get(node) == room,
         )
     pmem.kubectl("delete", "pod", POD, "--grace-period=1", "--timeout=60s")
     pmem.until("all room is back", lambda: set(pmem.capacities().values()) == {"30716Mi"})

@@ -12,6 +12,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, STORAGE_CLASSES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity
+from tonnage.apps.data import short_enough
 from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.errors import HostError
 from tonnage.kube.client import Client
@@ -49,11 +50,14 @@ class BoxNode:
         self.name, self._configs, self._drivers = name, pools, drivers
         self._folder, self._sockets = folder, sockets
         root = folder / "kubelet"
+        registry = short_enough(root / "plugins_registry", sockets / "registry")
+        self._registry = registry
         self.driver = NodeDriver(
             [pool_config.make(pool, clock=clock) for pool in pools],
             node_name=name,
             kubelet=root,
             sockets=sockets,
+            registry=registry,
             drivers=drivers,
             clock=clock,
         )
@@ -73,6 +77,7 @@ class BoxNode:
             runtime=_runtime(runtime, root, clock),
             clock=clock,
             max_pods=max_pods,
+            registry=registry,
         )
         self.driver.on_inline = self.agent.refresh
         self.logs = PodLogs(client, self.kubelet.paths, self.kubelet.workers, clock, runtime=runtime)
@@ -86,7 +91,7 @@ class BoxNode:
 
     async def start(self) -> None:
         """Open pools, serve and register the driver, run kubelet and agent; returns when the kubelet is ready."""
-        for place in (self._folder, self._sockets, self._folder / "kubelet" / "plugins_registry"):
+        for place in (self._folder, self._sockets, self._registry):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self.driver.start()
         self._running = self._tasks.start(self.kubelet.run(), f"kubelet {self.name}")

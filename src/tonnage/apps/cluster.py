@@ -27,6 +27,7 @@ from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.controllers.service_accounts import ServiceAccountController
+from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -149,9 +150,12 @@ class Box:
             )
         for name, node in self.nodes.items():
             self._logs.add(name, node.logs)
-        async with asyncio.TaskGroup() as starting:
-            for node in self.nodes.values():
-                starting.create_task(node.start())
+        try:
+            async with asyncio.TaskGroup() as starting:
+                for node in self.nodes.values():
+                    starting.create_task(node.start())
+        except* TonnageError as failures:
+            raise failures.exceptions[0] from None
         for name, node in self.nodes.items():
             await node.published()
             self._progress(f"node {name}", node.describe())

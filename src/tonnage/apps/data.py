@@ -15,10 +15,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import select
 import shutil
 import signal
 import tempfile
-import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +28,7 @@ from tonnage.errors import Busy, Invalid, Precondition
 
 FORMAT = 1
 _LONGEST_SOCKET = 107
-_LONGEST_BELOW = 60  # what is put behind the runtime folder's path, at most
+_LONGEST_BELOW = 45  # what is put behind the folder's path, at most: <node>/registry/<driver>-reg.sock
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +52,11 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "tonnage"
 
 
+def short_enough(folder: Path, otherwise: Path) -> Path:
+    """The folder where sockets can lie in it, else the other one."""
+    return folder if len(os.fsencode(folder)) + _LONGEST_BELOW <= _LONGEST_SOCKET else otherwise
+
+
 class DataFolder:
     """One data folder. open() takes it for this process; everything else needs no lock."""
 
@@ -71,12 +76,9 @@ class DataFolder:
 
     def sockets(self) -> Path:
         """The folder for sockets: inside the data folder where its path is short enough, else below the system's."""
-        inside = self.path / "run"
-        if len(os.fsencode(inside)) + _LONGEST_BELOW <= _LONGEST_SOCKET:
-            return inside
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
         base = Path("/run") if os.geteuid() == 0 and Path("/run").is_dir() else Path(tempfile.gettempdir())
-        return base / f"tonnage-{digest}"
+        return short_enough(self.path / "run", base / f"tonnage-{digest}")
 
     def exists(self) -> bool:
         """Whether a cluster of ours lies here."""
@@ -199,12 +201,16 @@ class DataFolder:
         pid = self.running()
         if pid is None or pid <= 0:
             return False
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        while self.running() == pid:
-            if time.monotonic() > deadline:
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        try:
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+            if not select.select([process], [], [], seconds)[0]:
                 raise Precondition(f"process {pid} has not ended within {seconds:.0f} s; see {self.log}")
-            time.sleep(0.05)
+        finally:
+            os.close(process)
         return True
 
     def purge(self) -> None:

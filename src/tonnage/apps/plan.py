@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes, to_bytes
@@ -62,14 +62,9 @@ def replace_pools(settings: Settings, pools: list[str]) -> Settings:
 
 
 def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
-    size = _checked_size(pool_size or DEFAULT_POOL_SIZE)
+    size = from_bytes(_checked_size(pool_size or DEFAULT_POOL_SIZE))
     texts = settings.pools or [f"image,name={DEFAULT_POOL_NAME},sparse=yes,overcommit=yes"]
-    pools = []
-    for text in texts:
-        pool = pool_config.parse(text)
-        if not pool.size or (pool_size and not settings.pools):
-            pool = replace(pool, size=size)
-        pools.append(pool)
+    pools = [pool_config.parse(text if ",size=" in text else f"{text},size={size}") for text in texts]
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
         raise Invalid(f"two pools are named alike ({', '.join(names)}): give each a name=")

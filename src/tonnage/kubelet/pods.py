@@ -39,8 +39,8 @@ class Kubelet:
     """One node's kubelet below the folder root.
 
     informers: shared with others of the process or its own; labels: more labels for the Node; allocatable: quantities,
-    left out: what the machine has; max_pods: used when allocatable names no pods; address: the node's IP; registry: folder of
-    the registration sockets, when it cannot lie below root.
+    left out: what the machine has; max_pods: used when allocatable names no pods; address: the node's IP; registry:
+    folder of the registration sockets, when it cannot lie below root.
     """
 
     def __init__(

@@ -1,0 +1,248 @@
+"""What happens to a box when things go wrong around it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+
+def pod(name: str, size: str, command: str = "sleep 1000") -> str:
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: any
+    command: [sh, -c, "{command}"]
+    volumeMounts: [{{name: data, mountPath: /data}}]
+  volumes:
+  - name: data
+    ephemeral:
+      volumeClaimTemplate:
+        spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: {size}}}}}}}
+---
+"""
+
+
+def running(cluster: Any) -> int:
+    return sum(p["status"]["phase"] == "Running" for p in cluster.get("pods")["items"])
+
+
+def images(cluster: Any) -> set[str]:
+    return {file.stem for file in cluster.data.glob("nodes/*/pools/*/*.img")}
+
+
+def claimed(cluster: Any) -> set[str]:
+    return {volume["metadata"]["name"] for volume in cluster.get("pv")["items"]}
+
+
+def uuid_of(file: Path) -> str:
+    """UUID of the ext4 in an image: another one after a restart would mean that it was formatted again."""
+    with open(file, "rb") as image:
+        image.seek(1024 + 104)
+        return image.read(16).hex()
+
+
+def mounted(cluster: Any) -> list[str]:
+    return [line for line in Path("/proc/mounts").read_text().splitlines() if str(cluster.data) in line]
+
+
+@pytest.fixture
+def killed(make_cluster: Callable[..., Any]) -> Iterator[Any]:
+    """A cluster of two nodes that the test may kill."""
+    cluster = make_cluster("--nodes", "2", "--pool-size", "20Gi")
+    cluster.up()
+    yield cluster
+    cluster.down("--purge")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_while_200_pods_are_being_made(killed: Any, seed: int) -> None:
+    count = 200
+    manifest = "".join(pod(f"p{n}", "16Mi") for n in range(count))
+    applying = subprocess.Popen(
+        ["kubectl", "create", "-f", "-"], stdin=subprocess.PIPE, env=killed.environment,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert applying.stdin is not None
+    applying.stdin.write(manifest)
+    applying.stdin.close()
+    assert applying.stdout is not None
+    answered = []
+    last = random.Random(seed).randrange(40, 160)
+    for line in applying.stdout:
+        answered.append(line.split()[0].removeprefix("pod/"))
+        if len(answered) == last:
+            os.kill(killed.pid(), signal.SIGKILL)
+    applying.wait()
+    before = {file.stem: uuid_of(file) for file in killed.data.glob("nodes/*/pools/*/*.img")}
+
+    killed.up()
+
+    names = {p["metadata"]["name"] for p in killed.get("pods")["items"]}
+    assert set(answered) <= names, "an answered object is gone"
+    rest = "".join(pod(f"p{n}", "16Mi") for n in range(count) if f"p{n}" not in names)
+    if rest:
+        killed.kubectl("create", "-f", "-", stdin=rest)
+    killed.until("all pods run", lambda: running(killed) == count, seconds=180)
+    killed.until("pool and API agree", lambda: images(killed) == claimed(killed), seconds=30)
+    assert len(claimed(killed)) == count
+    empty = "0" * 32
+    again = {file.stem: uuid_of(file) for file in killed.data.glob("nodes/*/pools/*/*.img")}
+    assert not [name for name, uuid in before.items() if uuid != empty and again.get(name, uuid) != uuid]
+
+    killed.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=180s")
+    killed.until("every volume is gone", lambda: not images(killed), seconds=60)
+    killed.until("all room is back", lambda: set(killed.capacities().values()) == {"20Gi"})
+    assert not [line for line in mounted(killed) if "kubernetes.io~csi" in line or "globalmount" in line]
+
+
+def test_data_survives_a_kill(killed: Any) -> None:
+    killed.kubectl(
+        "create",
+        "-f",
+        "-",
+        stdin=pod("writer", "64Mi", "test -e /data/f || echo precious > /data/f; sync; cat /data/f; sleep 1000"),
+    )
+    killed.kubectl("wait", "--for=condition=Ready", "pod/writer", "--timeout=60s")
+    killed.until("it has written", lambda: "precious" in killed.kubectl("logs", "writer"))
+    uid = killed.get("pod", "writer")["metadata"]["uid"]
+
+    os.kill(killed.pid(), signal.SIGKILL)
+    killed.up()
+
+    killed.until("the pod runs", lambda: running(killed) == 1)
+    assert killed.get("pod", "writer")["metadata"]["uid"] == uid
+    assert "precious" in killed.kubectl("logs", "writer")
+    for _ in range(2):  # and through an orderly end, twice
+        killed.down()
+        assert not mounted(killed)
+        killed.up()
+    killed.until("the pod runs again", lambda: running(killed) == 1)
+    killed.until("its file is there", lambda: "precious" in killed.kubectl("logs", "writer"))
+
+
+def test_down_after_a_kill_leaves_no_mount_loop_or_process(killed: Any) -> None:
+    killed.kubectl("create", "-f", "-", stdin=pod("sleeper", "64Mi", "sleep 98765"))
+    killed.kubectl("wait", "--for=condition=Ready", "pod/sleeper", "--timeout=60s")
+    os.kill(killed.pid(), signal.SIGKILL)
+    assert mounted(killed)
+
+    killed.down()
+
+    assert not mounted(killed)
+    assert "98765" not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
+    assert str(killed.data) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
+    assert len(images(killed)) == 1
+    killed.up()
+    killed.until("it runs again", lambda: running(killed) == 1)
+
+
+def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: Callable[..., Any]) -> None:
+    cluster = make_cluster("--nodes", "2", "--pool-size", "20Gi")
+    command = [
+        sys.executable,
+        "-m",
+        "tonnage.cli",
+        "up",
+        "--port",
+        "0",
+        "--data",
+        str(cluster.data),
+        *cluster.arguments,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert any("Ready in" in line for line in process.stdout)
+    cluster.environment = {**os.environ, "KUBECONFIG": str(cluster.data / "kubeconfig"), "HOME": str(cluster.home)}
+    cluster.kubectl(
+        "create",
+        "-f",
+        "-",
+        stdin="".join(pod(f"p{n}", "64Mi", "trap : TERM; sleep 98766 & wait; sleep 98766") for n in range(5)),
+    )
+    cluster.until("they run", lambda: running(cluster) == 5)
+
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+    assert process.returncode == 0
+    assert time.monotonic() - began < 8  # 5 s on a quiet machine
+    assert not mounted(cluster)
+    assert "98766" not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
+    assert len(images(cluster)) == 5
+    cluster.down("--purge")
+    assert not cluster.data.exists()
+
+
+def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> None:
+    def up(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tonnage.cli", "up", "--pool", "memory", "--runtime", "none", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = up("--data", str(tmp_path / "d"), "--port", str(port))
+    assert ended.returncode == 3
+    assert f"port {port} on 127.0.0.1 is taken" in ended.stderr
+    ended = subprocess.run(
+        [sys.executable, "-m", "tonnage.cli", "up", "--data", str(killed.data), "--port", "0"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 3
+    assert f"in use by process {killed.pid()}" in ended.stderr
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis").write_text("mine")
+    ended = up("--data", str(foreign), "--detach")
+    assert ended.returncode == 2
+    assert "not tonnage's" in ended.stderr
+    assert [p.name for p in foreign.iterdir()] == ["thesis"]
+
+
+def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[..., Any], real_folder: Path) -> None:
+    """The data folder lies on a small file system that is filled up."""
+    small = real_folder / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)], check=True)
+    cluster = make_cluster("--pool", "memory", "--runtime", "none")
+    cluster.data = small / "data"
+    cluster.up()
+    cluster.kubectl("create", "-f", "-", stdin="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: before}\n")
+    with open(small / "ballast", "wb") as ballast:
+        try:
+            while True:
+                ballast.write(b"x" * 65536)
+                ballast.flush()
+        except OSError:
+            pass
+    big = "x" * 500_000
+    body = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: NAME}}\ndata: {{k: {big}}}\n"
+    refused = [cluster.kubectl("create", "-f", "-", stdin=body.replace("NAME", f"c{n}"), fails=True) for n in range(2)]
+    assert all("disk" in text or "space" in text for text in refused), refused
+    assert "before" in cluster.kubectl("get", "configmaps")
+
+    (small / "ballast").unlink()
+    cluster.kubectl("create", "-f", "-", stdin=body.replace("NAME", "after"))
+    os.kill(cluster.pid(), signal.SIGKILL)
+    cluster.up()
+    names = {c["metadata"]["name"] for c in cluster.get("configmaps")["items"]}
+    assert {"before", "after"} <= names
+    cluster.down("--purge")
+    subprocess.run(["umount", str(small)], check=True)
