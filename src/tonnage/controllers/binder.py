@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
 from tonnage.api.kinds import CSI_DRIVERS, STORAGE_CLASSES
-from tonnage.api.matching import is_bound, is_default
+from tonnage.api.matching import is_default
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.binder_claims import ClaimSync
 from tonnage.controllers.binder_view import BinderView
@@ -108,13 +108,25 @@ class Binder:
             keys = self._claim_gone(old)
             return keys if new is None else [*keys, *self._claim_changed(None, new)]
         assert new is not None
-        if is_bound(new) and (volume := self._volumes.get(new.spec.volume_name)) and is_complete(new, volume):
-            self._view.settled(new, volume)
+        if not new.spec.volume_name:
+            return self._later([Key(CLAIM, new.key)], self._view.only_waits(new))
+        keys = [Key(CLAIM, new.key), Key(VOLUME, new.spec.volume_name)]
+        volume = self._volumes.get(new.spec.volume_name)
+        return keys if volume is None else self._pair_changed(keys, new, volume)
+
+    def _pair_changed(self, keys: list[Key], claim: PersistentVolumeClaim, volume: PersistentVolume) -> Iterable[Key]:
+        if is_complete(claim, volume):
+            self._view.settled(claim, volume)
             return ()
-        keys = [Key(CLAIM, new.key)]
-        if new.spec.volume_name:
-            keys.append(Key(VOLUME, new.spec.volume_name))
-        return keys
+        return self._later(keys, self._view.left_to_agent(claim, volume))
+
+    def _later(self, keys: list[Key], seconds: float) -> Iterable[Key]:
+        """Enqueue keys after a wait; without one they are for now."""
+        if not seconds:
+            return keys
+        for key in keys:
+            self._controller.enqueue(key, after=seconds)
+        return ()
 
     def _claim_gone(self, claim: PersistentVolumeClaim) -> Iterable[Key]:
         self._view.waits.over(claim.metadata.uid)
@@ -126,18 +138,18 @@ class Binder:
         assert volume is not None
         name, ref = volume.metadata.name, volume.spec.claim_ref
         self._view.volume_seen(name, new)
-        keys = {Key(CLAIM, claim.key) for claim in self._claims.by(CLAIMS_BY_VOLUME, name)}
+        keys = [Key(CLAIM, claim.key) for claim in self._claims.by(CLAIMS_BY_VOLUME, name)]
         if ref is not None:
-            keys.add(Key(CLAIM, f"{ref.namespace}/{ref.name}"))
+            keys.append(Key(CLAIM, f"{ref.namespace}/{ref.name}"))
         if new is None:
             self._view.waits.over(volume.metadata.uid)
             return keys
-        if ref is not None and (claim := self._claims.get(f"{ref.namespace}/{ref.name}")) and is_complete(claim, new):
-            self._view.settled(claim, new)
-            return ()
-        keys.add(Key(VOLUME, name))
-        if ref is None and new.status.phase == "Available":
-            keys.add(Key(CLASS, new.spec.storage_class_name))
+        keys.append(Key(VOLUME, name))
+        if ref is not None:
+            claim = self._claims.get(f"{ref.namespace}/{ref.name}")
+            return keys if claim is None else self._pair_changed(keys, claim, new)
+        if new.status.phase == "Available":
+            keys.append(Key(CLASS, new.spec.storage_class_name))
         return keys
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[Key]:

@@ -9,10 +9,11 @@ from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
 from tonnage.api.kinds import CLAIMS
+from tonnage.api.matching import class_name, is_delayed
 from tonnage.api.storage import CSIDriver, StorageClass
 from tonnage.controllers.absent import Absent
 from tonnage.controllers.binding import bind, is_complete
-from tonnage.controllers.indexes import candidates
+from tonnage.controllers.indexes import VOLUMES_BY_CLAIM, candidates
 from tonnage.controllers.waits import Waits
 from tonnage.errors import Precondition
 from tonnage.kube.cache import Cache
@@ -58,6 +59,26 @@ class BinderView:
         """Seconds left in which the agent that made the volume may bind it itself; 0 for volumes of others."""
         by_agent = names.NODE_LABEL in volume.metadata.labels and names.PROVISIONED_BY in volume.metadata.annotations
         return self.waits.left(volume.metadata.uid, self.grace) if by_agent else 0.0
+
+    def left_to_agent(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
+        """Seconds for which the pair is the business of the agent that made the volume; 0: look at it now."""
+        if volume.spec.claim_ref is None or volume.spec.claim_ref.uid != claim.metadata.uid:
+            return 0.0
+        if claim.spec.volume_name not in ("", volume.metadata.name) or volume.status.phase in ("Released", "Failed"):
+            return 0.0
+        return self.patience(volume)
+
+    def only_waits(self, claim: PersistentVolumeClaim) -> float:
+        """Seconds until an Event is due on a claim for which nothing else can be done; 0: look at it now."""
+        notes, storage_class = claim.metadata.annotations, self.classes.get(class_name(claim))
+        if storage_class is None or not is_delayed(claim, storage_class) or claim.status.phase != "Pending":
+            return 0.0
+        if names.BIND_COMPLETED in notes or self.volumes.by(VOLUMES_BY_CLAIM, claim.key):
+            return 0.0
+        sent = names.SELECTED_NODE in notes
+        if sent and notes.get(names.STORAGE_PROVISIONER) != storage_class.provisioner:
+            return 0.0
+        return self.waits.left(claim.metadata.uid, self.quiet)
 
     async def bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float | None:
         """Bind the two unless they are; returns when to look again. Raises ApiError, Unavailable."""

@@ -183,7 +183,10 @@ class ImmediateController:
                 self._remember(new)
             return ()
         self._promises.returned(uid, int(new.metadata.resource_version))
-        return (Key(CLAIM, new.key),) if class_name(new) and not new.spec.volume_name else ()
+        storage_class = self._classes.get(class_name(new))
+        if storage_class is None or storage_class.late or new.spec.volume_name:
+            return ()  # a class that is not known yet brings its claims when it comes
+        return (Key(CLAIM, new.key),)
 
     def _remember(self, claim: PersistentVolumeClaim) -> None:
         """A claim sent by others, or before we started: its room is not known, so it counts against all of the node."""
