@@ -219,3 +219,45 @@ async def test_stop_unmounts_and_keeps_empty_dirs(machine: Any, eventually: Any)
     again = await machine.phase("p", "Running")
     mount = machine.root / f"pods/{again.metadata.uid}/volumes/kubernetes.io~csi/pv-a/mount"
     await eventually(mount.is_dir)
+
+
+async def test_a_block_volume_is_mapped_and_unmapped(machine: Any, eventually: Any) -> None:
+    await machine.volume("a", block=True)
+    container = {
+        "name": "c",
+        "image": "i",
+        "command": ["x"],
+        "volumeDevices": [{"name": "data", "devicePath": "/dev/x"}],
+    }
+    await machine.pod("p", volumes=CLAIM, containers=[container])
+    pod = await machine.phase("p", "Running")
+    uid = pod.metadata.uid
+    base = machine.root / "plugins/kubernetes.io/csi/volumeDevices"
+    link = machine.root / f"pods/{uid}/volumeDevices/kubernetes.io~csi/pv-a"
+    assert link.readlink() == base / "publish/pv-a" / uid
+    assert (base / "pv-a/data/vol_data.json").is_file()
+    assert (base / "staging/pv-a").exists()
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+    await eventually(lambda: machine.left() == [])
+    assert not (base / "staging/pv-a").exists()
+    assert not (base / "publish/pv-a").exists()
+
+
+async def test_a_block_volume_is_no_place_for_files(machine: Any) -> None:
+    await machine.volume("a", block=True)
+    container = {"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}
+    await machine.pod("p", volumes=CLAIM, containers=[container])
+    event = await machine.event("FailedMount")
+    assert "volume data has volumeMode Block, but is specified in volumeMounts" in event.message
+
+
+async def test_what_is_left_out_is_said_once(machine: Any) -> None:
+    container = {"name": "c", "image": "i", "command": ["x"], "readinessProbe": {"exec": {"command": ["true"]}}}
+    await machine.pod("p", containers=[container], volumes=[{"name": "e", "emptyDir": {"sizeLimit": "1Gi"}}])
+    await machine.phase("p", "Running")
+    event = await machine.event("NotSupported")
+    assert event.message == (
+        "not done by this kubelet: readinessProbe of container c; "
+        "sizeLimit of emptyDir e (use an ephemeral volume for a real limit)"
+    )

@@ -246,7 +246,8 @@ class Containers:
         if self.runtime.note and not self._noted:
             self.tell("Normal", "ImageNotPulled", self.runtime.note)
         self._noted = True
-        self.tell("Normal", "Started", f"Started container {name}")
+        if self.runtime.name != "none":
+            self.tell("Normal", "Started", f"Started container {name}")
 
     def _refuse(self, run: Run, reason: str, failure: TonnageError) -> None:
         run.waiting = reason, str(failure)

@@ -161,6 +161,10 @@ class PodWorkers:
         assert record.containers is not None
         if self._stopping:
             return None
+        if record.containers.finishing:  # over, but the watch has not yet told us of our own status
+            return await self._rest(record, pod)
+        if not record.started and (left_out := not_done(pod)):
+            self._tell(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
         record.started = record.started or pod.status.start_time or rfc3339(self._clock.time())
         if record.volumes is None:
             before = self._wakes
@@ -376,6 +380,28 @@ def _concerns(before: Pod, after: Pod, record: Record) -> bool:
         or (new.deleting and old.finalizers != new.finalizers)
         or (after.terminated and not before.terminated and record.written.get("phase") != after.status.phase)
     )
+
+
+def not_done(pod: Pod) -> list[str]:
+    """What a pod asks for and this kubelet leaves out, though the pod runs."""
+    found = []
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        parts = {
+            "livenessProbe": container.liveness_probe,
+            "readinessProbe": container.readiness_probe,
+            "startupProbe": container.startup_probe,
+            "lifecycle": container.lifecycle,
+        }
+        if asked := [name for name, part in parts.items() if part]:
+            found.append(f"{', '.join(asked)} of container {container.name}")
+    found += [
+        f"sizeLimit of emptyDir {volume.name} (use an ephemeral volume for a real limit)"
+        for volume in pod.spec.volumes
+        if volume.empty_dir is not None and volume.empty_dir.size_limit and volume.empty_dir.medium != "Memory"
+    ]
+    if pod.spec.active_deadline_seconds is not None:
+        found.append("activeDeadlineSeconds")
+    return found
 
 
 def _grace(pod: Pod) -> float:
