@@ -104,3 +104,16 @@ def test_what_cannot_be_attached(real_folder: Path) -> None:
             loop.attach(fd, str(real_folder))
     finally:
         os.close(fd)
+
+
+def test_its_file_is_known_by_inode_whatever_its_path(image: Path) -> None:
+    attached = _attach(image)
+    moved = image.with_name("moved")
+    image.rename(moved)
+    image.touch()
+    assert loop.backs(attached.index, moved)
+    assert not loop.backs(attached.index, image)
+    assert not loop.backs(attached.index, image.with_name("absent"))
+    attached.close()
+    assert _is_free(attached.index, moved)
+    assert loop.identity(2**20 - 1) is None

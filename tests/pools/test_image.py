@@ -308,6 +308,25 @@ class TestBlock:
         assert _loops(real_folder) == []
 
 
+async def test_found_again_where_the_pool_has_another_path(opened: Opener, real_folder: Path) -> None:
+    """As in a container that was restarted: the same directory, mounted elsewhere."""
+    pool, staging, target = await opened("pool"), real_folder / "staging", real_folder / "target"
+    await pool.create(VolumeRequest("v", 20 * MI))
+    await pool.stage("v", staging)
+    await pool.close()
+    (real_folder / "other").mkdir()
+    mount.bind(real_folder / "pool", real_folder / "other")
+    pool = await opened("other")
+    await pool.stage("v", staging)
+    await pool.publish("v", staging, target)
+    assert (await pool.stats("v", target)).available >= 20 * MI
+    await pool.unpublish("v", target)
+    await pool.unstage("v", staging)
+    await pool.delete("v")
+    await pool.close()
+    mount.umount(real_folder / "other")
+
+
 class TestBroken:
     async def test_image_without_a_record_is_rubbish(self, opened: Opener, real_folder: Path) -> None:
         pool = await opened()

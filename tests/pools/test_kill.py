@@ -25,7 +25,7 @@ from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
 
 MI = 1024**2
-POINTS = int(os.environ.get("TONNAGE_KILL_POINTS", "25"))  # lines tried in each kind; 100000 for every single one
+POINTS = int(os.environ.get("TONNAGE_KILL_POINTS", "12"))  # lines tried in each kind; 100000 for every single one
 
 pytestmark = pytest.mark.real
 KINDS = [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -87,6 +88,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
 
 TestMachine = MemoryMachine.TestCase
+TestMachine.settings = settings(max_examples=40, deadline=None)
 
 
 def test_created_by_the_clock_it_was_given() -> None:

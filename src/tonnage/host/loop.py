@@ -145,6 +145,34 @@ def backing(index: int) -> str | None:
     return path.removesuffix(" (deleted)") or None
 
 
+def identity(index: int) -> tuple[int, int] | None:
+    """Device and inode number of the file behind a device, as in os.stat(); None when it is free.
+
+    Unlike its path they mean the same in every mount namespace, also after the one it was attached in is gone.
+    """
+    try:
+        fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        info = _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    number = info[0]  # new_encode_dev of the kernel
+    return os.makedev((number >> 8) & 0xFFF, (number & 0xFF) | (number >> 12) & 0xFFF00), info[1]
+
+
+def backs(index: int, path: str | os.PathLike[str]) -> bool:
+    """Whether the file at path is behind a device."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return identity(index) == (found.st_dev, found.st_ino)
+
+
 def is_autoclear(index: int) -> bool:
     """Whether a device frees itself when its last user closes it."""
     try:

@@ -80,8 +80,8 @@ class BtrfsImage:
             if not imagefile.shows(self._image, self.root):
                 raise Unavailable(f"{self.root} is a mount of something else: unmount it first")
             return
-        for index, path in loop.attached():  # volumes of an earlier run are still mounted
-            if path == str(self._image):
+        for index, _ in loop.attached():  # volumes of an earlier run are still mounted
+            if loop.backs(index, self._image):
                 mount.mount(loop.device(index), self.root, "btrfs", ("nodev",))
                 return
         fd = imagefile.open_image(self._image)

@@ -100,7 +100,7 @@ class ImagePool(Pool):
     async def unstage(self, name: str, path: Path) -> None:
         """See Pool."""
         async with self._locks.hold(name):
-            await self._threads.run(self._store.unstage, path)
+            await self._threads.run(self._store.unstage, name, path)
 
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
         """See Pool."""
@@ -110,7 +110,7 @@ class ImagePool(Pool):
     async def unpublish(self, name: str, target: Path) -> None:
         """See Pool."""
         async with self._locks.hold(name):
-            await self._threads.run(self._store.unpublish, target)
+            await self._threads.run(self._store.unpublish, name, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
         """See Pool."""

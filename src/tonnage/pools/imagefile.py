@@ -186,7 +186,7 @@ def is_used(path: Path) -> bool:
             except BlockingIOError:
                 continue
             except OSError:  # a file system without leases: ask the loop devices
-                return any(backing == str(path) for _, backing in loop.attached())
+                return any(loop.backs(index, path) for index, _ in loop.attached())
         return True
     finally:
         os.close(fd)
@@ -257,9 +257,9 @@ def shows(image: Path, path: Path) -> bool:
     """Whether the mount at path is of that image."""
     number = os.stat(path).st_dev
     if os.major(number) == loop.MAJOR:
-        return loop.backing(os.minor(number)) == str(image)
+        return loop.backs(os.minor(number), image)
     real = str(path.resolve())  # btrfs has device numbers of its own
     for entry in mount.mounts():
         if entry.target == real and entry.source.startswith("/dev/loop"):
-            return loop.backing(int(entry.source.removeprefix("/dev/loop"))) == str(image)
+            return loop.backs(int(entry.source.removeprefix("/dev/loop")), image)
     return False

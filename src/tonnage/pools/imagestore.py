@@ -104,7 +104,12 @@ class ImageStore:
 
     def _free_loops(self) -> None:
         """Free the loop devices of this pool that are mounted nowhere: raw block ones that a kill left behind."""
-        ours = [index for index, path in loop.attached() if os.path.dirname(path) == str(self.path)]
+        images = {(found.st_dev, found.st_ino) for found in map(os.lstat, self.path.glob(f"*{_IMAGE}"))}
+        ours = [
+            index
+            for index, path in loop.attached()
+            if os.path.dirname(path) == str(self.path) or loop.identity(index) in images
+        ]
         if not ours:
             return
         shown = set()
@@ -262,7 +267,7 @@ class ImageStore:
 
     def _stage_block(self, record: Record, image: Path, node: Path) -> None:
         if mount.is_mount(node):
-            if (index := imagefile.loop_of(node)) is None or loop.backing(index) != str(image):
+            if (index := imagefile.loop_of(node)) is None or not loop.backs(index, image):
                 raise AlreadyExists(f"{node} shows something else: unmount it first")
             return
         filesystem.make_file(node)
@@ -281,18 +286,19 @@ class ImageStore:
             loop.detach(index)
             raise
 
-    def unstage(self, path: Path) -> None:
+    def unstage(self, name: str, path: Path) -> None:
         """See Pool.unstage."""
         node = path / _NODE
         if not mount.is_mount(path) and mount.is_mount(node):
-            self._hide_block(node)
+            self._hide_block(name, node)
         filesystem.unstage(path)
 
-    def _hide_block(self, node: Path) -> None:
-        """Unmount and remove a device node and free its loop device if it is one of this pool."""
+    def _hide_block(self, name: str, node: Path) -> None:
+        """Unmount and remove a device node and free its loop device if it is the volume's."""
         index = imagefile.loop_of(node)
+        is_ours = index is not None and loop.backs(index, self._image(name))
         filesystem.unpublish(node)
-        if index is not None and os.path.dirname(loop.backing(index) or "") == str(self.path):
+        if index is not None and is_ours:
             loop.detach(index)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
@@ -307,7 +313,7 @@ class ImageStore:
             filesystem.publish(source, target, block=False, readonly=readonly)
         elif mount.is_mount(target):
             index = imagefile.loop_of(target)
-            if index is None or loop.backing(index) != str(image) or imagefile.is_readonly(index) != readonly:
+            if index is None or not loop.backs(index, image) or imagefile.is_readonly(index) != readonly:
                 raise AlreadyExists(f"{target} shows something else, or not with readonly={readonly}")
         elif readonly:  # a read-only bind of a device node does not stop writes, a read-only device does
             filesystem.make_file(target)
@@ -315,11 +321,11 @@ class ImageStore:
         else:
             filesystem.publish(source, target, block=True, readonly=False)
 
-    def unpublish(self, target: Path) -> None:
+    def unpublish(self, name: str, target: Path) -> None:
         """See Pool.unpublish."""
         index = imagefile.loop_of(target)
         if index is not None and imagefile.is_readonly(index):
-            self._hide_block(target)
+            self._hide_block(name, target)
         else:
             filesystem.unpublish(target)
 
