@@ -27,7 +27,7 @@ MARKS = {names.STORAGE_PROVISIONER: names.DRIVER, names.BETA_STORAGE_PROVISIONER
 @pytest.fixture
 async def binder(kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any) -> Binder:
     """A binder that speaks at once, and gives agents 3 seconds."""
-    return Binder(kube, informers, events, clock=manual_clock, quiet=0.0)
+    return Binder(kube, informers, events, clock=manual_clock, grace=3.0, quiet=0.0)
 
 
 @pytest.fixture
@@ -445,3 +445,51 @@ async def test_storm_of_claims_volumes_and_agents_ends_bound(
     async with running(binder):
         await asyncio.gather(*(agent(n) for n in range(20)))
         assert await eventually(all_bound)
+
+
+async def test_what_a_claim_waits_for_is_said_after_a_while_and_again_when_it_changes(
+    kube: Client,
+    informers: Informers,
+    events: EventRecorder,
+    make_class: Make,
+    make_claim: Make,
+    make_pod: Make,
+    running: Any,
+    eventually: Any,
+    told: Told,
+) -> None:
+    async def said(count: int) -> list[str]:
+        reasons = [reason for _, _, reason, _ in await told()]
+        return reasons if len(reasons) == count else []
+
+    async with running(Binder(kube, informers, events, quiet=0.02)):
+        await make_class("late")
+        await make_claim("c", storageClassName="late")
+        assert await eventually(lambda: said(1)) == ["WaitForFirstConsumer"]
+        await make_pod("p", claims=["c"])
+        assert await eventually(lambda: said(2)) == ["WaitForFirstConsumer", "WaitForPodScheduled"]
+        await kube.patch(CLAIMS, "c", {"metadata": {"annotations": {names.SELECTED_NODE: "n1"}}}, "default")
+        assert "ExternalProvisioning" in await eventually(lambda: said(3))
+        assert (await claim_of(kube, "c")).metadata.annotations.items() >= MARKS.items()
+
+
+async def test_volume_that_an_agent_left_half_bound_is_bound_after_its_time(
+    kube: Client,
+    informers: Informers,
+    events: EventRecorder,
+    make_class: Make,
+    make_claim: Make,
+    make_volume: Make,
+    running: Any,
+    eventually: Any,
+) -> None:
+    async def bound() -> bool:
+        claim, volumes = await claim_of(kube, "c"), (await kube.list(VOLUMES)).items
+        return len(volumes) == 1 and is_complete(claim, volumes[0])
+
+    async with running(Binder(kube, informers, events, grace=0.02)):
+        await make_class("late")
+        claim = await make_claim("c", storageClassName="late", annotations={names.SELECTED_NODE: "n1", **MARKS})
+        volume = await made_by_agent(make_volume, claim)
+        await kube.patch(VOLUMES, volume.key, {"status": {"phase": "Bound"}}, subresource="status")  # then it died
+        assert await eventually(bound)

@@ -57,7 +57,7 @@ class Binder:
         events: EventRecorder,
         *,
         clock: Clock | None = None,
-        grace: float = 3.0,
+        grace: float = 10.0,
         quiet: float = 3.0,
     ) -> None:
         clock = clock or RealClock()
