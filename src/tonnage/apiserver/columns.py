@@ -82,7 +82,7 @@ POD = (
 
 
 def _node_status(obj: Obj) -> str:
-    ready = [c["status"] for c in dig(obj, "status", "conditions") or () if c.get("type") == "Ready"]
+    ready = [c.get("status") for c in dig(obj, "status", "conditions") or () if c.get("type") == "Ready"]
     words = ["Unknown" if not ready else "Ready" if ready[-1] == "True" else "NotReady"]
     return ",".join(words + (["SchedulingDisabled"] if dig(obj, "spec", "unschedulable") else []))
 
@@ -95,7 +95,7 @@ def _roles(obj: Obj) -> str:
 
 def _address(word: str) -> Callable[[Obj], str]:
     def read(obj: Obj) -> str:
-        found = (a["address"] for a in dig(obj, "status", "addresses") or () if a.get("type") == word)
+        found = (a.get("address", "<none>") for a in dig(obj, "status", "addresses") or () if a.get("type") == word)
         return next(found, "<none>")
 
     return read

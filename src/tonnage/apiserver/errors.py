@@ -27,6 +27,8 @@ def as_api_error(error: Exception) -> ApiError:
     """The API error that an error of ours amounts to; anything unknown is a 500."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, RecursionError):
+        return bad_request("the object is nested too deeply")
     for cls, code, reason in _TABLE:
         if isinstance(error, cls):
             return ApiError(str(error), code=code, reason=reason)

@@ -81,7 +81,7 @@ class Handler:
             plural = place.resource.kind.plural
             answer = await self._dispatch(place, request, user)
         except Exception as error:
-            if not isinstance(error, TonnageError):
+            if not isinstance(error, (TonnageError, RecursionError)):
                 log.exception("request failed method=%s path=%s", request.method, request.path[:200])
             answer = refusal(errors.as_api_error(error))
         self._count(request.method, plural, answer.status if isinstance(answer, Response) else 200)

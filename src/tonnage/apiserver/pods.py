@@ -9,7 +9,7 @@ from tonnage.apiserver import errors, lifecycle
 from tonnage.apiserver.lifecycle import Stamps
 from tonnage.apiserver.options import DeleteOptions, WriteOptions
 from tonnage.apiserver.resource import Obj, Resource
-from tonnage.apiserver.writes import Writes, Written
+from tonnage.apiserver.writes import Writes, Written, check_fields
 from tonnage.errors import Cause
 
 
@@ -85,6 +85,7 @@ async def evict(
 async def finalize(writes: Writes, resource: Resource, name: str, body: Obj, options: WriteOptions) -> Written:
     """PUT namespaces/finalize: only spec.finalizers changes; without any a deleted namespace goes."""
     lifecycle.check_name(name, body, resource, "")
+    check_fields(resource, body, options, b"")
     wanted = (body.get("spec") or {}).get("finalizers") or []
     version = body["metadata"].get("resourceVersion", "")
 
