@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tonnage.api.quantity import Quantity
-from tonnage.apiserver import decoding, normal, schemas
+from tonnage.apiserver import decoding, normal, schemas, table
+from tonnage.apiserver.registry import RESOURCES
 from tonnage.errors import ApiError
 
 Obj = dict[str, Any]
@@ -192,3 +194,22 @@ def test_the_quick_way_lets_pass_only_what_the_long_way_leaves_alone(obj: Obj) -
     again = copy.deepcopy(obj)
     assert walk.unknown or decoding.normalise(name, again) == []
     assert again == obj
+
+
+@pytest.mark.parametrize("key", [key for key, row in RESOURCES.items() if row.verbs != ("create",)])
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_whatever_fits_the_schema_is_judged_and_never_trips_the_rules(key: str, data: st.DataObject) -> None:
+    """Defaults, rules and columns meet objects with any fields missing; none of them may raise."""
+    row = RESOURCES[key]
+    new, old = (data.draw(objects(row.extra["schema_name"], 5)) for _ in range(2))
+    for obj in (new, old):
+        obj.setdefault("metadata", {})["name"] = "x"
+        decoding.normalise(row.extra["schema_name"], obj)
+        row.prepare_create(obj, None)
+        row.default(obj)
+        assert isinstance(row.validate(obj, None, subresource=""), list)
+    for subresource in ("", "status"):
+        assert isinstance(row.validate(new, old, subresource=subresource), list)
+    assert len(table.row(row.columns, new, datetime(2026, 1, 1, tzinfo=UTC))["cells"]) == len(row.columns)
+    assert row.field_names <= row.fields(new).keys()

@@ -123,7 +123,7 @@ def csi_node(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
         driver_name(faults, driver.get("name", ""), f"{path}.name")
         _node_driver(faults, driver, path)
         if driver.get("name") in names:
-            faults.duplicate(f"{path}.name", driver["name"])
+            faults.duplicate(f"{path}.name", driver.get("name", ""))
         names.add(driver.get("name"))
     before = {d.get("name"): d for d in ((old or {}).get("spec") or {}).get("drivers") or ()}
     for driver in drivers:
