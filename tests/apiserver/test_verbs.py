@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ async def test_create_gives_identity(api: Any) -> None:
     made = await api.create(MAPS, config("x", a="1"))
     meta = made["metadata"]
     assert meta["namespace"] == "default"
-    assert len(meta["uid"]) == 36
+    assert uuid.UUID(meta["uid"]).version == 4
     assert meta["creationTimestamp"] == "2027-01-15T08:00:00Z"
     assert await api.get(f"{MAPS}/x") == made
     assert (await api.create(MAPS, config("x"), want=409))["reason"] == "AlreadyExists"

@@ -6,8 +6,8 @@ Everything is kept in one folder, in files of mode 0600 that are written beside 
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
-import ipaddress
 import os
 import secrets
 import ssl
@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tonnage.aio.clock import Clock
 from tonnage.apiserver.reviews import USER
@@ -78,63 +75,38 @@ def ensure(folder: Path, clock: Clock, hosts: Sequence[str] = ()) -> Credentials
         raise HostError(f"cannot keep the API server's certificate and token in {folder}: {error}") from error
 
 
+class _Note(msgspec.Struct):
+    """Kept beside the certificate: what it is good for, and a digest that ties both files to it."""
+
+    until: float
+    names: list[str]
+    digest: str
+
+
+def _digest(certificate: bytes, key: bytes) -> str:
+    return hashlib.sha256(certificate + b"|" + key).hexdigest()
+
+
 def _serves(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> bool:
+    """Whether both files are those that were made, for all names, and not about to expire."""
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        private = serialization.load_pem_private_key(key.read_bytes(), None)
-    except (FileNotFoundError, ValueError):
+        note = msgspec.json.decode(certificate.with_suffix(".json").read_bytes(), type=_Note)
+        same = note.digest == _digest(certificate.read_bytes(), key.read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
         return False
-    if private.public_key() != found.public_key():  # killed between the two files
-        return False
-    alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    covered = {str(name.value) for name in alternatives}
-    return found.not_valid_after_utc > now + _RENEW and covered.issuperset(names)
+    return same and note.until > (now + _RENEW).timestamp() and set(note.names).issuperset(names)
 
 
 def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
-    """A self-signed certificate that clients take as its own authority."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    public = private.public_key()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tonnage")])
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + _LIFE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in names]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
-        .sign(private, hashes.SHA256())
-    )
-    pem = private.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    write_private(key, pem)
-    write_private(certificate, made.public_bytes(serialization.Encoding.PEM))
+    """Make both files and their note; a kill in between leaves what does not fit together, and is made again."""
+    from tonnage.apiserver.certificate import make  # late: see there
 
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    until = now + _LIFE
+    public, private = make(names, now, until)
+    write_private(key, private)
+    write_private(certificate, public)
+    note = _Note(until.timestamp(), list(names), _digest(public, private))
+    write_private(certificate.with_suffix(".json"), msgspec.json.encode(note))
 
 
 def write_private(path: Path, data: bytes) -> None:
