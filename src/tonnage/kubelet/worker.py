@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, rfc3339
@@ -27,6 +26,7 @@ from tonnage.kubelet import status as statuses
 from tonnage.kubelet.containers import Containers
 from tonnage.kubelet.env import Environment
 from tonnage.kubelet.paths import Paths
+from tonnage.kubelet.record import Record, grace_of, not_done
 from tonnage.kubelet.runtime import Runtime
 from tonnage.kubelet.volumes import Mounted, Volumes, VolumesFailed
 
@@ -37,21 +37,8 @@ PATIENCE = 10.0
 """Seconds for which a volume that waits for somebody else is not reported."""
 ANY_DRIVER = "driver"
 _WORKERS = 1024
-_DEFAULT_GRACE = 30
+_AT_ONCE = 16
 _STOP_TRIES, _STOP_PAUSE = 5, 0.2
-
-
-@dataclass
-class Record:
-    """What we know of one pod. pod None: its object is gone."""
-
-    uid: str
-    pod: Pod | None
-    since: float
-    containers: Containers | None = None
-    volumes: dict[str, Mounted] | None = None
-    written: statuses.Status = field(default_factory=dict)
-    started: str = ""
 
 
 class PodWorkers:
@@ -85,6 +72,7 @@ class PodWorkers:
         self._heard: dict[str, int] = {}
         self._wakes = 0
         self._mounts = 0
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._stopping = False
         self.controller: Controller[str] = Controller(
             "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
@@ -178,26 +166,39 @@ class PodWorkers:
             self._forget_waits(record)
         after = await record.containers.sync(record.volumes)
         await self._write(record)
-        if record.containers.over and record.containers.stop(_grace(pod)):
+        if record.containers.over and record.containers.stop(grace_of(pod)):
             await self._down(record)
         return after
 
     async def _mount(self, record: Record, pod: Pod) -> dict[str, Mounted]:
-        """Mount all; when that takes long, say meanwhile that the pod is being created."""
+        """Mount all; when that takes long, say meanwhile that the pod is being created.
+
+        Few pods mount at once, so that in a rush the first ones are done before the last ones begin; one that takes
+        long no longer counts, so that a driver which hangs stops nobody else's.
+        """
         if not pod.spec.volumes:
             return {}
         self._mounts += 1
-        mounting = asyncio.ensure_future(self._volumes.mount(pod))
         try:
-            done, _ = await asyncio.wait([mounting], timeout=SLOW)
-            if not done:
-                await self._creating(record)
-            return await mounting
-        finally:
+            async with self._slots:
+                mounting = asyncio.ensure_future(self._volumes.mount(pod))
+                try:
+                    await asyncio.wait([mounting], timeout=SLOW)
+                except asyncio.CancelledError:
+                    await _cancel(mounting)
+                    raise
             if not mounting.done():
-                mounting.cancel()
-                await asyncio.gather(mounting, return_exceptions=True)
+                await self._wait_long(record, mounting)
+            return mounting.result()
+        finally:
             self._mounts -= 1
+
+    async def _wait_long(self, record: Record, mounting: asyncio.Task[dict[str, Mounted]]) -> None:
+        try:
+            await self._creating(record)
+            await asyncio.wait([mounting])
+        finally:
+            await _cancel(mounting)
 
     def _report(self, record: Record, failure: VolumesFailed) -> None:
         """Events about what does not mount; what only waits for others is told after a while."""
@@ -274,7 +275,7 @@ class PodWorkers:
     async def _end(self, record: Record, pod: Pod) -> float | None:
         """Deletion was asked for: containers, volumes, then the object."""
         assert record.containers is not None
-        if not record.containers.stop(_grace(pod)):
+        if not record.containers.stop(grace_of(pod)):
             return None
         await self._down(record)
         if pod.metadata.finalizers and not pod.terminated:
@@ -306,7 +307,7 @@ class PodWorkers:
     async def _rest(self, record: Record, pod: Pod) -> float | None:
         """Succeeded or Failed: nothing runs, volumes are down, logs stay until the object goes."""
         assert record.containers is not None
-        if record.containers.stop(_grace(pod)):
+        if record.containers.stop(grace_of(pod)):
             await self._down(record)
         return None
 
@@ -382,34 +383,10 @@ def _concerns(before: Pod, after: Pod, record: Record) -> bool:
     )
 
 
-def not_done(pod: Pod) -> list[str]:
-    """What a pod asks for and this kubelet leaves out, though the pod runs."""
-    found = []
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        parts = {
-            "livenessProbe": container.liveness_probe,
-            "readinessProbe": container.readiness_probe,
-            "startupProbe": container.startup_probe,
-            "lifecycle": container.lifecycle,
-        }
-        if asked := [name for name, part in parts.items() if part]:
-            found.append(f"{', '.join(asked)} of container {container.name}")
-    found += [
-        f"sizeLimit of emptyDir {volume.name} (use an ephemeral volume for a real limit)"
-        for volume in pod.spec.volumes
-        if volume.empty_dir is not None and volume.empty_dir.size_limit and volume.empty_dir.medium != "Memory"
-    ]
-    if pod.spec.active_deadline_seconds is not None:
-        found.append("activeDeadlineSeconds")
-    return found
-
-
-def _grace(pod: Pod) -> float:
-    """Seconds between SIGTERM and SIGKILL."""
-    grace = pod.metadata.deletion_grace_period_seconds
-    if grace is None:
-        grace = pod.spec.termination_grace_period_seconds
-    return float(_DEFAULT_GRACE if grace is None else grace)
+async def _cancel(task: asyncio.Task[dict[str, Mounted]]) -> None:
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _listdir(path: str) -> list[str]:

@@ -1,0 +1,55 @@
+"""What a worker knows of one pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tonnage.api.core import Pod
+from tonnage.kubelet.containers import Containers
+from tonnage.kubelet.status import Status
+from tonnage.kubelet.volumes import Mounted
+
+DEFAULT_GRACE = 30
+
+
+@dataclass
+class Record:
+    """What we know of one pod. pod None: its object is gone."""
+
+    uid: str
+    pod: Pod | None
+    since: float
+    containers: Containers | None = None
+    volumes: dict[str, Mounted] | None = None
+    written: Status = field(default_factory=dict)
+    started: str = ""
+
+
+def not_done(pod: Pod) -> list[str]:
+    """What a pod asks for and this kubelet leaves out, though the pod runs."""
+    found = []
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        parts = {
+            "livenessProbe": container.liveness_probe,
+            "readinessProbe": container.readiness_probe,
+            "startupProbe": container.startup_probe,
+            "lifecycle": container.lifecycle,
+        }
+        if asked := [name for name, part in parts.items() if part]:
+            found.append(f"{', '.join(asked)} of container {container.name}")
+    found += [
+        f"sizeLimit of emptyDir {volume.name} (use an ephemeral volume for a real limit)"
+        for volume in pod.spec.volumes
+        if volume.empty_dir is not None and volume.empty_dir.size_limit and volume.empty_dir.medium != "Memory"
+    ]
+    if pod.spec.active_deadline_seconds is not None:
+        found.append("activeDeadlineSeconds")
+    return found
+
+
+def grace_of(pod: Pod) -> float:
+    """Seconds between SIGTERM and SIGKILL."""
+    grace = pod.metadata.deletion_grace_period_seconds
+    if grace is None:
+        grace = pod.spec.termination_grace_period_seconds
+    return float(DEFAULT_GRACE if grace is None else grace)
