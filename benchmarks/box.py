@@ -36,7 +36,7 @@ async def in_process(*, nodes: int, pool: str, runtime: str = "none") -> AsyncIt
             yield box
         finally:
             await box.stop()
-            remove(data)
+            await asyncio.to_thread(remove, data)
 
 
 @dataclass
@@ -64,7 +64,7 @@ async def as_process(*arguments: str) -> AsyncIterator[Served]:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
             await process.wait()
-            remove(data)
+            await asyncio.to_thread(remove, data)
 
 
 async def _answering(data: DataFolder, process: asyncio.subprocess.Process) -> Client:

@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import ssl
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,9 +23,11 @@ import yaml
 from tonnage.aio.clock import Clock
 from tonnage.apiserver.reviews import USER
 from tonnage.errors import HostError
+from tonnage.host.run import run
 
 _LIFE = timedelta(days=3650)
 _RENEW = timedelta(days=30)
+_KEY = b"-----BEGIN PRIVATE KEY-----"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -99,10 +102,11 @@ def _serves(certificate: Path, key: Path, names: Sequence[str], now: datetime) -
 
 def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
     """Make both files and their note; a kill in between leaves what does not fit together, and is made again."""
-    from tonnage.apiserver.certificate import make  # late: see there
-
     until = now + _LIFE
-    public, private = make(names, now, until)
+    days = [str((now - timedelta(days=1)).timestamp()), str(until.timestamp())]
+    printed = run([sys.executable, "-m", "tonnage.apiserver.certificate", *days, *names]).encode()
+    public, mark, rest = printed.partition(_KEY)
+    private = mark + rest
     write_private(key, private)
     write_private(certificate, public)
     note = _Note(until.timestamp(), list(names), _digest(public, private))

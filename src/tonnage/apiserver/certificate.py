@@ -1,14 +1,16 @@
 """A certificate for the server, self-signed, so that clients take it as its own authority.
 
-Apart from auth.py because the cryptography it needs takes 8 MiB for the life of the process: it is loaded only when a
-certificate has to be made.
+Run as a program of its own by auth.py, because the cryptography it needs would take 8 MiB for the life of the server:
+`python -m tonnage.apiserver.certificate NOT-BEFORE NOT-AFTER NAME...` (seconds since the epoch) prints certificate and
+key.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
-def make(names: Sequence[str], now: datetime, until: datetime) -> tuple[bytes, bytes]:
+def make(names: Sequence[str], since: datetime, until: datetime) -> tuple[bytes, bytes]:
     """Certificate and key (EC P-256) as PEM, for these DNS names and addresses."""
     private = ec.generate_private_key(ec.SECP256R1())
     public = private.public_key()
@@ -27,7 +29,7 @@ def make(names: Sequence[str], now: datetime, until: datetime) -> tuple[bytes, b
         .issuer_name(subject)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
+        .not_valid_before(since)
         .not_valid_after(until)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(), critical=True)
@@ -61,3 +63,14 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was asked for."""
+    since, until = (datetime.fromtimestamp(float(text), UTC) for text in arguments[:2])
+    for pem in make(arguments[2:], since, until):
+        sys.stdout.write(pem.decode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -19,6 +19,7 @@ from tonnage.apps.box_node import BoxNode
 from tonnage.apps.data import DataFolder
 from tonnage.apps.debris import clean
 from tonnage.apps.plan import Plan
+from tonnage.apps.process import settle
 from tonnage.controllers.binder import Binder
 from tonnage.controllers.ephemeral import EphemeralController
 from tonnage.controllers.garbage import GarbageCollector
@@ -84,6 +85,7 @@ class Box:
         await self._start_server()
         await self._start_controllers()
         await self._start_nodes()
+        settle()
 
     async def _start_server(self) -> None:
         credentials = auth.ensure(self.data.tls, self._clock)
