@@ -311,3 +311,47 @@ async def test_logs_of_the_container_before(machine: Any) -> None:
     await machine.phase("p", "Succeeded")
     assert await _logs(machine, previous="true", stream="Stdout") == "was\n"
     assert await _logs(machine) == ""
+
+
+async def test_a_container_that_nobody_noted_is_killed_and_started_anew(machine: Any, eventually: Any) -> None:
+    await machine.pod("p", containers=[_shell("echo $$ up; sleep 1000")])
+    pod = await machine.phase("p", "Running")
+    uid = pod.metadata.uid
+    old = {p for p in os.listdir("/proc") if p.isdigit() and uid in _cmdline(p)}
+    await machine.kill()
+    # As if killed after the process was made and before it was noted.
+    (machine.root / f"pods/{uid}/containers/main/0/state.json").unlink()
+    await machine.start()
+    await eventually(lambda: not any(uid in _cmdline(p) for p in old))
+    await eventually(lambda: any(uid in _cmdline(p) for p in os.listdir("/proc") if p.isdigit()))
+    await machine.until(
+        "p", lambda p: p.status.container_statuses[0].container_id != pod.status.container_statuses[0].container_id
+    )
+
+
+async def test_a_container_says_why_it_ended(machine: Any) -> None:
+    await machine.pod("p", restartPolicy="Never", containers=[_shell("printf because > /dev/termination-log; exit 1")])
+    pod = await machine.phase("p", "Failed")
+    terminated = _state(pod).terminated
+    assert terminated is not None
+    assert (terminated["message"], terminated["reason"], terminated["exitCode"]) == ("because", "Error", 1)
+
+
+async def test_a_root_that_cannot_be_made_is_told(machine: Any) -> None:
+    mounts = [{"name": "e", "mountPath": "/usr/no/such/place"}]
+    await machine.pod("p", volumes=[{"name": "e", "emptyDir": {}}], containers=[_shell("true", volumeMounts=mounts)])
+    pod = await machine.until("p", lambda p: p.status.container_statuses and _state(p).waiting is not None)
+    waiting = _state(pod).waiting
+    assert waiting is not None
+    assert "/usr is this machine's, read-only" in waiting["message"]
+
+
+async def test_a_program_that_is_not_there_ends_the_container(machine: Any) -> None:
+    await machine.pod(
+        "p", restartPolicy="Never", containers=[{"name": "main", "image": "i", "command": ["/no/program"]}]
+    )
+    pod = await machine.phase("p", "Failed")
+    terminated = _state(pod).terminated
+    assert terminated is not None
+    assert terminated["exitCode"] == 127
+    assert "No such file or directory" in "".join(_log(machine, pod))

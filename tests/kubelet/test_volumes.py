@@ -261,3 +261,18 @@ async def test_what_is_left_out_is_said_once(machine: Any) -> None:
         "not done by this kubelet: readinessProbe of container c; "
         "sizeLimit of emptyDir e (use an ephemeral volume for a real limit)"
     )
+
+
+async def test_a_driver_that_nobody_registered_is_named(machine: Any, eventually: Any) -> None:
+    spec = {"attachRequired": False, "volumeLifecycleModes": ["Ephemeral"]}
+    await machine.client.create(CSI_DRIVERS, {"metadata": {"name": "other.example.org"}, "spec": spec})
+    await asyncio.sleep(0.05)
+    await machine.pod("p", volumes=[{"name": "s", "csi": {"driver": "other.example.org"}}])
+    await eventually(lambda: machine.kubelet.workers.find("default", "p") is not None)
+    machine.kubelet.workers.find("default", "p").since -= 60
+    machine.kubelet.workers.wake("driver other.example.org")
+    event = await machine.event("FailedMount")
+    assert event.message == (
+        'MountVolume.SetUp failed for volume "s" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: '
+        "driver name other.example.org not found in the list of registered CSI drivers"
+    )

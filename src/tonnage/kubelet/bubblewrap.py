@@ -172,6 +172,8 @@ class BubblewrapRuntime:
         target = rootfs.target(mount.mount_path)
         part = env.expand(mount.sub_path_expr, spec.environment) or mount.sub_path
         if not part:
+            if not os.path.exists(volume.path):
+                raise HostError(f"volume {mount.name}: {volume.path} does not exist on this machine")
             return Bind(volume.path, target, read_only)
         name = f"{component(mount.name)}/{component(spec.container.name)}/{index}"
         place = f"{self.paths.subpaths(spec.pod.metadata.uid)}/{name}"

@@ -95,8 +95,10 @@ class CsiMounts:
         try:
             return self._drivers.get(volume.driver)
         except TonnageError as failure:
-            step = "SetUp" if volume.inline else "MountDevice"
-            text = f'MountVolume.{step} failed for volume "{volume.spec}" : {failure}'
+            step, where = "MountDevice", "attacher.MountDevice failed to create newCsiDriverClient"
+            if volume.inline:
+                step, where = "SetUp", "mounter.SetUpAt failed to get CSI client"
+            text = f'MountVolume.{step} failed for volume "{volume.spec}" : kubernetes.io/csi: {where}: {failure}'
             raise MountFailed(text, driver=volume.driver) from failure
 
     async def _stage(self, driver: Driver, volume: CsiVolume) -> str:

@@ -4,6 +4,7 @@ the order; csimounts.py talks to drivers, files.py makes the other kinds."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from tonnage.kubelet.files import FileVolumes, host_path, remove_tree
 from tonnage.kubelet.paths import Paths
 from tonnage.kubelet.sources import Sources
 from tonnage.kubelet.voldata import EPHEMERAL, PERSISTENT
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Volumes:
         self._files = files
         self.csi = CsiMounts(paths, drivers, node_name)
         self._mounted: dict[str, dict[str, Mounted]] = {}
+        self._warned: set[str] = set()
 
     def known(self, uid: str) -> bool:
         """Whether anything was ever mounted for the pod, also before a restart."""
@@ -269,6 +273,9 @@ class Volumes:
             )
         if spec.token_requests:
             raise MountFailed(f"{prefix}driver {driver} wants service account tokens (tokenRequests): not offered here")
+        if spec.requires_republish and driver not in self._warned:
+            self._warned.add(driver)
+            log.warning("volumes are published once only, whatever requiresRepublish says driver=%s", driver)
         return spec
 
     async def _secrets(

@@ -384,9 +384,8 @@ def _concerns(before: Pod, after: Pod, record: Record) -> bool:
 
 
 async def _cancel(task: asyncio.Task[dict[str, Mounted]]) -> None:
-    if not task.done():
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _listdir(path: str) -> list[str]:
