@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
+from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, EVENTS, NAMESPACES, NODES, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
 from tonnage.scheduler.loop import Scheduler
 
 Eventually = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
@@ -248,6 +252,84 @@ async def test_restart_rebuilds_what_was_promised(stage: Stage, start_scheduler:
 
         assert await stage.bound_to("one") == NODE
         assert (offer.left, offer.outstanding) == (4 << 30, 0)
+
+
+async def test_two_pods_share_a_claim(stage: Stage, start_scheduler: Start) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
+    spec["resources"] = {"requests": {"storage": "6Gi"}}  # type: ignore[assignment]
+    await stage.node("node-2")
+    await stage.kube.create(CLAIMS, {"metadata": {"name": "shared"}, "spec": spec}, "default")
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]
+    async with start_scheduler() as scheduler:
+        for name in ("first", "second"):
+            await stage.pod(name, volumes=volumes)
+        claim = await stage.sent("shared")
+
+        async def both_wait() -> bool:
+            return len(scheduler._waits._by_pod) == 2
+
+        await stage.eventually(both_wait)
+        assert scheduler.cluster.published.on(NODE)["late"][0].outstanding == 6 << 30
+        await stage.bind(claim)
+
+        assert [await stage.bound_to(name) for name in ("first", "second")] == [NODE, NODE]
+
+
+async def test_run_that_ends_in_the_middle_begins_again(stage: Stage, kube: Client) -> None:
+    """A leader that lost its lease, and has it again."""
+    informers, events = Informers(kube), EventRecorder(kube, "default-scheduler")
+    scheduler = Scheduler(kube, informers, events, clock=RealClock())
+    informers.start()
+    first = asyncio.ensure_future(scheduler.run())
+    pod = await stage.pod("web", "data")
+    await stage.claim(pod, "data")
+    claim = await stage.sent("web-data")
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+    second = asyncio.ensure_future(scheduler.run())
+    await stage.bind(claim)
+
+    assert await stage.bound_to("web") == NODE
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    await informers.close()
+
+
+async def test_pod_deleted_while_its_volumes_are_made(stage: Stage, start_scheduler: Start) -> None:
+    async with start_scheduler() as scheduler:
+        pod = await stage.pod("web", "data", size="6Gi")
+        await stage.claim(pod, "data", "6Gi")
+        await stage.sent("web-data")
+        await stage.kube.delete(PODS, "web", "default", grace_seconds=0)
+        await stage.kube.delete(CLAIMS, "web-data", "default")
+        await stage.kube.patch(CLAIMS, "web-data", {"metadata": {"finalizers": None}}, "default")
+
+        async def nothing_left() -> bool:
+            cluster = scheduler.cluster
+            return not (cluster.columns.placed or cluster.published.outstanding() or scheduler._assumed)
+
+        assert await stage.eventually(nothing_left)
+        assert scheduler.queue.get(pod.metadata.uid) is None
+
+
+async def test_pod_bound_by_another_hand_is_given_up(stage: Stage, start_scheduler: Start) -> None:
+    await stage.node("node-2")
+    async with start_scheduler() as scheduler:
+        pod = await stage.pod("web", "data", nodeSelector={names.HOSTNAME_LABEL: NODE})
+        await stage.claim(pod, "data")
+        claim = await stage.sent("web-data")
+        target = {"metadata": {"name": "web"}, "target": {"name": "node-2"}}
+        await stage.kube.post(PODS.path("default", "web", "binding"), target)
+        await stage.bind(claim)
+
+        async def settled() -> bool:
+            return not scheduler._tasks._tasks and not scheduler._assumed
+
+        assert await stage.eventually(settled)
+        columns = scheduler.cluster.columns
+        assert columns.names[columns.placed[pod.metadata.uid].slot] == "node-2"
+        assert scheduler.queue.get(pod.metadata.uid) is None
 
 
 async def test_static_volume_is_claimed_and_awaited(stage: Stage, start_scheduler: Start) -> None:

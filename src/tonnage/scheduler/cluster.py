@@ -254,6 +254,8 @@ class Cluster:
         for claim, volume in decision.plan.found:
             self.static.assume(volume.metadata.name, claim.metadata.uid)
         for made in decision.plan.made:
+            if made.selected:  # reserved when it was sent
+                continue
             uid = made.claim.metadata.uid
             self.published.reserve(uid, decision.node, made.storage_class.key, made.size)
 

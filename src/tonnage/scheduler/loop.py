@@ -205,7 +205,7 @@ class Scheduler:
         self.queue.refuse(entry, refusal.causes, now, needs=refusal.needs, counts=not refusal.awaited)
         after = _HOLD_SECONDS if refusal.awaited else 0.0
         self._conditions.report(entry.ask.pod, status.UNSCHEDULABLE, refusal.message, after=after)
-        metrics.SCHEDULED.labels("unschedulable").inc()
+        metrics.SCHEDULED.labels("awaited" if refusal.awaited else "unschedulable").inc()
 
     def _fail(self, entry: Entry, message: str, *, free: bool = False) -> None:
         if self.queue.get(entry.uid) is not entry:  # the pod is gone, or being deleted
