@@ -355,3 +355,12 @@ async def test_a_program_that_is_not_there_ends_the_container(machine: Any) -> N
     assert terminated is not None
     assert terminated["exitCode"] == 127
     assert "No such file or directory" in "".join(_log(machine, pod))
+
+
+async def test_logs_between_two_starts(machine: Any) -> None:
+    await machine.pod("p", containers=[_shell("echo once; exit 3")])
+    await machine.until(
+        "p", lambda p: ((p.status.container_statuses and _state(p).waiting) or {}).get("reason") == "CrashLoopBackOff"
+    )
+    assert await _logs(machine, previous="true") == "once\n"
+    assert await _logs(machine, follow="true") == "once\n"

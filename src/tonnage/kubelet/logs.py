@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from tonnage.aio.clock import Clock, parse_rfc3339
-from tonnage.api.core import Container, Pod
+from tonnage.api.core import Container, ContainerStatus, Pod
 from tonnage.api.kinds import PODS
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
@@ -165,19 +165,16 @@ class PodLogs:
         meta = pod.metadata
         folder = f"{self._paths.pod_logs(meta.namespace, meta.name, meta.uid)}/{container.name}"
         attempts = sorted(int(n[:-4]) for n in _names(folder) if n.endswith(".log") and n[:-4].isdigit())
+        statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+        status = next((s for s in statuses if s.name == container.name), ContainerStatus())
         if options.previous:
-            if len(attempts) < 2:
+            # Between two starts the last one is the previous one, as kubectl's users know it.
+            back = 1 if status.state.waiting and status.last_state.terminated else 2
+            if len(attempts) < back:
                 raise _bad(f'previous terminated container "{container.name}" in pod "{meta.name}" not found')
-            return f"{folder}/{attempts[-2]}.log"
+            return f"{folder}/{attempts[-back]}.log"
         if not attempts:
-            reason = next(
-                (
-                    s.state.waiting.get("reason", "")
-                    for s in (*pod.status.container_statuses, *pod.status.init_container_statuses)
-                    if s.name == container.name and s.state.waiting
-                ),
-                "ContainerCreating",
-            )
+            reason = (status.state.waiting or {}).get("reason", "ContainerCreating")
             raise _bad(f'container "{container.name}" in pod "{meta.name}" is waiting to start: {reason}')
         return f"{folder}/{attempts[-1]}.log"
 

@@ -91,10 +91,6 @@ class Volumes:
         self._mounted: dict[str, dict[str, Mounted]] = {}
         self._warned: set[str] = set()
 
-    def known(self, uid: str) -> bool:
-        """Whether anything was ever mounted for the pod, also before a restart."""
-        return uid in self._mounted or os.path.isdir(self._paths.pod(uid))
-
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
         """Mount what is not yet mounted and return all volumes by name. May be repeated. Raises VolumesFailed."""
         uid = pod.metadata.uid
