@@ -16,10 +16,12 @@ from tonnage.api import core, kinds, names, storage
 from tonnage.api.kinds import Kind
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
+from tonnage.errors import Unavailable
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.kube.transport import Request, Response, Transport
 from tonnage.scheduler.ask import compile_ask
 from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.cycle import Decision, Refusal
@@ -208,12 +210,35 @@ def kube(api_server: ApiServer) -> Client:
     return Client(api_server.transport("system:admin"))
 
 
+class Trouble:
+    """A transport to the same server on which some requests do not arrive: fails(request) says which."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.fails: Callable[[Request], bool] = lambda request: False
+        self._inner = inner
+        self.stream = inner.stream
+        self.close = inner.close
+
+    async def request(self, request: Request) -> Response:
+        """See Transport."""
+        if self.fails(request):
+            raise Unavailable("connection lost")
+        return await self._inner.request(request)
+
+
 @pytest.fixture
-def start_scheduler(kube: Client) -> Callable[[], AbstractAsyncContextManager[Scheduler]]:
+def trouble(kube: Client) -> Trouble:
+    """The transport of the scheduler under test."""
+    return Trouble(kube.transport)
+
+
+@pytest.fixture
+def start_scheduler(trouble: Trouble) -> Callable[[], AbstractAsyncContextManager[Scheduler]]:
     """Runs a scheduler with informers and events of its own for a while."""
 
     @asynccontextmanager
     async def start() -> AsyncIterator[Scheduler]:
+        kube = Client(trouble)
         informers, events = Informers(kube), EventRecorder(kube, "default-scheduler")
         scheduler = Scheduler(kube, informers, events, clock=RealClock())
         informers.start()

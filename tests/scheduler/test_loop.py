@@ -332,6 +332,31 @@ async def test_pod_bound_by_another_hand_is_given_up(stage: Stage, start_schedul
         assert scheduler.queue.get(pod.metadata.uid) is None
 
 
+async def test_lost_requests_are_repeated(stage: Stage, start_scheduler: Start, trouble: Any) -> None:
+    """The second claim's patch gets lost twice, the pod's binding once."""
+    lost: list[str] = []
+
+    def fails(request: Any) -> bool:
+        last = request.path.rpartition("/")[2]
+        if (last == "web-b" and lost.count(last) < 2) or (last == "binding" and last not in lost):
+            lost.append(last)
+            return True
+        return False
+
+    trouble.fails = fails
+    async with start_scheduler() as scheduler:
+        pod = await stage.pod("web", "a", "b", size="4Gi")
+        for volume in ("a", "b"):
+            await stage.claim(pod, volume, "4Gi")
+        for volume in ("a", "b"):
+            await stage.bind(await stage.sent(f"web-{volume}"))
+
+        assert await stage.refused("web") == "SchedulerError: connection lost"
+        assert await stage.bound_to("web") == NODE
+        assert lost == ["web-b", "web-b", "binding"]
+        assert scheduler.cluster.columns.placed.keys() == {pod.metadata.uid}
+
+
 async def test_static_volume_is_claimed_and_awaited(stage: Stage, start_scheduler: Start) -> None:
     kube = stage.kube
     mode = {"volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER, "provisioner": names.NO_PROVISIONER}

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from tonnage.aio.clock import Clock
@@ -30,7 +32,7 @@ from tonnage.api.kinds import (
     Kind,
 )
 from tonnage.api.meta import KubeObject
-from tonnage.errors import Precondition, TonnageError
+from tonnage.errors import ApiError, Precondition, TonnageError, Unavailable
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
@@ -49,6 +51,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
 _SLICE, _SLICE_SECONDS = 64, 0.005  # decisions between two looks at everything else that the loop has to do
 _HOLD_SECONDS = 1.0
+_RETRY_SECONDS = (0.02, 0.2, 1.0)
 _BIND_SECONDS = 600.0
 
 
@@ -277,11 +280,30 @@ class Scheduler:
                 continue
             meta = made.claim.metadata
             patch = claim_patch(made, binding.node)
-            sent = await self._client.patch(CLAIMS, meta.name, patch, meta.namespace, uid=meta.uid)
+            sent = await self._insist(
+                partial(self._client.patch, CLAIMS, meta.name, patch, meta.namespace, uid=meta.uid)
+            )
             binding.sent[meta.uid] = int(sent.metadata.resource_version)
             self.cluster.published.confirm(meta.uid, binding.sent[meta.uid])
             if (seen := self.objects.claims.get(made.claim.key)) is not None and seen.metadata.uid == meta.uid:
                 self.cluster.follow(seen)  # what came while the answer was on its way
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request that may be repeated when the server has a bad moment.
+
+        Giving up between two claims of a pod would pin it to the node by the first without room kept for the second.
+        """
+        for delay in _RETRY_SECONDS:
+            try:
+                return await call()
+            except Unavailable as failure:
+                log.debug("request repeated in=%.2fs error=%s", delay, failure)
+            except ApiError as failure:
+                if failure.code < 500 and failure.code != 429:
+                    raise
+                delay = failure.retry_after or delay
+            await self._clock.sleep(delay)
+        return await call()
 
     async def _bind_pod(self, pod: Pod, node: str) -> None:
         meta = pod.metadata
