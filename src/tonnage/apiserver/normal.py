@@ -44,7 +44,7 @@ _WORDS: dict[str, Any] = {
     "intstr": int | str,
     "time": _TIME,
     "microtime": _MICRO_TIME,
-    "any": Any,
+    "any": dict[str, Any] | list[Any] | str | int | float | bool,
 }
 
 
