@@ -20,6 +20,7 @@ from tonnage.host import mount as mounts
 _OPENAT2 = 437
 _NO_MAGICLINKS, _BENEATH = 0x02, 0x08
 _FOLDER_MODE = 0o755
+_LEVELS = 3  # below the pod's folder of subPaths: volume, container, index of the mount
 
 
 def check(path: str) -> str:
@@ -113,14 +114,27 @@ def bind(volume: str, path: str, target: str, *, read_only: bool) -> str:
 
 
 def remove(folder: str) -> None:
-    """Take away all that bind() made below folder. Raises Precondition (in use), HostError."""
-    for at, folders, files in os.walk(folder, topdown=False):
-        for name in (*files, *folders):
-            path = f"{at}/{name}"
-            while mounts.umount(path):
-                continue
-            _discard(path)
-    _discard(folder)
+    """Take away all that bind() made below folder. Raises Precondition (in use), HostError.
+
+    What is mounted is unmounted before anything is listed, and only `<folder>/<volume>/<container>/<index>` is looked
+    at: this never sees, let alone removes, what lies in a volume.
+    """
+    _remove(folder, _LEVELS)
+
+
+def _remove(path: str, levels: int) -> None:
+    while mounts.umount(path):
+        continue
+    for name in _names(path) if levels else ():
+        _remove(f"{path}/{name}", levels - 1)
+    _discard(path)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _discard(path: str) -> None:
