@@ -35,6 +35,8 @@ SLOW = 1.0
 """Seconds of mounting after which the pod is shown as ContainerCreating."""
 PATIENCE = 10.0
 """Seconds for which a volume that waits for somebody else is not reported."""
+QUIET = 1.0
+"""Seconds between looks meanwhile; usually a wake comes earlier."""
 ANY_DRIVER = "driver"
 _WORKERS = 1024
 _AT_ONCE = 16
@@ -160,8 +162,10 @@ class PodWorkers:
                 record.volumes = await self._mount(record, pod)
             except VolumesFailed as failure:
                 self._wait_for(record, failure, before)
-                self._report(record, failure)
+                reported = self._report(record, failure)
                 await self._creating(record)
+                if not reported:
+                    return QUIET
                 raise
             self._forget_waits(record)
         after = await record.containers.sync(record.volumes)
@@ -200,11 +204,11 @@ class PodWorkers:
         finally:
             await _cancel(mounting)
 
-    def _report(self, record: Record, failure: VolumesFailed) -> None:
-        """Events about what does not mount; what only waits for others is told after a while."""
+    def _report(self, record: Record, failure: VolumesFailed) -> bool:
+        """Events about what does not mount; False for what only waits for others, which is told after a while."""
         waited = self._clock.monotonic() - record.since
         if failure.waiting and waited < PATIENCE:
-            return
+            return False
         for name, one in failure.failures.items():
             text = str(one)
             if text.startswith("error processing PVC"):
@@ -213,6 +217,7 @@ class PodWorkers:
                     f"failed to process volumes=[{name}]: {text}"
                 )
             self._tell(record, "Warning", "FailedMount", text)
+        return True
 
     def _wait_for(self, record: Record, failure: VolumesFailed, before: int) -> None:
         """Be woken early by what the pod waits for; at once when that came after the look (wake number before)."""
