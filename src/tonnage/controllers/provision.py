@@ -22,8 +22,9 @@ from tonnage.api.matching import is_bound, requested
 from tonnage.api.storage import StorageClass
 from tonnage.controllers import persistent_volume
 from tonnage.controllers.binding import bind
+from tonnage.controllers.booking import SENT_BACK, Booking
 from tonnage.controllers.drivers import Driver, Drivers, NodeScope, provisioner_of
-from tonnage.controllers.ledger import Ledger, Shortage, Stage
+from tonnage.controllers.ledger import Ledger, Stage
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.siblings import Siblings
 from tonnage.controllers.volume_request import VolumeRequest, plan, read_secret
@@ -46,8 +47,6 @@ from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 WORKERS = 100
-SIBLINGS_WAIT = 0.2
-"""Seconds that the first claim of a pod waits for the others: the scheduler sends them one by one."""
 RETRY_START, RETRY_MAX = 1.0, 300.0
 _BY_UID = "uid"
 
@@ -89,22 +88,20 @@ class Provisioner:
         self._informers: tuple[Informer[Any], ...] = (claims, volumes, classes)
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
-        self._siblings = Siblings(client, self._claims, self._classes, drivers, scope)
-        self._withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock)
         self._works: dict[str, _Work] = {}
         self._done: set[str] = set()  # handed over; the cache may not show it yet
         self._infeasible: dict[str, str] = {}  # claim uid -> uid of the class that cannot serve it
-        self._held: set[str] = set()  # refused claims that wait here
-        self._exhausted: set[str] = set()  # refused by the driver itself: they go back whatever the ledger says
         self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
         self._controller = Controller(
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
         )
+        siblings = Siblings(client, self._claims, self._classes, drivers, scope)
+        withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock)
+        self._booking = Booking(self._claims, ledger, readings, siblings, withdrawal, clock, self._look_again)
         self._claims.on_change(self._claim_changed)
         self._classes.on_change(lambda _, new: self._class_changed(new))
         drivers.on_add(lambda _: self._look_at_all())
-        readings.on_reading(self._wake_held)
 
     async def ready(self) -> None:
         """Rebuild the ledger from the claims of this node; capacity may be published afterwards."""
@@ -157,10 +154,8 @@ class Provisioner:
         uid = claim.metadata.uid
         self._ledger.forget(uid)
         self._done.discard(uid)
-        self._held.discard(uid)
-        self._exhausted.discard(uid)
         self._infeasible.pop(uid, None)
-        self._wake_held()  # one of them may wait for this claim to go
+        self._booking.left(uid)
 
     def _look_at(self, claim: PersistentVolumeClaim) -> None:
         uid = claim.metadata.uid
@@ -207,8 +202,8 @@ class Provisioner:
         for claim in claims:
             self._look_at(claim)
 
-    def _wake_held(self) -> None:
-        for uid in self._held:
+    def _look_again(self, uid: str) -> None:
+        if uid not in self._works:
             self._controller.enqueue(uid)
 
     # One claim
@@ -233,9 +228,9 @@ class Provisioner:
             return None
         if self._infeasible.get(uid) == work.storage_class.metadata.uid:
             return RETRY_MAX
-        wait = await self._book(claim, work)
+        wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:
-            return wait if wait > 0 else None
+            return None if wait == SENT_BACK else wait
         if self._works.setdefault(uid, work) is work:
             await self._make(uid, work)
             return RETRY_MAX if uid in self._infeasible else None
@@ -265,46 +260,6 @@ class Provisioner:
             self._failed_event(claim, storage_class, reason)
             raise
 
-    # Booking
-
-    async def _book(self, claim: PersistentVolumeClaim, work: _Work) -> float | None:
-        """None when the claim has its room, else the seconds to wait (0: it was sent back)."""
-        uid = claim.metadata.uid
-        await self._readings.first(work.driver)
-        promise = self._ledger.get(uid)
-        if promise is None:  # it left while we waited
-            return 0.0
-        if promise.stage in (Stage.BOOKED, Stage.CREATING):
-            return None
-        if promise.stage is Stage.MADE:
-            return 0.0
-        group = await self._siblings.of(claim)
-        if self._ledger.get(uid) is not promise:  # it left while we asked
-            return 0.0
-        here = [c for key in group.claims if (c := self._claims.get(key)) is not None]
-        uids = [c.metadata.uid for c in here] or [uid]
-        waited = self._clock.monotonic() - min((p.seen for u in uids if (p := self._ledger.get(u))), default=0.0)
-        if group.missing and work.storage_class.late and waited < SIBLINGS_WAIT:
-            return SIBLINGS_WAIT - waited
-        shortage: Shortage | None = None
-        if not self._withdrawal.leaving(group) and self._exhausted.isdisjoint(uids):
-            shortage = self._ledger.book(uids)
-            if shortage is None:
-                self._booked(uids, uid)
-                return None
-        self._held.update(u for u in uids if self._ledger.get(u))
-        wait = await self._withdrawal.refuse(group, shortage)
-        if wait is None:
-            self._held.difference_update(uids)
-            self._exhausted.difference_update(uids)
-        return wait or 0.0
-
-    def _booked(self, uids: Iterable[str], asking: str) -> None:
-        self._held.difference_update(uids)
-        for uid in uids:
-            if uid != asking and uid not in self._works:
-                self._controller.enqueue(uid)
-
     # Making
 
     async def _make(self, uid: str, work: _Work) -> None:
@@ -327,6 +282,9 @@ class Provisioner:
                 self._end(uid)
             self._failed_event(claim, work.storage_class, failure)
             raise
+        if self._ledger.get(uid) is None:  # the claim left before anything was begun
+            self._end(uid)
+            return None
         self._ledger.start(uid)
         try:
             volume = await driver.client.create_volume(
@@ -387,8 +345,7 @@ class Provisioner:
         self._failed_event(claim, storage_class, failure)
         if failure.exhausted and work.driver.topology:
             # The ledger thought there was room: somebody else took it. The next round goes by fresh numbers.
-            self._exhausted.add(uid)
-            self._controller.enqueue(uid)
+            self._booking.exhausted(uid)
             return
         raise failure
 

@@ -1,0 +1,98 @@
+"""All claims of a pod get their room on this node, or none does.
+
+The scheduler sends a pod's claims one by one, so the first waits a moment for the others. Then the ledger books all of
+them, or all are sent back (withdrawal.py). Claims that are held before they go back are booked after all when room
+comes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tonnage.aio.clock import Clock
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.controllers.drivers import Driver
+from tonnage.controllers.ledger import Ledger, Shortage, Stage
+from tonnage.controllers.readings import Readings
+from tonnage.controllers.siblings import Siblings
+from tonnage.controllers.withdrawal import Withdrawal
+from tonnage.kube.cache import Cache
+
+SIBLINGS_WAIT = 0.2
+"""Seconds that the first claim of a pod waits for the others."""
+SENT_BACK = 0.0
+
+
+class Booking:
+    """Books claims by uid. enqueue asks for another look at a claim."""
+
+    def __init__(
+        self,
+        claims: Cache[PersistentVolumeClaim],
+        ledger: Ledger,
+        readings: Readings,
+        siblings: Siblings,
+        withdrawal: Withdrawal,
+        clock: Clock,
+        enqueue: Callable[[str], None],
+    ) -> None:
+        self._claims, self._ledger, self._readings = claims, ledger, readings
+        self._siblings, self._withdrawal, self._clock = siblings, withdrawal, clock
+        self._enqueue = enqueue
+        self._held: set[str] = set()  # refused claims that wait here
+        self._exhausted: set[str] = set()  # refused by the driver itself: they go back whatever the ledger says
+        readings.on_reading(self._wake_held)
+
+    async def book(self, claim: PersistentVolumeClaim, driver: Driver, *, late: bool) -> float | None:
+        """None when the claim has its room, else the seconds to wait (SENT_BACK: it is no longer for us).
+
+        late: the scheduler sends the claim together with its siblings. May be repeated. Raises ApiError, Unavailable.
+        """
+        uid = claim.metadata.uid
+        await self._readings.first(driver)
+        promise = self._ledger.get(uid)
+        if promise is None or promise.stage is Stage.MADE:  # it left while we waited, or all is done
+            return SENT_BACK
+        if promise.stage in (Stage.BOOKED, Stage.CREATING):
+            return None
+        group = await self._siblings.of(claim)
+        if self._ledger.get(uid) is not promise:  # it left while we asked
+            return SENT_BACK
+        here = [c for key in group.claims if (c := self._claims.get(key)) is not None]
+        uids = [c.metadata.uid for c in here] or [uid]
+        waited = self._clock.monotonic() - min((p.seen for u in uids if (p := self._ledger.get(u))), default=0.0)
+        if group.missing and late and waited < SIBLINGS_WAIT:
+            return SIBLINGS_WAIT - waited
+        shortage: Shortage | None = None
+        if not self._withdrawal.leaving(group) and self._exhausted.isdisjoint(uids):
+            shortage = self._ledger.book(uids)
+            if shortage is None:
+                self._booked(uids, uid)
+                return None
+        self._held.update(u for u in uids if self._ledger.get(u))
+        wait = await self._withdrawal.refuse(group, shortage)
+        if wait is None:
+            self._held.difference_update(uids)
+            self._exhausted.difference_update(uids)
+        return wait or SENT_BACK
+
+    def exhausted(self, uid: str) -> None:
+        """The driver had no room though the ledger thought so: the claim and its siblings go back at the next look."""
+        self._exhausted.add(uid)
+        self._enqueue(uid)
+
+    def left(self, uid: str) -> None:
+        """The claim is no longer sent here. One that is held may wait for just that."""
+        self._held.discard(uid)
+        self._exhausted.discard(uid)
+        self._wake_held()
+
+    def _booked(self, uids: Iterable[str], asking: str) -> None:
+        self._held.difference_update(uids)
+        for uid in uids:
+            if uid != asking:
+                self._enqueue(uid)
+
+    def _wake_held(self) -> None:
+        for uid in self._held:
+            self._enqueue(uid)
