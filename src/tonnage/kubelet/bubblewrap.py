@@ -22,7 +22,7 @@ import msgspec
 from tonnage.aio.clock import Clock
 from tonnage.api.core import Container, Pod, VolumeMount
 from tonnage.errors import HostError, Invalid, Unsupported
-from tonnage.kubelet import env, rootfs, subpaths
+from tonnage.kubelet import env, rootfs, seccomp, subpaths
 from tonnage.kubelet.files import remove_tree
 from tonnage.kubelet.logpump import LogFile, LogPump
 from tonnage.kubelet.paths import Paths, component
@@ -215,7 +215,9 @@ class _Plan:
             working_dir=_working_dir(container),
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
-        return self._spawn(options, rootfs.command(who, variables, argv), clock, on_exit)
+        devices = any(bind.device for bind in binds)
+        program = seccomp.without_loop_ioctls(os.uname().machine) if devices else b""
+        return self._spawn(options, rootfs.command(who, variables, argv), clock, on_exit, program=program)
 
     def _make(self, who: rootfs.User) -> None:
         """The container's folder, fresh; those of older attempts go."""
@@ -240,13 +242,14 @@ class _Plan:
         os.close(fd)
 
     def _spawn(
-        self, options: list[str], argv: list[str], clock: Clock, on_exit: OnExit
+        self, options: list[str], argv: list[str], clock: Clock, on_exit: OnExit, *, program: bytes
     ) -> tuple[ContainerProcess, int]:
         pump = _pump(self._folder, self._log)
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         # Open for reading too: the container never sees a broken pipe while no kubelet is there to read.
         outs = [os.open(f"{self._folder}/{pipe}", os.O_RDWR | os.O_CLOEXEC) for pipe in _PIPES.values()]
-        given = _in_memory(options)
+        given = _in_memory(b"".join(os.fsencode(option) + b"\0" for option in options))
+        filters = [_in_memory(program)] if program else []
         try:
             child = subprocess.Popen(
                 [
@@ -254,6 +257,7 @@ class _Plan:
                     *("--bind", f"{self._folder}/{ROOT}", "/"),
                     *("--json-status-fd", str(status)),
                     *("--args", str(given)),
+                    *(text for fd in filters for text in ("--seccomp", str(fd))),
                     "--",
                     *argv,
                 ],
@@ -262,14 +266,14 @@ class _Plan:
                 stderr=outs[1],
                 env={},
                 cwd="/",
-                pass_fds=(status, given),
+                pass_fds=(status, given, *filters),
                 start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
             )
         except OSError:
             pump.close()
             raise
         finally:
-            for fd in (status, given, *outs):
+            for fd in (status, given, *filters, *outs):
                 os.close(fd)
         pidfd = os.pidfd_open(child.pid)
         fields = stat_fields(child.pid)
@@ -285,10 +289,9 @@ class _Plan:
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump), pidfd
 
 
-def _in_memory(options: list[str]) -> int:
-    """A descriptor from which bwrap reads its options."""
+def _in_memory(data: bytes) -> int:
+    """A descriptor from which bwrap reads its options, or a filter."""
     fd = os.memfd_create("options", os.MFD_CLOEXEC)
-    data = b"".join(os.fsencode(option) + b"\0" for option in options)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)

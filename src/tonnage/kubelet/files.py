@@ -14,7 +14,7 @@ from typing import Any
 
 from tonnage.api.core import KeyToPath, Pod, Volume
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import HostError, Invalid, NotFound, Unsupported
+from tonnage.errors import HostError, Invalid, NotFound, Precondition, Unsupported
 from tonnage.host import mount as mounts
 from tonnage.kubelet import atomic, fsgroup
 from tonnage.kubelet.atomic import Content
@@ -160,7 +160,14 @@ class FileVolumes:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder with all in it, following no symlink; one that is not there is fine. Raises HostError."""
+    """Remove a folder with all in it, following no symlink; one that is not there is fine.
+
+    Raises HostError, and Precondition when something is mounted below it: what belongs to others is never removed.
+    """
+    real = os.path.realpath(folder)
+    for entry in mounts.mounts():
+        if entry.target == real or entry.target.startswith(f"{real}/"):
+            raise Precondition(f"{folder} is not removed: {entry.target} is a mount, unmount it first")
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
