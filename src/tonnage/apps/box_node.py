@@ -13,6 +13,7 @@ from tonnage.api.kinds import CAPACITIES, STORAGE_CLASSES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.apps.data import short_enough
+from tonnage.apps.foreign import Registrar
 from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.errors import HostError
 from tonnage.kube.client import Client
@@ -29,7 +30,10 @@ _READY_SECONDS = 30.0
 
 
 class BoxNode:
-    """start() brings the node up, published() waits for its capacity, stop() takes everything down."""
+    """start() brings the node up, published() waits for its capacity, stop() takes everything down.
+
+    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class BoxNode:
         sockets: Path,
         pools: Sequence[PoolConfig],
         drivers: Sequence[str],
+        endpoints: Sequence[Path],
         runtime: str,
         cluster_uid: str,
         max_pods: int,
@@ -65,9 +70,10 @@ class BoxNode:
             client,
             node_name=name,
             cluster_uid=cluster_uid,
-            endpoints=self.driver.endpoints,
+            endpoints=[*self.driver.endpoints, *endpoints],
             clock=clock,
         )
+        self._registrars = [Registrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]
         self.kubelet = Kubelet(
             client,
             informers,
@@ -94,6 +100,8 @@ class BoxNode:
         for place in (self._folder, self._sockets, self._registry):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self.driver.start()
+        for registrar in self._registrars:
+            self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
         self._running = self._tasks.start(self.kubelet.run(), f"kubelet {self.name}")
         self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
         ready = asyncio.ensure_future(self.kubelet.ready.wait())
@@ -136,6 +144,8 @@ class BoxNode:
             await self.kubelet.stop()
         await self.agent.stop()
         await self._tasks.close()
+        for registrar in self._registrars:
+            await registrar.stop()
         await self.driver.stop()
 
 

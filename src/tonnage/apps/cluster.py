@@ -145,6 +145,7 @@ class Box:
                 sockets=self.data.sockets() / name,
                 pools=pools,
                 drivers=drivers,
+                endpoints=self.plan.endpoints.get(name, ()),
                 runtime=self.plan.settings.runtime,
                 cluster_uid=self._server.cluster_id(),
                 max_pods=self._max_pods,

@@ -25,7 +25,7 @@ from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
 from tonnage.csi.inflight import InFlight
-from tonnage.errors import Unavailable
+from tonnage.errors import Unavailable, Unsupported
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -212,5 +212,13 @@ class NodeAgent:
                 delay = backoff.next("")
                 log.info("driver not ready socket=%s retry=%.2fs error=%s", csi.socket, delay, failure)
                 await self._clock.sleep(delay)
+            except Unsupported as failure:
+                # It may still serve inline volumes, which are the kubelet's business alone.
+                log.warning("driver not served socket=%s reason=%s", csi.socket, failure)
+                return
+        known = self.drivers.get(driver.name)
+        if known is not None and known.client is not csi:
+            log.error("two drivers of one name, the second is left out driver=%s socket=%s", driver.name, csi.socket)
+            return
         log.info("driver attached driver=%s socket=%s segment=%s", driver.name, csi.socket, dict(driver.segment))
         self.drivers.add(driver)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.apps import foreign
 from tonnage.apps.data import DataFolder, Settings
 from tonnage.errors import HostError, Invalid
 from tonnage.pools import config as pool_config
@@ -21,11 +23,13 @@ _WAY_OUT = "run it as root, or try it without: --pool memory --runtime none"
 
 @dataclass(frozen=True)
 class Plan:
-    """A box that can be started. settings: what is kept in the data folder; nodes: name -> its pools."""
+    """A box that can be started. settings: what is kept in the data folder; nodes: name -> its pools; endpoints:
+    name -> CSI sockets of drivers that are not ours."""
 
     settings: Settings
     nodes: dict[str, list[PoolConfig]]
     warnings: list[str] = field(default_factory=list)
+    endpoints: dict[str, list[Path]] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
@@ -40,20 +44,21 @@ def _size(pool: PoolConfig) -> str:
     return from_bytes(pool.size) if pool.size else "what the disk has"
 
 
-def plan(data: DataFolder, settings: Settings, *, pool_size: str = "") -> Plan:
+def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpoints: Sequence[str] = ()) -> Plan:
     """Check the settings against the machine, the data folder and the disks below the pools.
 
-    pool_size: for pools that give no size of their own. Raises Invalid (a setting), HostError (the machine lacks
-    something).
+    pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not kept. Raises
+    Invalid (a setting), HostError (the machine lacks something).
     """
     templates = _templates(settings, pool_size)
     _check_machine(settings.runtime, templates)
     _check_kept(data, settings, templates)
     names = [f"node-{n}" for n in range(1, settings.nodes + 1)]
+    endpoints = foreign.endpoints(csi_endpoints, names)
     nodes = {name: [_on(data, name, pool) for pool in templates] for name in names}
     kept = replace_pools(settings, [str(pool) for pool in templates])
     outlooks = pool_config.outlook(pool for pools in nodes.values() for pool in pools)
-    return Plan(kept, nodes, [_warning(o) for o in outlooks if not o.fits])
+    return Plan(kept, nodes, [_warning(o) for o in outlooks if not o.fits], endpoints)
 
 
 def replace_pools(settings: Settings, pools: list[str]) -> Settings:

@@ -42,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
     parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
+    parser.add_argument(
+        "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
+        help="also serve the CSI driver behind this socket: register it with the node's kubelet and make its volumes; "
+        "repeatable, to be given at every start; NODE= may be left out when there is one node",
+    )  # fmt: skip
     parser.add_argument("--detach", action="store_true", help="come back when it is ready, leave it running")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
 
@@ -49,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Start the cluster; in the foreground until Ctrl-C."""
     data = DataFolder(options.data or default_folder())
-    plan_ = plan(data, _settings(options, data.settings()), pool_size=options.pool_size or "")
+    settings = _settings(options, data.settings())
+    plan_ = plan(data, settings, pool_size=options.pool_size or "", csi_endpoints=options.csi_endpoint)
     if options.detach:
         return _detach(data, [a for a in options.given if a != "--detach"])
     tune_allocator()

@@ -1,0 +1,90 @@
+// Serves the CSI mock driver of Kubernetes' own end-to-end tests, which keeps its books but has no storage, with real
+// folders behind its volumes: what it publishes is bind-mounted, what it deletes is removed.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/driver"
+	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/mock/service"
+)
+
+type folders struct{ base string }
+
+// call lets the mock driver answer, and does to the folders what it said.
+func (f folders) call(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if unpublish, is := req.(*csi.NodeUnpublishVolumeRequest); is {
+		_ = syscall.Unmount(unpublish.GetTargetPath(), 0)
+		_ = os.Remove(unpublish.GetTargetPath())
+	}
+	answer, err := next(ctx, req)
+	log.Printf("%s %v -> %v %v", info.FullMethod, req, answer, err)
+	if err != nil {
+		return answer, err
+	}
+	switch r := req.(type) {
+	case *csi.NodePublishVolumeRequest:
+		err = f.publish(r)
+	case *csi.NodeUnpublishVolumeRequest:
+		_ = os.RemoveAll(filepath.Join(f.base, "inline-"+r.GetVolumeId()))
+	case *csi.DeleteVolumeRequest:
+		err = os.RemoveAll(filepath.Join(f.base, r.GetVolumeId()))
+	}
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	return answer, nil
+}
+
+func (f folders) publish(r *csi.NodePublishVolumeRequest) error {
+	if r.GetVolumeCapability().GetBlock() != nil {
+		return status.Error(codes.InvalidArgument, "folders only, no block devices")
+	}
+	name := r.GetVolumeId()
+	if r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] == "true" {
+		name = "inline-" + name
+	}
+	source := filepath.Join(f.base, name)
+	for _, folder := range []string{source, r.GetTargetPath()} {
+		if err := os.MkdirAll(folder, 0o777); err != nil {
+			return err
+		}
+	}
+	return syscall.Mount(source, r.GetTargetPath(), "", syscall.MS_BIND, "")
+}
+
+func main() {
+	endpoint := flag.String("endpoint", "", "path of the CSI socket")
+	name := flag.String("drivername", "mock.example.org", "name of the driver")
+	state := flag.String("statedir", "", "where volumes live")
+	attach := flag.Bool("attach", false, "be a driver whose volumes are attached")
+	topology := flag.Bool("topology", true, "bind volumes to their place")
+	flag.Parse()
+	_ = os.Remove(*endpoint)
+	listener, err := net.Listen("unix", *endpoint)
+	if err != nil {
+		log.Fatal(err)
+	}
+	mock := service.New(service.Config{
+		DriverName: *name, DisableAttach: !*attach, EnableTopology: *topology, PermissiveTargetPath: true,
+	})
+	served := driver.NewCSIDriver(&driver.CSIDriverServers{Controller: mock, Identity: mock, Node: mock})
+	if err := served.Start(listener, folders{*state}.call); err != nil {
+		log.Fatal(err)
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
+	<-stop
+	served.Stop()
+}
