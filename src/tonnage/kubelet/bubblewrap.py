@@ -208,11 +208,13 @@ class _Plan:
         binds = self._runtime.mounts(spec)
         self._make(who)
         binds.append(Bind(f"{self._folder}/{TERMINATION}", "/dev/termination-log"))
+        working_dir = _working_dir(container)
+        _make_inside(binds, working_dir)
         options = rootfs.arguments(
             binds,
             name=rootfs.hostname(pod),
             environment=variables,
-            working_dir=_working_dir(container),
+            working_dir=working_dir,
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
         devices = any(bind.device for bind in binds)
@@ -325,7 +327,19 @@ def _working_dir(container: Container) -> str:
     path = container.working_dir
     if path and (not path.startswith("/") or ".." in path.split("/")):
         raise Invalid(f"workingDir {path!r}: want an absolute path without '..'")
-    return path
+    return os.path.normpath("/" + path.strip("/")) if path else ""
+
+
+def _make_inside(binds: list[Bind], working_dir: str) -> None:
+    """Make a workingDir that lies in a volume, never outside of it. Raises Invalid (a symlink leads out), HostError."""
+    found = rootfs.holder(binds, working_dir) if working_dir else None
+    if found is None or working_dir == found.target or found.read_only:
+        return
+    try:
+        with subpaths.opened(found.source, working_dir[len(found.target) + 1 :]):
+            return
+    except Invalid as failure:
+        raise Invalid(f"workingDir {working_dir!r} leads out of its volume by a symlink: it is not made") from failure
 
 
 def _check_nested(binds: list[Bind]) -> None:

@@ -64,6 +64,8 @@ _OF_ETC = (
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
 )
+_PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/irq", "/proc/bus", "/proc/acpi", "/proc/mtrr")
+_PROC_HIDDEN = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg")
 _TAKEN = ("/", "/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib64")
 _LONGEST_HOSTNAME = 63
 
@@ -180,10 +182,10 @@ def arguments(
             args += ["--ro-bind", path, path]
     for path in _OF_ETC:
         args += ["--ro-bind-try", path, path]
-    args += ["--proc", "/proc", "--dev", "/dev"]
+    args += ["--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
     for bind in sorted(binds, key=lambda b: b.target.count("/")):
         args += [_option(bind), bind.source, bind.target]
-    if working_dir and not working_dir.startswith(("/usr", "/proc", "/dev")):
+    if working_dir and not working_dir.startswith(("/usr", "/proc", "/dev")) and not holder(binds, working_dir):
         args += ["--dir", working_dir]
     if read_only:
         args += ["--remount-ro", "/"]
@@ -195,6 +197,29 @@ def arguments(
         if not _acts_early(key):
             args += ["--setenv", key, value]
     return args
+
+
+def _guard_proc() -> list[str]:
+    """Make the machine's part of /proc read-only or hide it: root in a container is the machine's root to sysctls.
+
+    bwrap does so only where access(2) says that it may write, which /proc/sys denies even to root.
+    """
+    args = []
+    for path in _PROC_READ_ONLY:
+        args += ["--ro-bind-try", path, path]
+    for path in _PROC_HIDDEN:
+        if os.path.exists(path):
+            args += ["--ro-bind", "/dev/null", path]
+    return args
+
+
+def holder(binds: Sequence[Bind], path: str) -> Bind | None:
+    """The volume in which an absolute, normal path of the container lies, None for its own root.
+
+    bwrap must make nothing in there: it would follow symlinks that a pod has planted, out into the machine.
+    """
+    holders = [b for b in binds if path == b.target or path.startswith(f"{b.target}/")]
+    return max(holders, key=lambda b: len(b.target), default=None)
 
 
 def command(who: User, environment: Mapping[str, str], argv: Sequence[str]) -> list[str]:
