@@ -56,7 +56,7 @@ class BoxNode:
         self._folder, self._sockets = folder, sockets
         root = folder / "kubelet"
         registry = short_enough(root / "plugins_registry", sockets / "registry")
-        self._registry = registry
+        self._registry, self._usual_registry = registry, root / "plugins_registry"
         self.driver = NodeDriver(
             [pool_config.make(pool, clock=clock) for pool in pools],
             node_name=name,
@@ -99,6 +99,8 @@ class BoxNode:
         """Open pools, serve and register the driver, run kubelet and agent; returns when the kubelet is ready."""
         for place in (self._folder, self._sockets, self._registry):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._registry != self._usual_registry:
+            self._link_registry()
         await self.driver.start()
         for registrar in self._registrars:
             self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
@@ -109,6 +111,15 @@ class BoxNode:
         ready.cancel()
         if self._running.done():
             self._running.result()
+
+    def _link_registry(self) -> None:
+        """Where the data folder's path is too long for our sockets, others may still put theirs at the usual place."""
+        usual = self._usual_registry
+        usual.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if usual.is_dir() and not usual.is_symlink():
+            return  # somebody made it and may have put things there
+        usual.unlink(missing_ok=True)
+        usual.symlink_to(self._registry)
 
     async def published(self) -> None:
         """Return when the node has said what room each class has. Raises HostError after 30 s."""

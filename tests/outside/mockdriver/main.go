@@ -1,5 +1,6 @@
 // Serves the CSI mock driver of Kubernetes' own end-to-end tests, which keeps its books but has no storage, with real
-// folders behind its volumes: what it publishes is bind-mounted, what it deletes is removed.
+// folders behind its volumes: what it publishes is bind-mounted, what it deletes is removed. With -register it makes
+// itself known to a kubelet, as node-driver-registrar does.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/driver"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/mock/service"
 )
@@ -64,24 +66,56 @@ func (f folders) publish(r *csi.NodePublishVolumeRequest) error {
 	return syscall.Mount(source, r.GetTargetPath(), "", syscall.MS_BIND, "")
 }
 
+// registrar answers the kubelet.
+type registrar struct {
+	registration.UnsafeRegistrationServer
+	info registration.PluginInfo
+}
+
+func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &r.info, nil
+}
+
+func (r *registrar) NotifyRegistrationStatus(
+	_ context.Context, outcome *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
+	log.Printf("registered=%t error=%q", outcome.PluginRegistered, outcome.Error)
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+func register(socket, name, endpoint string) {
+	server := grpc.NewServer()
+	registration.RegisterRegistrationServer(server, &registrar{info: registration.PluginInfo{
+		Type: registration.CSIPlugin, Name: name, Endpoint: endpoint, SupportedVersions: []string{"1.0.0"},
+	}})
+	go func() { log.Fatal(server.Serve(listen(socket))) }()
+}
+
+func listen(socket string) net.Listener {
+	_ = os.Remove(socket)
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return listener
+}
+
 func main() {
 	endpoint := flag.String("endpoint", "", "path of the CSI socket")
 	name := flag.String("drivername", "mock.example.org", "name of the driver")
 	state := flag.String("statedir", "", "where volumes live")
-	attach := flag.Bool("attach", false, "be a driver whose volumes are attached")
+	registry := flag.String("register", "", "path of the registration socket to make; none if left out")
 	topology := flag.Bool("topology", true, "bind volumes to their place")
 	flag.Parse()
-	_ = os.Remove(*endpoint)
-	listener, err := net.Listen("unix", *endpoint)
-	if err != nil {
-		log.Fatal(err)
-	}
 	mock := service.New(service.Config{
-		DriverName: *name, DisableAttach: !*attach, EnableTopology: *topology, PermissiveTargetPath: true,
+		DriverName: *name, DisableAttach: true, EnableTopology: *topology, PermissiveTargetPath: true,
 	})
 	served := driver.NewCSIDriver(&driver.CSIDriverServers{Controller: mock, Identity: mock, Node: mock})
-	if err := served.Start(listener, folders{*state}.call); err != nil {
+	if err := served.Start(listen(*endpoint), folders{*state}.call); err != nil {
 		log.Fatal(err)
+	}
+	if *registry != "" {
+		register(*registry, *name, *endpoint)
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
