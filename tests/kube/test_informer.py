@@ -109,3 +109,39 @@ async def test_informers_are_shared_and_late_ones_start_at_once(server: ApiServe
     await informers.wait_synced()
     assert one.synced
     await informers.close()
+
+
+class Ending:
+    """A server that is stopping: every watch ends at once."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.watches = 0
+
+    async def request(self, request: Request) -> Response:
+        return await self.inner.request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.watches += 1
+        yield self._nothing()
+
+    async def _nothing(self) -> AsyncIterator[bytes]:
+        for chunk in ():
+            yield chunk
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_watches_that_end_at_once_are_not_repeated_without_rest(server: ApiServer) -> None:
+    ending = Ending(server.transport())
+    informers = Informers(Client(ending))
+    informers.of(CONFIG_MAPS)
+    informers.start()
+    await informers.wait_synced()
+
+    await asyncio.sleep(0.5)
+
+    assert 1 <= ending.watches <= 6
+    await informers.close()

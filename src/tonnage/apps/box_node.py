@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tonnage.kubelet.runtime import NoneRuntime, Runtime
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
+log = logging.getLogger(__name__)
 _READY_SECONDS = 30.0
 
 
@@ -146,18 +148,24 @@ class BoxNode:
                 classes.discard(capacity.storage_class_name)
         return classes
 
-    async def stop(self) -> None:
-        """End containers, unmount, close the pools. May be repeated."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-            self._running = None
-            await self.kubelet.stop()
-        await self.agent.stop()
-        await self._tasks.close()
-        for registrar in self._registrars:
-            await registrar.stop()
-        await self.driver.stop()
+    async def stop(self, *, seconds: float) -> None:
+        """End containers, unmount, close the pools. May be repeated.
+
+        What the kubelet has not taken down after so many seconds is left to debris.clean().
+        """
+        try:
+            if self._running is not None:
+                self._running.cancel()
+                await asyncio.gather(self._running, return_exceptions=True)
+                self._running = None
+                async with asyncio.timeout(seconds):
+                    await self.kubelet.stop()
+        except TimeoutError:
+            log.warning("kubelet not stopped in time node=%s seconds=%.0f", self.name, seconds)
+        finally:
+            await self.agent.stop()
+            await self._tasks.close()
+            await self.driver.stop()
 
 
 def _runtime(name: str, root: Path, clock: Clock) -> Runtime:

@@ -172,13 +172,9 @@ class Box:
 
     async def stop(self) -> None:
         """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated."""
-        try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                async with asyncio.TaskGroup() as stopping:
-                    for node in self.nodes.values():
-                        stopping.create_task(node.stop())
-        except TimeoutError:
-            log.warning("nodes did not stop in time, what they left is put away")
+        async with asyncio.TaskGroup() as stopping:
+            for node in self.nodes.values():
+                stopping.create_task(node.stop(seconds=_STOP_SECONDS))
         self.nodes.clear()
         await self._tasks.close()
         if self._informers is not None:

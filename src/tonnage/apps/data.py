@@ -136,7 +136,16 @@ class DataFolder:
                 "touched; choose an empty or new folder with --data"
             )
 
-    def _take(self) -> None:
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep every other process out while the body runs. Raises Busy when somebody uses the folder."""
+        self._take(pid="")
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _take(self, *, pid: str = f"{os.getpid()}\n") -> None:
         lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,15 +225,20 @@ class DataFolder:
     def purge(self) -> None:
         """Remove the folder with everything in it. The caller has unmounted what was mounted below it.
 
-        Raises Invalid when the folder is not ours.
+        Raises Invalid when the folder is not ours, HostError.
         """
         self._check_ours()
         if not self.exists():
             return
-        self._lock_file.unlink(missing_ok=True)
-        for entry in self.path.iterdir():  # the marker goes last: a purge that is killed can be repeated
-            if entry != self._marker:
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-        shutil.rmtree(self.sockets(), ignore_errors=True)
-        self._marker.unlink()
-        self.path.rmdir()
+        last = (self._marker, self._lock_file)  # a purge that is killed can be repeated, and is alone until its end
+        try:
+            for entry in self.path.iterdir():
+                if entry not in last and entry.name != _LOST:
+                    tree.remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+            tree.remove(self.sockets())
+            for file in last:
+                file.unlink(missing_ok=True)
+        except OSError as failure:
+            raise HostError(f"cannot remove data folder {self.path}: {failure.strerror}; repeat when it can") from failure
+        with suppress(OSError):  # the root of a disk stays
+            self.path.rmdir()

@@ -3,62 +3,74 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from tonnage.aio.clock import RealClock
 from tonnage.apps.data import DataFolder
-from tonnage.errors import HostError
-from tonnage.host import loop, mount
+from tonnage.errors import Busy, HostError, Precondition, TonnageError
+from tonnage.host import loop, mount, tree
 from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 from tonnage.pools import config as pool_config
+from tonnage.pools.btrfsimage import ROOT
 from tonnage.pools.directory import MARKER
 
 _KILL_SECONDS = 5.0
 
 
-def folders(data: DataFolder) -> list[Path]:
-    """Everywhere a cluster keeps things: its data folder, its sockets, and pools that the user put elsewhere."""
-    settings = data.settings()
-    pools = [pool_config.parse(text).where for text in (settings.pools if settings else [])]
-    return [data.path, data.sockets(), *(Path(os.path.abspath(p)) for p in pools if p is not None)]
-
-
 def leftovers(data: DataFolder) -> list[str]:
     """Mounts and loop devices of this cluster that are there now, for people to read."""
-    places = folders(data)
-    return [f"mount {m}" for m in _mounts(places)] + [f"loop device {loop.device(i)}" for i in _loops(places)]
+    return [f"mount {m}" for m in _mounts(data)] + [f"loop device {loop.device(i)}" for i in _loops(data)]
 
 
 def clean(data: DataFolder) -> None:
-    """End containers, unmount and detach everything of a cluster that no longer runs. Volumes stay. May be repeated.
+    """End containers, unmount and detach everything of a cluster that no longer runs. Volumes stay, and so do mounts
+    that are not the cluster's, wherever they are. May be repeated.
 
-    Raises HostError naming what could not be put away.
+    Raises HostError naming what could not be put away; everything else is.
     """
+    reasons = []
     for node in _nodes(data):
-        asyncio.run(_end_containers(node / "kubelet"))
-    places = folders(data)
-    for target in reversed(list(_mounts(places))):  # what was mounted last lies on top
-        mount.umount(target, lazy=False)
-    for index in _loops(places):
-        loop.detach(index)
+        try:
+            asyncio.run(_end_containers(node / "kubelet"))
+        except TonnageError as failure:
+            reasons.append(str(failure))
+    for target in reversed(list(_mounts(data))):  # what was mounted last lies on top
+        try:
+            mount.umount(target)
+        except TonnageError as failure:
+            reasons.append(str(failure))
+    shown = {found.source for found in mount.mounts()} | {f"/dev{found.root}" for found in mount.mounts()}
+    for index in _loops(data):
+        if loop.device(index) not in shown:
+            loop.detach(index)
     if left := leftovers(data):
-        raise HostError(f"still in use: {', '.join(left)}; end what uses it and repeat")
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        raise HostError(f"still in use: {', '.join(left)}{why}; end what uses it and repeat")
+    if reasons:
+        raise HostError("; ".join(reasons))
 
 
 def remove(data: DataFolder) -> None:
-    """clean(), then remove the data folder and the cluster's part of pools elsewhere. May be repeated."""
+    """clean(), then remove the data folder and the cluster's part of pools elsewhere. May be repeated.
+
+    Raises Precondition when something that is not the cluster's is mounted where it would be removed, HostError.
+    """
     if not data.exists():
         return
     clean(data)
-    settings = data.settings()
-    for text in settings.pools if settings else []:
-        where = pool_config.parse(text).where
-        for node in _nodes(data):
-            if where is not None:
-                _erase(where / node.name)
+    elsewhere = _pools_elsewhere(data)
+    for place in (_real(data.path), *elsewhere):
+        for found in mount.mounts():
+            if found.target.startswith(f"{place}/"):
+                raise Precondition(
+                    f"{found.target} is a mount that is not tonnage's, in a folder that would be removed: unmount it "
+                    "and repeat; nothing was removed"
+                )
+    for pool in elsewhere:
+        _erase(pool)
     data.purge()
 
 
@@ -72,33 +84,62 @@ async def _end_containers(kubelet: Path) -> None:
             while found.process.ended is None:
                 ended.clear()
                 found.process.stop(0)
-                await asyncio.wait_for(ended.wait(), _KILL_SECONDS)
+                try:
+                    await asyncio.wait_for(ended.wait(), _KILL_SECONDS)
+                except TimeoutError:
+                    raise HostError(f"container {found.name} of pod {pod.name} does not end when killed") from None
         await runtime.clean(pod.name)
     await runtime.close()
 
 
 def _erase(pool: Path) -> None:
-    """Remove a node's pool elsewhere, if it is one of ours."""
-    if (pool / MARKER).is_file() and not pool.is_symlink():
-        shutil.rmtree(pool)
+    """Remove a node's pool elsewhere, if it is one of ours. Raises HostError."""
+    if not (pool / MARKER).is_file() or pool.is_symlink():
+        return
+    try:
+        with open(pool / MARKER, "rb") as marker:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            tree.remove(pool, keep=MARKER)
+    except BlockingIOError:
+        raise Busy(f"pool directory {pool} is in use by another process: it is not removed") from None
+    except OSError as failure:
+        raise HostError(f"cannot remove pool directory {pool}: {failure.strerror}") from failure
 
 
 def _nodes(data: DataFolder) -> list[Path]:
-    nodes = data.path / "nodes"
+    nodes = _real(data.path) / "nodes"
     return sorted(nodes.iterdir()) if nodes.is_dir() else []
 
 
-def _mounts(places: list[Path]) -> Iterator[str]:
+def _real(path: Path) -> Path:
+    """The path as the kernel's tables have it."""
+    return Path(os.path.realpath(path))
+
+
+def _pools_elsewhere(data: DataFolder) -> list[Path]:
+    """The nodes' parts of pools that the user put outside of the data folder."""
+    settings = data.settings()
+    wheres = [pool_config.parse(text).where for text in (settings.pools if settings else [])]
+    return [_real(where / node.name) for where in wheres if where is not None for node in _nodes(data)]
+
+
+def _pools(data: DataFolder) -> list[Path]:
+    inside = [pool for node in _nodes(data) for pool in node.glob("pools/*")]
+    return [*inside, *_pools_elsewhere(data)]
+
+
+def _mounts(data: DataFolder) -> Iterator[str]:
+    """What the cluster has mounted: volumes in its kubelets' folders, and the insides of its pools. Any other mount,
+    even in or below these folders' parents, is the user's."""
+    kubelets = [f"{node}/kubelet/" for node in _nodes(data)]
+    roots = {f"{pool}/{ROOT}" for pool in _pools(data)}
     for found in mount.mounts():
-        if any(_inside(found.target, place) for place in places):
+        if found.target in roots or found.target.startswith(tuple(kubelets)):
             yield found.target
 
 
-def _loops(places: list[Path]) -> Iterator[int]:
+def _loops(data: DataFolder) -> Iterator[int]:
+    pools = {str(pool) for pool in _pools(data)}
     for index, file in loop.attached():
-        if any(_inside(file.removesuffix(" (deleted)"), place) for place in places):
+        if os.path.dirname(file) in pools:
             yield index
-
-
-def _inside(path: str, place: Path) -> bool:
-    return path == str(place) or path.startswith(f"{place}/")

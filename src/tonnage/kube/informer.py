@@ -53,8 +53,8 @@ class Informer(Generic[T]):
             try:
                 if not self._version:
                     await self._list()
-                await self._watch()
-                self._backoff.forget("")
+                if not await self._watch():  # ended at once, as by a server that is stopping
+                    await asyncio.sleep(self._backoff.next(""))
             except ApiGone:
                 self._version = ""
             except (ApiError, Unavailable, ConnectionError) as failure:
@@ -70,12 +70,16 @@ class Informer(Generic[T]):
         self._version = listing.resource_version
         self._synced.set()
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> bool:
+        """Take in events until the server ends the watch; whether there was any."""
+        any_event = False
         async with self._client.watch(self.kind, **self._scope, resource_version=self._version) as batches:
             async for batch in batches:
                 for event in batch:
                     self._take(event)
                 self._backoff.forget("")
+                any_event = True
+        return any_event
 
     def _take(self, event: WatchEvent[T]) -> None:
         obj = event.object
