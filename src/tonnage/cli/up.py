@@ -15,7 +15,7 @@ from pathlib import Path
 from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings, default_folder
 from tonnage.apps.plan import DEFAULT_POOL_SIZE, Plan, plan
-from tonnage.apps.process import tune_allocator
+from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli.output import Output
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if options.detach:
         return _detach(data, [a for a in options.given if a != "--detach"])
     tune_allocator()
+    raise_file_limit()
     logs.setup(options.log_level)
     report = os.environ.pop(_READY_FD, None)
     stream = os.fdopen(int(report), "w") if report else None

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import EVENTS
 from tonnage.api.meta import ObjectReference, to_builtins
 from tonnage.errors import ApiNotFound, TonnageError
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 NORMAL = "Normal"
 WARNING = "Warning"
 _REMEMBERED = 4096
-_WAITING = 1000
+_WAITING = 5000
+_WRITERS = 4
 _SIMILAR, _SIMILAR_SECONDS = 10, 600.0
 _BURST, _REFILL_SECONDS = 25.0, 300.0
 
@@ -111,10 +113,11 @@ class EventRecorder:
         self._clock = clock or RealClock()
         self._suffix = suffix
         self._correlator = Correlator()
+        self._locks = KeyedLocks()
         self._waiting: asyncio.Queue[_Report] = asyncio.Queue(_WAITING)
 
     def record(self, about: ObjectReference, type_: str, reason: str, message: str) -> None:
-        """Tell of something: type_ is Normal or Warning, reason one CamelCase word. Dropped when 1000 wait."""
+        """Tell of something: type_ is Normal or Warning, reason one CamelCase word. Dropped when 5000 wait."""
         try:
             self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], self._clock.time()))
         except asyncio.QueueFull:
@@ -129,11 +132,17 @@ class EventRecorder:
         self.record(about, WARNING, reason, message)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write until cancelled: several at once, but those about one object in their order."""
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(_WRITERS):
+                writers.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
         while True:
             report = await self._waiting.get()
             try:
-                await self._write(report)
+                async with self._locks.hold(report.about.uid):
+                    await self._write(report)
             except TonnageError as failure:
                 log.debug("event not written reason=%s error=%s", report.reason, failure)
 
