@@ -16,17 +16,20 @@ import fcntl
 import hashlib
 import os
 import select
-import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from tonnage.errors import Busy, Invalid, Precondition
+from tonnage.errors import Busy, HostError, Invalid, Precondition
+from tonnage.host import tree
 
 FORMAT = 1
+_LOST = "lost+found"  # in the root of a disk of its own
 _LONGEST_SOCKET = 107
 _LONGEST_BELOW = 45  # what is put behind the folder's path, at most: <node>/registry/<driver>-reg.sock
 
@@ -61,7 +64,8 @@ class DataFolder:
     """One data folder. open() takes it for this process; everything else needs no lock."""
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.abspath(path))
+        absolute = Path(os.path.abspath(path))
+        self.path = absolute.parent.resolve() / absolute.name  # as the kernel's tables of mounts have it
         self.state = self.path / "state.db"
         self.tls = self.path / "tls"
         self.kubeconfig = self.path / "kubeconfig"
@@ -122,11 +126,12 @@ class DataFolder:
     def _check_ours(self) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise Invalid(f"data folder {self.path} is not a folder")
+        own = (self._lock_file, self.log, self.path / _LOST)
         try:
             foreign = (
                 self.path.exists()
                 and not self.exists()
-                and any(entry for entry in self.path.iterdir() if entry not in (self._lock_file, self.log))
+                and any(entry for entry in self.path.iterdir() if entry not in own)
             )
         except OSError as failure:
             raise Invalid(f"data folder {self.path} cannot be read: {failure.strerror}") from failure
@@ -139,25 +144,29 @@ class DataFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep every other process out while the body runs. Raises Busy when somebody uses the folder."""
-        self._take(pid="")
+        with suppress(OSError):  # on a read-only disk nobody can take it
+            self._take(running=False)
         try:
             yield
         finally:
             self.close()
 
-    def _take(self, *, pid: str = f"{os.getpid()}\n") -> None:
+    def _take(self, *, running: bool = True) -> None:
+        """running: whether this process is one that end_running() may end."""
         lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = os.read(lock, 32).decode().strip()
             os.close(lock)
+            if not pid:
+                raise Busy(f"data folder {self.path} is being cleaned or opened by another process: repeat") from None
             raise Busy(
-                f"data folder {self.path} is in use by process {pid or '?'}: use that cluster, end it with "
+                f"data folder {self.path} is in use by process {pid}: use that cluster, end it with "
                 f"`tonnage down --data {self.path}`, or choose another --data"
             ) from None
         os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode() if running else b"", 0)
         self._lock = lock
 
     def _write(self, settings: Settings) -> None:
@@ -197,7 +206,7 @@ class DataFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             text = os.read(lock, 32).decode().strip()
-            return int(text) if text.isdigit() else -1
+            return int(text) if text.isdigit() else -1  # taken, but not for running a cluster
         finally:
             os.close(lock)
         return None
@@ -239,6 +248,8 @@ class DataFolder:
             for file in last:
                 file.unlink(missing_ok=True)
         except OSError as failure:
-            raise HostError(f"cannot remove data folder {self.path}: {failure.strerror}; repeat when it can") from failure
+            raise HostError(
+                f"cannot remove data folder {self.path}: {failure.strerror}; repeat when it can"
+            ) from failure
         with suppress(OSError):  # the root of a disk stays
             self.path.rmdir()

@@ -62,7 +62,7 @@ def remove(data: DataFolder) -> None:
         return
     clean(data)
     elsewhere = _pools_elsewhere(data)
-    for place in (_real(data.path), *elsewhere):
+    for place in (data.path, *elsewhere):
         for found in mount.mounts():
             if found.target.startswith(f"{place}/"):
                 raise Precondition(
@@ -107,20 +107,15 @@ def _erase(pool: Path) -> None:
 
 
 def _nodes(data: DataFolder) -> list[Path]:
-    nodes = _real(data.path) / "nodes"
+    nodes = data.path / "nodes"
     return sorted(nodes.iterdir()) if nodes.is_dir() else []
-
-
-def _real(path: Path) -> Path:
-    """The path as the kernel's tables have it."""
-    return Path(os.path.realpath(path))
 
 
 def _pools_elsewhere(data: DataFolder) -> list[Path]:
     """The nodes' parts of pools that the user put outside of the data folder."""
     settings = data.settings()
     wheres = [pool_config.parse(text).where for text in (settings.pools if settings else [])]
-    return [_real(where / node.name) for where in wheres if where is not None for node in _nodes(data)]
+    return [where.resolve() / node.name for where in wheres if where is not None for node in _nodes(data)]
 
 
 def _pools(data: DataFolder) -> list[Path]:

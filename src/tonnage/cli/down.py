@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from tonnage.apps.data import DataFolder, default_folder
-from tonnage.apps.debris import clean, leftovers, remove
+from tonnage.apps.debris import clean, remove
 from tonnage.cli.output import Output
-from tonnage.errors import NotFound, Precondition
+from tonnage.errors import NotFound
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,12 +31,11 @@ def run(options: argparse.Namespace) -> int:
         out.line("the cluster has ended")
     else:
         out.line(f"no cluster runs in {data.path}")
-    if options.purge:
-        remove(data)
-        out.line(f"removed {data.path} with its objects and volumes")
-    else:
-        clean(data)  # what a killed process left mounted
-        out.line(f"objects and volumes stay in {data.path}; `tonnage up` brings them back, `--purge` removes them")
-    if left := leftovers(data):
-        raise Precondition(f"still there: {', '.join(left)}")
+    with data.held():  # nobody starts the cluster under our hands
+        if options.purge:
+            remove(data)
+            out.line(f"removed {data.path} with its objects and volumes")
+        else:
+            clean(data)  # what a killed process left mounted
+            out.line(f"objects and volumes stay in {data.path}; `tonnage up` brings them back, `--purge` removes them")
     return 0

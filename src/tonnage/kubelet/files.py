@@ -6,8 +6,8 @@ Secrets (and what may hold them) lie on a tmpfs where the kubelet may mount one,
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +16,7 @@ from tonnage.api.core import KeyToPath, Pod, Volume
 from tonnage.api.quantity import to_bytes
 from tonnage.errors import HostError, Invalid, NotFound, Precondition, Unsupported
 from tonnage.host import mount as mounts
+from tonnage.host import tree
 from tonnage.kubelet import atomic, fsgroup
 from tonnage.kubelet.atomic import Content
 from tonnage.kubelet.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, PROJECTED, SECRET, Paths
@@ -164,15 +165,11 @@ def remove_tree(folder: str) -> None:
 
     Raises HostError, and Precondition when something is mounted below it: what belongs to others is never removed.
     """
-    real = os.path.realpath(folder)
-    for entry in mounts.mounts():
-        if entry.target == real or entry.target.startswith(f"{real}/"):
-            raise Precondition(f"{folder} is not removed: {entry.target} is a mount, unmount it first")
     try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
+        tree.remove(folder)
     except OSError as failure:
+        if failure.errno == errno.EBUSY:
+            raise Precondition(f"{folder} is not removed: {failure.strerror}, unmount it first") from failure
         raise HostError(f"cannot remove {folder}: {failure.strerror}") from failure
 
 

@@ -10,6 +10,7 @@ import stat
 
 from tonnage.api import names
 from tonnage.errors import HostError
+from tonnage.host import tree
 
 ON_ROOT_MISMATCH = "OnRootMismatch"
 _READ_WRITE, _READ_ONLY, _FOLDER = 0o660, 0o440, 0o2110
@@ -34,9 +35,8 @@ def apply(root: str, group: int, *, policy: str | None, read_only: bool = False)
         if policy == ON_ROOT_MISMATCH and _matches(root, group, read_only=read_only):
             return
         # Bottom up, root last: an interrupted walk is then seen by OnRootMismatch and done again.
-        for _, folders, files, at in os.fwalk(root, topdown=False, follow_symlinks=False):
-            for name in (*files, *folders):
-                _give(name, at, group, read_only=read_only)
+        for name, at in tree.below(root):
+            _give(name, at, group, read_only=read_only)
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.chown(fd, -1, group)

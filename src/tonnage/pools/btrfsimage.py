@@ -21,13 +21,15 @@ from tonnage.pools.imagestore import Bounds
 
 log = logging.getLogger(__name__)
 _NAME = "pool"
+ROOT = "mounted"
+"""Name of the folder beside the image where it is mounted."""
 
 
 class BtrfsImage:
     """`pool.img` in a directory, mounted at `mounted` beside it."""
 
     def __init__(self, path: Path, bounds: Bounds, disks: Disks) -> None:
-        self.root = path / "mounted"
+        self.root = path / ROOT
         self._image = path / f"{_NAME}.img"
         self._bounds = bounds
         self._disks = disks

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, Precondition, Unavailable, Unsupported
-from tonnage.host import btrfs, mount
+from tonnage.host import btrfs, mount, tree
 from tonnage.pools import filesystem
 from tonnage.pools.base import Capacity, Stats, VolumeRequest
 from tonnage.pools.btrfsimage import BtrfsImage
@@ -333,8 +333,7 @@ class BtrfsStore:
 
 def _delete_nested(path: Path) -> None:
     """Delete the subvolumes inside a subvolume, innermost first, without following symlinks. Raises OSError."""
-    for _, folders, _, at in os.fwalk(path, topdown=False, follow_symlinks=False):
-        for folder in folders:
-            found = os.stat(folder, dir_fd=at, follow_symlinks=False)
-            if found.st_ino == btrfs.FIRST_INODE and stat.S_ISDIR(found.st_mode):
-                btrfs.delete(at, folder)
+    for name, at in tree.below(path):
+        found = os.stat(name, dir_fd=at, follow_symlinks=False)
+        if found.st_ino == btrfs.FIRST_INODE and stat.S_ISDIR(found.st_mode):
+            btrfs.delete(at, name)

@@ -1,0 +1,158 @@
+"""Trees of files that somebody else made: of any depth and size, with symlinks and mounts planted where they hurt.
+
+Nothing here follows a symlink or enters a mount, and the number of open files does not grow with the depth of the
+tree, as it would with os.fwalk() and shutil.rmtree(), which also recurse. Blocking; call it from a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tonnage.host import libc
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
+_DEEPEST = 64  # levels that are entered; what lies deeper is moved up first
+
+
+@dataclass
+class _Level:
+    """A folder on the way down. identity: device and inode; folders: those in it that are still to be entered."""
+
+    name: str
+    identity: tuple[int, int]
+    folders: list[str] = field(default_factory=list)
+
+
+def below(root: str | os.PathLike[str]) -> Iterator[tuple[str, int]]:
+    """Everything below a folder, what is in a folder before the folder itself: names, each with its open folder.
+
+    Folders that vanish meanwhile are left out. Raises OSError, ESTALE when a folder is moved elsewhere meanwhile.
+    """
+    at = os.open(root, _FOLDER)
+    try:
+        levels = [_Level("", _identity(at))]
+        yield from _others(at, levels[0])
+        while True:
+            if (name := _pop(levels[-1].folders)) is not None:
+                try:
+                    inner = os.open(name, _FOLDER, dir_fd=at)
+                except OSError as failure:
+                    if failure.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                        continue
+                    raise
+                os.close(at)
+                at = inner
+                levels.append(_Level(name, _identity(at)))
+                yield from _others(at, levels[-1])
+                continue
+            done = levels.pop()
+            if not levels:
+                return
+            at = _up(at, levels[-1])
+            yield done.name, at
+    finally:
+        os.close(at)
+
+
+def _pop(names: list[str]) -> str | None:
+    return names.pop() if names else None
+
+
+def _others(at: int, level: _Level) -> Iterator[tuple[str, int]]:
+    with os.scandir(at) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                level.folders.append(entry.name)
+            else:
+                yield entry.name, at
+
+
+def _up(at: int, level: _Level) -> int:
+    """Open the folder above, which must be the one we came from; closes at in exchange."""
+    above = os.open("..", _FOLDER, dir_fd=at)
+    if _identity(above) != level.identity:
+        os.close(above)
+        raise OSError(errno.ESTALE, "a folder was moved while its tree was walked")
+    os.close(at)
+    return above
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
+    """Remove a folder with all that is in it; one that is not there is success. May be repeated.
+
+    keep: name of an entry that goes last, so that a removal which is killed is still recognised. Raises OSError, EBUSY
+    for a mount in the tree, of which nothing is touched.
+    """
+    try:
+        top = os.open(path, _FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        _refuse_mount(top, Path(path))
+        _empty(top, top, Path(path), 0, keep)
+        if keep:
+            with suppress(FileNotFoundError):
+                os.unlink(keep, dir_fd=top)
+    finally:
+        os.close(top)
+    with suppress(FileNotFoundError):
+        os.rmdir(path)
+
+
+def _refuse_mount(fd: int, path: Path) -> None:
+    attributes = struct.unpack_from("=Q", libc.statx(fd, b"", _AT_EMPTY_PATH, 0), 8)[0]
+    if attributes & _STATX_ATTR_MOUNT_ROOT:
+        raise OSError(errno.EBUSY, f"{path} is a mount")
+
+
+def _empty(at: int, top: int, path: Path, depth: int, keep: str) -> None:
+    """Remove what is in an open folder, look after look until there is nothing: folders from too deep come to top."""
+    found = True
+    while found:
+        found = False
+        with os.scandir(at) as entries:
+            for entry in entries:
+                if depth == 0 and entry.name == keep:
+                    continue
+                found = True
+                with suppress(FileNotFoundError):
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.name, dir_fd=at)
+                    elif depth < _DEEPEST:
+                        _remove_folder(entry.name, at, top, path / entry.name, depth)
+                    else:
+                        _lift(entry.name, at, top)
+
+
+def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None:
+    fd = os.open(name, _FOLDER, dir_fd=at)
+    try:
+        _refuse_mount(fd, path)
+        _empty(fd, top, path, depth + 1, "")
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=at)
+
+
+def _lift(name: str, at: int, top: int) -> None:
+    """Move a folder up to the top, under a name that is free there."""
+    for number in itertools.count():
+        try:
+            os.rename(name, f".deep-{number}", src_dir_fd=at, dst_dir_fd=top)
+            return
+        except OSError as failure:
+            if failure.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
