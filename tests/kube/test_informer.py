@@ -127,7 +127,8 @@ class Ending:
         yield self._nothing()
 
     async def _nothing(self) -> AsyncIterator[bytes]:
-        for chunk in ():
+        none: list[bytes] = []
+        for chunk in none:
             yield chunk
 
     async def close(self) -> None:
