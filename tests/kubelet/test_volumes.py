@@ -276,3 +276,14 @@ async def test_a_driver_that_nobody_registered_is_named(machine: Any, eventually
         'MountVolume.SetUp failed for volume "s" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: '
         "driver name other.example.org not found in the list of registered CSI drivers"
     )
+
+
+async def test_a_claim_twice_with_different_readonly_says_what_differs(machine: Any, eventually: Any) -> None:
+    await machine.volume("a")
+    twice = [*CLAIM, {"name": "again", "persistentVolumeClaim": {"claimName": "a", "readOnly": True}}]
+    await machine.pod("p", volumes=twice, containers=[{"name": "c", "image": "i"}])
+    event = await machine.event("FailedMount")
+    assert "readonly=True" in event.message
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+    await eventually(lambda: machine.left() == [])

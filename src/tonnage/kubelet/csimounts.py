@@ -119,7 +119,7 @@ class CsiMounts:
             )
         except (TonnageError, OSError) as failure:
             if is_final(failure):
-                with suppress(OSError):
+                with suppress(OSError, HostError):  # what is mounted there since earlier stays known
                     _forget(folder, staging)
             step = "MapVolume.SetUpDevice" if block else "MountVolume.MountDevice"
             raise MountFailed(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
@@ -147,7 +147,7 @@ class CsiMounts:
             )
         except (TonnageError, OSError) as failure:
             if is_final(failure) and not block:
-                with suppress(OSError):
+                with suppress(OSError, HostError):  # the same volume may be mounted there already
                     _forget(folder, target)
                     os.rmdir(folder)
             step = "MapVolume.MapPodDevice" if block else "MountVolume.SetUp"
