@@ -287,3 +287,42 @@ async def test_a_claim_twice_with_different_readonly_says_what_differs(machine: 
     await machine.client.delete(PODS, "p", "default")
     await machine.gone("p")
     await eventually(lambda: machine.left() == [])
+
+
+async def test_what_cannot_be_unstaged_at_the_start_is_tried_again(machine: Any, eventually: Any) -> None:
+    for name in ("a", "b"):
+        await machine.volume(name)
+        claim = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        await machine.pod(f"p{name}", volumes=claim)
+    pods = [await machine.phase(f"p{name}", "Running") for name in ("a", "b")]
+    await machine.kill()
+    for pod, name in zip(pods, ("a", "b"), strict=True):
+        folder = machine.root / f"pods/{pod.metadata.uid}/volumes/kubernetes.io~csi/pv-{name}"
+        (folder / "mount").rmdir()
+        (folder / "vol_data.json").unlink()
+        await machine.client.delete(PODS, pod.metadata.name, "default", grace_seconds=0)
+    with machine.endpoint.driver.in_flight.hold("a", "DeleteVolume"):
+        await machine.start()
+        await eventually(lambda: len([path for path in machine.left() if path.endswith("vol_data.json")]) == 1)
+    await eventually(lambda: machine.left() == [])
+
+
+async def test_a_power_cut_may_empty_the_files_of_volumes(machine: Any, eventually: Any) -> None:
+    await machine.volume("a")
+    await machine.volume("b")
+    await machine.pod("p", volumes=CLAIM)
+    await machine.pod("gone", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "b"}}])
+    for name in ("p", "gone"):
+        await machine.phase(name, "Running")
+    await machine.kill()
+    for file in machine.root.rglob("vol_data.json"):
+        file.write_bytes(b"")
+    await machine.client.delete(PODS, "gone", "default", grace_seconds=0)
+    await machine.start()
+    await eventually(lambda: len(list(machine.root.glob("pods/*"))) == 1)
+    await machine.pod("q", volumes=CLAIM)
+    await machine.phase("q", "Running")
+    for name in ("p", "q"):
+        await machine.client.delete(PODS, name, "default")
+        await machine.gone(name)
+    await eventually(lambda: machine.left() == [])

@@ -9,6 +9,7 @@ a restart, also when mounting never succeeded.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -20,11 +21,14 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.core import Pod
 from tonnage.csi.errors import CsiError
 from tonnage.csi.words import VolumeCapability
-from tonnage.errors import HostError, TonnageError
+from tonnage.errors import HostError, Invalid, TonnageError
+from tonnage.host import mount as mounts
 from tonnage.kubelet import fsgroup, voldata
 from tonnage.kubelet.drivers import Driver, Drivers
 from tonnage.kubelet.paths import CSI, Paths
 from tonnage.kubelet.voldata import EPHEMERAL, PERSISTENT, VolumeData
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -170,8 +174,9 @@ class CsiMounts:
         """Write vol_data.json unless it is there."""
         mode = EPHEMERAL if volume.inline else PERSISTENT
         data = VolumeData(volume.driver, volume.handle, volume.spec, self._node, volume_lifecycle_mode=mode)
-        if make_folder(folder) or voldata.load(folder) != data:
-            voldata.save(folder, data)
+        if make_folder(folder) or _read(folder, anyway=True) != data:
+            # Nothing but this file tells of an inline volume once the pod is gone, so it must outlive a power cut.
+            voldata.save(folder, data, durable=volume.inline)
 
     def _link(self, uid: str, spec: str, target: str) -> None:
         folder = self._paths.block_links(uid)
@@ -190,7 +195,8 @@ class CsiMounts:
 
     async def _leave(self, uid: str, key: tuple[str, str]) -> None:
         async with self._locks.hold(key):
-            data = voldata.load(self._paths.staging(*key))
+            folder = self._paths.staging(*key)
+            data = _read(folder, f"{folder}/globalmount")
             if data is not None:
                 await self._release(uid, data, key)
             else:
@@ -210,7 +216,7 @@ class CsiMounts:
         """The pod's mounted volumes; a folder without vol_data.json never reached the driver and is removed."""
         folder = self._paths.volumes(uid, CSI)
         for name in _names(folder):
-            data = voldata.load(f"{folder}/{name}")
+            data = _read(f"{folder}/{name}", f"{folder}/{name}/mount")
             if data is None:
                 _remove_folder(f"{folder}/{name}/mount")
                 _remove_folder(f"{folder}/{name}")
@@ -228,7 +234,7 @@ class CsiMounts:
 
     async def _unmap(self, uid: str, name: str) -> None:
         folder = self._paths.block_data(name)
-        data = voldata.load(folder)
+        data = _read(folder, self._paths.block_publish(name, uid))
         if data is not None:
             key = data.driver_name, data.volume_handle
             async with self._locks.hold(key):
@@ -262,26 +268,37 @@ class CsiMounts:
     def recover(self, uids: list[str]) -> None:
         """After a start: learn from disk which pods use which volume. Nothing counts as staged yet."""
         for uid in uids:
-            for _, data in self._of_pod(uid):
-                self._take(uid, (data.driver_name, data.volume_handle))
-            for name in _names(self._paths.block_links(uid)):
-                block = voldata.load(self._paths.block_data(name))
-                if block is not None:
-                    self._take(uid, (block.driver_name, block.volume_handle))
+            try:
+                self._recover(uid)
+            except TonnageError as failure:  # told again as an Event when this pod, and only this, is taken down
+                log.error("volumes of a pod cannot be read pod=%s error=%s", uid, failure)
+
+    def _recover(self, uid: str) -> None:
+        for _, data in self._of_pod(uid):
+            self._take(uid, (data.driver_name, data.volume_handle))
+        for name in _names(self._paths.block_links(uid)):
+            block = _read(self._paths.block_data(name), self._paths.block_publish(name, uid))
+            if block is not None:
+                self._take(uid, (block.driver_name, block.volume_handle))
 
     async def sweep(self, driver: str) -> None:
-        """Unstage what the driver staged for pods that are no more. Raises CsiError, NotFound, HostError."""
+        """Unstage what the driver staged for pods that are no more; one that fails does not keep the others.
+
+        Raises CsiError, NotFound, HostError.
+        """
+        work = []
         folder = f"{self._paths.plugins}/{driver}"
         for name in _names(folder):
-            data = voldata.load(f"{folder}/{name}")
+            data = _read(f"{folder}/{name}", f"{folder}/{name}/globalmount")
             if data is not None:
-                await self._sweep(data, block="")
+                work.append(self._sweep(data, block=""))
         for name in _names(f"{self._paths.plugins}/volumeDevices"):
             if name in ("staging", "publish"):
                 continue
-            data = voldata.load(self._paths.block_data(name))
+            data = _read(self._paths.block_data(name), self._paths.block_staging(name))
             if data is not None and data.driver_name == driver:
-                await self._sweep(data, block=name)
+                work.append(self._sweep(data, block=name))
+        await _all(work)
 
     async def _sweep(self, data: VolumeData, *, block: str) -> None:
         key = data.driver_name, data.volume_handle
@@ -303,6 +320,25 @@ async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 def is_final(failure: Exception) -> bool:
     """Whether the driver certainly does nothing more about a failed stage or publish (6.5)."""
     return isinstance(failure, CsiError) and failure.node_final
+
+
+def _read(folder: str, target: str = "", *, anyway: bool = False) -> VolumeData | None:
+    """What vol_data.json says. A damaged one counts as none, and is removed, when nothing is mounted at target: a power
+    cut, which alone can damage it, has ended all mounts. anyway: it will be written again. Raises Invalid.
+    """
+    try:
+        return voldata.load(folder)
+    except Invalid as failure:
+        if anyway:
+            return None
+        if mounts.is_mount(target):
+            raise
+        log.warning("damaged file of a volume that is not mounted is removed error=%s", failure)
+        voldata.remove(folder)
+        with suppress(OSError):
+            os.rmdir(target)
+            os.rmdir(folder)
+        return None
 
 
 def make_folder(path: str) -> bool:

@@ -8,12 +8,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
 from tonnage.api.storage import CSIDriver
-from tonnage.errors import TonnageError
+from tonnage.errors import NotFound, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -153,13 +154,19 @@ class Kubelet:
             self.ready.set()
 
     async def _sweep(self) -> None:
-        """Once a driver is there: unstage what earlier pods left staged."""
+        """Once a driver is there: unstage what earlier pods left staged, again and again until all is."""
+        waits = Backoff(initial=0.5, maximum=120.0)
         while True:
             name = await self._sweeps.get()
             try:
                 await self.volumes.csi.sweep(name)
+                waits.forget(name)
+            except NotFound:  # the driver went meanwhile: swept when it is back
+                self._swept.discard(name)
             except TonnageError as failure:
-                log.warning("staged volumes are left behind driver=%s error=%s", name, failure)
+                wait = waits.next(name)
+                log.warning("staged volumes are left for now driver=%s again_in=%.1f error=%s", name, wait, failure)
+                asyncio.get_running_loop().call_later(wait, self._sweeps.put_nowait, name)
 
     async def stop(self, *, grace: float = STOP_GRACE) -> None:
         """End all containers and take down all mounts; objects and data stay. After run() was cancelled."""

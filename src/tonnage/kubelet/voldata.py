@@ -28,15 +28,32 @@ class VolumeData(msgspec.Struct, frozen=True, rename="camel"):
 _decoder = msgspec.json.Decoder(VolumeData)
 
 
-def save(folder: str, data: VolumeData) -> None:
-    """Write the file into folder, which is there. Never half of it: a killed kubelet must find all or nothing."""
+def save(folder: str, data: VolumeData, *, durable: bool = False) -> None:
+    """Write the file into folder, which is there. Never half of it: a killed kubelet must find all or nothing.
+
+    durable: also after a power cut.
+    """
     path = f"{folder}/{FILE}"
     fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
     try:
         os.write(fd, msgspec.json.encode(data))
+        if durable:
+            os.fsync(fd)
     finally:
         os.close(fd)
     os.rename(f"{path}.new", path)
+    if durable:
+        _sync(folder)
+
+
+def _sync(folder: str) -> None:
+    """Make the entries of a folder durable, and its own in the one above, which may be new as well."""
+    for path in (folder, os.path.dirname(folder)):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def load(folder: str) -> VolumeData | None:
