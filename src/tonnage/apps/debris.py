@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tonnage.pools.btrfsimage import ROOT
 from tonnage.pools.directory import MARKER
 
 _KILL_SECONDS = 5.0
+_PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4)  # seconds
 
 
 def leftovers(data: DataFolder) -> list[str]:
@@ -46,11 +48,24 @@ def clean(data: DataFolder) -> None:
     for index in _loops(data):
         if loop.device(index) not in shown:
             loop.detach(index)
-    if left := leftovers(data):
+    if left := _left_at_last(data):
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise HostError(f"still in use: {', '.join(left)}{why}; end what uses it and repeat")
     if reasons:
         raise HostError("; ".join(reasons))
+
+
+def _left_at_last(data: DataFolder) -> list[str]:
+    """What is left after the kernel had time: it frees a loop device a moment after its last umount."""
+    for pause in _PAUSES:
+        if not _loops_left(data):
+            break
+        time.sleep(pause)
+    return leftovers(data)
+
+
+def _loops_left(data: DataFolder) -> bool:
+    return next(_loops(data), None) is not None
 
 
 def remove(data: DataFolder) -> None:
