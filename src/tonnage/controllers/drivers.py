@@ -113,6 +113,13 @@ class Drivers:
         """The driver of that name, or None."""
         return self._drivers.get(name)
 
+    def sharing_pools_with(self, name: str) -> list[str]:
+        """Other drivers that name their pools, as this one does: several names of one program, over the same pools."""
+        driver = self.get(name)
+        if driver is None or not driver.default_pool:
+            return []
+        return [other.name for other in self._drivers.values() if other.default_pool and other.name != name]
+
     def add(self, driver: Driver) -> None:
         """Take in a driver; one of the same name is replaced."""
         self._drivers[driver.name] = driver

@@ -44,9 +44,10 @@ class Readings:
         drivers.on_add(lambda driver: self._added(driver))
 
     def want(self, driver: str) -> None:
-        """Read the driver's room anew, soon."""
-        if driver in self._wanted:
-            self._wanted[driver].set()
+        """Read the driver's room anew, soon, and that of drivers which draw on the same pools."""
+        for name in (driver, *self._drivers.sharing_pools_with(driver)):
+            if name in self._wanted:
+                self._wanted[name].set()
 
     def want_all(self) -> None:
         """Read all drivers anew, soon."""
