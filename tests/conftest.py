@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tonnage.host import loop, mount
+
+# Shared machines are slow at times, which is no fault. CI looks at the same examples each time, people at new ones.
+settings.register_profile(
+    "tonnage", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tonnage")
 
 
 def _missing(*programs: str) -> str:
