@@ -364,3 +364,22 @@ async def test_logs_between_two_starts(machine: Any) -> None:
     )
     assert await _logs(machine, previous="true") == "once\n"
     assert await _logs(machine, follow="true") == "once\n"
+
+
+async def test_a_state_emptied_by_a_power_cut_is_a_container_that_never_ran(machine: Any) -> None:
+    await machine.pod("p", terminationGracePeriodSeconds=0, containers=[_shell("echo again; sleep 100")])
+    pod = await machine.phase("p", "Running")
+    await machine.kill()
+    state = machine.root / f"pods/{pod.metadata.uid}/containers/main/0/state.json"
+    state.write_bytes(b"")
+    await machine.start()
+    containers = state.parents[1]
+    await machine.until(
+        "p", lambda p: _restarts(p) == 1 and any(f.stat().st_size for f in containers.glob("*/state.json"))
+    )
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+
+
+def _restarts(pod: Any) -> int:
+    return sum(status.restart_count for status in pod.status.container_statuses)

@@ -326,3 +326,21 @@ async def test_a_power_cut_may_empty_the_files_of_volumes(machine: Any, eventual
         await machine.client.delete(PODS, name, "default")
         await machine.gone(name)
     await eventually(lambda: machine.left() == [])
+
+
+async def test_stop_does_not_end_inline_volumes(machine: Any, eventually: Any) -> None:
+    volume = {"name": "v", "csi": {"driver": "csi.tonnage.dev", "volumeAttributes": {"size": "1Mi"}}}
+    await machine.pod("p", volumes=[volume])
+    pod = await machine.phase("p", "Running")
+    made = (await machine.endpoint.driver.first_pool.list())[0]
+    file = machine.root / f"pods/{pod.metadata.uid}/volumes/kubernetes.io~csi/v/mount/file"
+    file.write_text("kept")
+    await machine.stop()
+    await machine.start()
+    await eventually(file.exists)
+    assert file.read_text() == "kept"
+    assert (await machine.endpoint.driver.first_pool.list())[0] == made
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+    await eventually(lambda: machine.left() == [])
+    assert list(await machine.endpoint.driver.first_pool.list()) == []

@@ -99,7 +99,7 @@ class BubblewrapRuntime:
         try:
             with open(f"{folder}/{STATE}", "rb") as file:
                 state = msgspec.json.decode(file.read(), type=State)
-        except FileNotFoundError:
+        except (FileNotFoundError, msgspec.MsgspecError):  # emptied by a power cut, which ended the container too
             _kill_unknown(f"{folder}/{ROOT}")
             with suppress(HostError):
                 remove_tree(folder)

@@ -184,9 +184,16 @@ class CsiMounts:
         with suppress(FileExistsError):
             os.symlink(target, f"{folder}/{spec}")
 
-    async def unmount(self, uid: str) -> None:
-        """Take all CSI volumes away from a pod, by what is on disk. Raises CsiError, NotFound (driver), HostError."""
-        work = [self._unmount(uid, name, data) for name, data in list(self._of_pod(uid))]
+    async def unmount(self, uid: str, *, keep_inline: bool = False) -> None:
+        """Take all CSI volumes away from a pod, by what is on disk. Raises CsiError, NotFound (driver), HostError.
+
+        keep_inline: but inline ones, since unpublishing them would end them, and the pod goes on later.
+        """
+        work = [
+            self._unmount(uid, name, data)
+            for name, data in list(self._of_pod(uid))
+            if not (keep_inline and data.volume_lifecycle_mode == EPHEMERAL)
+        ]
         work += [self._unmap(uid, name) for name in _names(self._paths.block_links(uid))]
         await _all(work)
         # Volumes that were staged for the pod, but whose publish failed for good.

@@ -288,9 +288,10 @@ class Volumes:
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
         """Take all away from a pod, by what is on disk; its containers have ended. May be repeated.
 
-        keep_files: what lies in emptyDirs stays (the kubelet stops, the pod goes on later). Raises TonnageError.
+        keep_files: what lies in emptyDirs and inline volumes stays (the kubelet stops, the pod goes on later); inline
+        volumes stay mounted, as their drivers know no other way. Raises TonnageError.
         """
-        await self.csi.unmount(uid)
+        await self.csi.unmount(uid, keep_inline=keep_files)
         if keep_files:
             await asyncio.to_thread(self._files.unmount, uid)
         elif os.path.isdir(self._paths.pod(uid) + "/volumes"):
