@@ -383,3 +383,10 @@ async def test_a_state_emptied_by_a_power_cut_is_a_container_that_never_ran(mach
 
 def _restarts(pod: Any) -> int:
     return sum(status.restart_count for status in pod.status.container_statuses)
+
+
+async def test_what_the_machine_lacks_is_named(machine: Any) -> None:
+    machine.kubelet.runtime.program = "/nowhere/bwrap"
+    await machine.pod("p", containers=[_shell("true")])
+    event = await machine.event("Failed")
+    assert event.message == "Error: cannot start container main: this machine lacks /nowhere/bwrap (package bubblewrap)"

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tonnage.csi.capabilities import MOUNT_OPTIONS
 from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
 from tonnage.pools.base import State, VolumeRequest
@@ -438,3 +439,15 @@ class TestDiskTrouble:
         pool = await opened("one", small_disk)
         await pool.delete("v")
         assert os.listdir(small_disk / "one") == [".tonnage-pool"]
+
+
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+async def test_every_option_that_is_let_through_mounts(
+    opened: Opener, real_folder: Path, need_program: Callable[[str], None], fstype: str
+) -> None:
+    need_program(f"mkfs.{fstype}")
+    pool, staging = await opened(), real_folder / "staging"
+    await pool.create(VolumeRequest("v", 300 * MI, fstype=fstype))
+    for option in sorted(MOUNT_OPTIONS - {"dax"}):  # which needs memory as a disk
+        await pool.stage("v", staging, options=(option,))
+        await pool.unstage("v", staging)

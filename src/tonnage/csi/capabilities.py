@@ -21,7 +21,7 @@ SINGLE_NODE = frozenset(
     }
 )
 MOUNT_OPTIONS = frozenset(
-    {"ro", "rw", "noexec", "exec", "nosuid", "suid", "nodev", "dev"}
+    {"ro", "rw", "noexec", "exec", "nosuid", "suid", "nodev"}
     | {"noatime", "atime", "relatime", "norelatime", "strictatime", "nostrictatime", "nodiratime", "diratime"}
     | {"lazytime", "nolazytime", "sync", "async", "dirsync", "discard", "nodiscard", "dax"}
 )

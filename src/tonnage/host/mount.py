@@ -31,7 +31,7 @@ _ATTRS |= {"relatime": (0, 1 << 21), "strictatime": (0x20, 1 << 24), "nodiratime
 _ATTR_ATIME = 0x70
 BIND_OPTIONS = frozenset(_ATTRS)
 """Mount options that a bind can have of its own."""
-_DEFAULTS = frozenset({"rw", "suid", "dev", "exec", "atime", "diratime", "defaults"})
+_DEFAULTS = frozenset({"rw", "suid", "dev", "exec", "atime", "diratime", "norelatime", "nostrictatime", "defaults"})
 
 
 @dataclass(frozen=True)

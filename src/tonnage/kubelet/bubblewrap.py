@@ -78,6 +78,8 @@ class BubblewrapRuntime:
             process, pidfd = await asyncio.to_thread(plan.execute, self._clock, on_exit)
         except OSError as failure:
             name = spec.container.name
+            if lacks := self.missing(self.program):
+                raise HostError(f"cannot start container {name}: this machine lacks {', '.join(lacks)}") from failure
             raise HostError(f"cannot start container {name}: {failure.strerror or failure}") from failure
         self._processes[process.id] = process
         process.watch(pidfd)

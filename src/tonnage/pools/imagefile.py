@@ -43,6 +43,8 @@ def make(path: Path, record: Record) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             _extend(fd, record)
+            if record.block:
+                os.fsync(fd)  # a file system's image can be made again until it is formatted, this is used as it is
         except BaseException:
             os.unlink(path)
             raise
