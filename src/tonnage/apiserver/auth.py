@@ -104,7 +104,8 @@ def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: d
     """Make both files and their note; a kill in between leaves what does not fit together, and is made again."""
     until = now + _LIFE
     days = [str((now - timedelta(days=1)).timestamp()), str(until.timestamp())]
-    printed = run([sys.executable, "-m", "tonnage.apiserver.certificate", *days, *names]).encode()
+    command = [sys.executable, "-m", "tonnage.apiserver.certificate", *days, *names]
+    printed = run(command, environment={"PYTHONPATH": os.pathsep.join(sys.path)}).encode()
     public, mark, rest = printed.partition(_KEY)
     private = mark + rest
     write_private(key, private)

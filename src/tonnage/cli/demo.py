@@ -162,7 +162,7 @@ class Story:
         pod = await self._pod("writer", lambda p: p.terminated)
         shown = await self._log_line("writer", "No space")
         self._check('dd ends with "No space left on device"', shown.endswith("No space left on device"), shown)
-        self._check("the pod has Failed, the node has not noticed", pod.status.phase == "Failed")
+        self._check("the pod has Failed, by its own program's exit code", pod.status.phase == "Failed")
 
     async def _inline(self) -> None:
         self.out.title("8. An inline volume: no claim, just a size in the pod's own text")

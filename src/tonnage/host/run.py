@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
@@ -33,8 +33,15 @@ class CommandFailed(HostError):
         super().__init__(f"{' '.join(command)}: {why}" + (f": {self.stderr}" if self.stderr else ""))
 
 
-def run(command: Sequence[str], *, timeout: float = 60.0, pass_fds: Sequence[int] = ()) -> str:
+def run(
+    command: Sequence[str],
+    *,
+    timeout: float = 60.0,
+    pass_fds: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Run a program and return what it printed. timeout: seconds. pass_fds: descriptors it inherits by number.
+    environment: more variables than PATH, LC_ALL and TZ.
 
     Raises CommandFailed.
     """
@@ -44,7 +51,7 @@ def run(command: Sequence[str], *, timeout: float = 60.0, pass_fds: Sequence[int
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={"PATH": PATH, "LC_ALL": "C", "TZ": "UTC"},
+            env={"PATH": PATH, "LC_ALL": "C", "TZ": "UTC", **(environment or {})},
             cwd="/",
             pass_fds=tuple(pass_fds),
             process_group=0,

@@ -1,0 +1,69 @@
+"""The plan of a box: checked against what is kept, what the machine has and what the disks have free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tonnage.apps.data import DataFolder, Settings
+from tonnage.apps.plan import plan
+from tonnage.errors import Invalid
+
+MEMORY = Settings(nodes=2, pools=["memory,size=1Gi"], runtime="none")
+
+
+def keep(data: DataFolder, settings: Settings) -> None:
+    data.open(settings)
+    data.close()
+
+
+def test_every_node_has_its_own_pools(tmp_path: Path) -> None:
+    made = plan(DataFolder(tmp_path / "d"), MEMORY)
+
+    assert list(made.nodes) == ["node-1", "node-2"]
+    assert made.summary == "2 nodes, 1Gi (memory) each, runtime none"
+    assert not made.warnings
+
+
+def test_a_plan_made_of_what_is_kept_is_the_same_again(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "d")
+    first = plan(data, Settings(nodes=2, pools=["memory"], runtime="none"), pool_size="30716Mi")
+    keep(data, first.settings)
+    kept = data.settings()
+
+    assert kept is not None
+    again = plan(data, kept)
+    assert again.nodes == first.nodes
+    assert again.settings == first.settings
+    assert next(iter(again.nodes.values()))[0].size == 30716 * 1024**2
+
+
+def test_nodes_may_be_added_and_not_lost(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "d")
+    keep(data, plan(data, MEMORY).settings)
+
+    more = Settings(nodes=3, pools=MEMORY.pools, runtime="none")
+    assert len(plan(data, more).nodes) == 3
+    with pytest.raises(Invalid, match="has 2 nodes; with 1"):
+        plan(data, Settings(nodes=1, pools=MEMORY.pools, runtime="none"))
+
+
+def test_pools_may_grow_and_be_added_and_not_lost(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "d")
+    keep(data, plan(data, MEMORY).settings)
+
+    grown = Settings(nodes=2, pools=["memory,size=2Gi", "memory,name=more,size=1Gi"], runtime="none")
+    assert [p.name for p in plan(data, grown).nodes["node-1"]] == ["memory", "more"]
+    with pytest.raises(Invalid, match="has pool memory"):
+        plan(data, Settings(nodes=2, pools=["memory,name=other,size=1Gi"], runtime="none"))
+
+
+@pytest.mark.real
+def test_overcommit_is_said_plainly(tmp_path: Path, real_folder: Path) -> None:
+    huge = Settings(nodes=1, pools=["image,size=900Ti,sparse=yes,overcommit=yes"], runtime="none")
+
+    warnings = plan(DataFolder(tmp_path / "d"), huge).warnings
+
+    assert len(warnings) == 1
+    assert warnings[0].startswith("overcommitted: the pools may promise 900Ti together")

@@ -1,0 +1,99 @@
+"""The command line: what it takes, what it refuses, and its exit codes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tonnage.cli.main import VERBS, exit_code, main
+from tonnage.cli.output import Output
+from tonnage.errors import Busy, HostError, Invalid, Precondition, TonnageError, Unavailable
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (Invalid("x"), 2),
+        (Busy("x"), 3),
+        (Precondition("x"), 3),
+        (HostError("x"), 4),
+        (Unavailable("x"), 1),
+        (TonnageError("x"), 1),
+    ],
+)
+def test_exit_codes(failure: TonnageError, code: int) -> None:
+    assert exit_code(failure) == code
+
+
+def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as ended:
+            main([verb, "--help"])
+        assert ended.value.code == 0
+        assert "usage: tonnage " + verb in capsys.readouterr().out
+
+
+def test_no_or_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["fly"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+    assert "fly" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nodes", "0"], "--nodes 0: want 1 to 1000"),
+        (["--port", "70000"], "--port 70000: want 0 to 65535"),
+        (["--pool", "floppy"], "unknown kind 'floppy'"),
+        (["--pool", "memory,speed=11"], "memory has no option 'speed'"),
+        (["--pool", "memory", "--pool-size", "lots"], "'lots' is not a quantity"),
+        (["--pool", "memory", "--pool-size", "0"], "more than 0 bytes"),
+        (["--pool", "memory", "--pool", "memory"], "two pools are named alike"),
+    ],
+)
+def test_up_refuses_before_touching_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    code = main(["up", "--runtime", "none", "--data", str(tmp_path / "d"), *arguments])
+
+    assert code == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
+
+
+def test_down_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["down", "--data", str(tmp_path / "d")]) == 1
+    assert "there is no cluster" in capsys.readouterr().err
+    assert main(["down", "--purge", "--data", str(tmp_path / "d")]) == 0  # a purge may be repeated
+
+
+def test_the_story_holds_without_root(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["demo", "--pool", "memory", "--runtime", "none"])
+
+    told = capsys.readouterr().out
+    assert code == 0, told
+    assert "FAILED" not in told
+    assert told.count("[ok]") >= 14
+    assert "All of it held" in told
+
+
+def test_plain_and_fancy_output_say_the_same() -> None:
+    def say(out: Output) -> None:
+        out.title("Title [not markup]")
+        out.check("it holds", held=True, detail="by far")
+        out.check("it does not", held=False)
+        out.table(["A", "B"], [["1", "22"], ["333", "4"]])
+
+    plain, fancy = io.StringIO(), io.StringIO()
+    say(Output(plain, fancy=False))
+    say(Output(fancy, fancy=True))
+
+    assert "[ok] it holds: by far" in plain.getvalue()
+    assert "[FAILED] it does not" in plain.getvalue()
+    for word in ("Title [not markup]", "it holds", "by far", "333", "22"):
+        assert word in plain.getvalue()
+        assert word in fancy.getvalue()
