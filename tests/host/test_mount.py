@@ -35,6 +35,11 @@ def test_is_mount(tmp_path: Path) -> None:
     assert not mount.is_mount(tmp_path / "absent")
 
 
+def test_a_path_that_cannot_be_is_no_mount(tmp_path: Path) -> None:
+    assert not mount.is_mount(tmp_path / ("x" * 300))
+    assert not mount.umount(tmp_path / ("x" * 300))
+
+
 def test_umount_of_nothing(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: umount")

@@ -25,6 +25,7 @@ _SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
 _MS_REMOUNT, _MS_BIND = 32, 4096
 _UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
 _STATX_ATTR_MOUNT_ROOT = 0x2000
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)  # such a path cannot be there
 
 _ATTRS = {"ro": (1, 1), "nosuid": (2, 2), "nodev": (4, 4), "noexec": (8, 8), "noatime": (0x10, 1024)}
 _ATTRS |= {"relatime": (0, 1 << 21), "strictatime": (0x20, 1 << 24), "nodiratime": (0x80, 2048)}
@@ -82,7 +83,7 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
     try:
         answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT, 0)
     except OSError as failure:
-        if failure.errno in (errno.ENOENT, errno.ENOTDIR):
+        if failure.errno in _NOTHING:
             return False
         raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
     attributes, known = struct.unpack_from("=Q", answer, 8)[0], struct.unpack_from("=Q", answer, 56)[0]
@@ -248,7 +249,7 @@ def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     try:
         libc.umount2(os.fsencode(target), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
     except OSError as failure:
-        if failure.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
+        if failure.errno == errno.EINVAL or failure.errno in _NOTHING:
             return False
         if failure.errno == errno.EBUSY:
             raise Precondition(f"{target} is in use: a process has a file or directory of it open") from failure

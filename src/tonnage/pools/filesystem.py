@@ -78,6 +78,8 @@ def unpublish(target: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as failure:
+        if failure.errno == errno.ENAMETOOLONG:
+            return
         if failure.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise Precondition(f"{target} is not a mount and not empty: its files are kept, look at them") from failure
         raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
