@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-_UNREACHABLE = ("dial tcp", "no such host", "403 Forbidden", "i/o timeout", "connection refused", "module lookup disabled")
+_UNREACHABLE = (
+    "dial tcp",
+    "no such host",
+    "403 Forbidden",
+    "i/o timeout",
+    "connection refused",
+    "module lookup disabled",
+)
 
 
 def _cache() -> Path:
@@ -36,7 +43,7 @@ def _build(name: str) -> Path:
         pytest.skip(f"needs Go, or {program} built elsewhere")
     program.parent.mkdir(parents=True, exist_ok=True)
     unfinished = program.with_suffix(f".{os.getpid()}")
-    command = [go, "build", "-mod=readonly", "-trimpath", "-o", str(unfinished), "."]
+    command = [go, "build", "-mod=readonly", "-o", str(unfinished), "."]
     built = subprocess.run(command, cwd=HERE / name, capture_output=True, text=True, check=False)
     if any(word in built.stderr for word in _UNREACHABLE):
         pytest.skip(f"the Go modules of {name} cannot be had: {built.stderr.strip().splitlines()[-1]}")
