@@ -248,7 +248,7 @@ async def test_claims_sent_before_a_restart_are_held_against_the_node(
             "no node has room for 2Gi of class now: the most that one has for a volume is 1Gi (node n1). "
             "It is tried again when capacity grows.",
         ),
-        ("", "no node has published capacity for 2Gi of class now: does the driver run on the nodes?"),
+        ("", "no node has published capacity for 2Gi of class now: does driver csi.tonnage.dev run on the nodes?"),
     ],
 )
 async def test_no_room_is_said_once(

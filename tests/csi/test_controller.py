@@ -94,6 +94,8 @@ async def test_sizes(refused: Refused, client: CsiClient) -> None:
         ({"colour": "red"}, ["unknown parameter 'colour'", "pool"]),
         ({"tonnage.dev/rollback": "true"}, ["unknown parameter 'tonnage.dev/rollback'"]),
         ({"eraseafter": "true"}, ["unknown parameter 'eraseafter'"]),
+        ({"fstype": "ntfs"}, ["file system 'ntfs'", "ext4, xfs, btrfs"]),
+        ({"fsType": "xfs", names.CSI_FSTYPE: "ext4"}, ["one file system", "ext4 and xfs"]),
         ({names.CSI_FSTYPE: "ntfs"}, ["file system 'ntfs'", "ext4, xfs, btrfs"]),
     ],
 )
@@ -101,8 +103,7 @@ async def test_parameters_that_are_refused(
     refused: Refused, client: CsiClient, parameters: Mapping[str, str], texts: list[str]
 ) -> None:
     await refused(client.create_volume("a", GIB, MOUNT, parameters=parameters), Code.INVALID_ARGUMENT, *texts)
-    room = await client.get_capacity(parameters)
-    assert (room.available, room.maximum) == (0, 0), "impossible parameters are no error here"
+    await refused(client.get_capacity(parameters), Code.INVALID_ARGUMENT, *texts)
 
 
 async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fast: MemoryPool) -> None:
@@ -203,12 +204,17 @@ async def test_content_and_mutable_parameters_are_not_offered(refused: Refused, 
     await refused(mutable, Code.INVALID_ARGUMENT, "MODIFY_VOLUME")
 
 
-async def test_capacity(client: CsiClient) -> None:
+async def test_capacity(refused: Refused, client: CsiClient) -> None:
     room = await client.get_capacity({"pool": "fast"}, topology=HERE, capabilities=MOUNT)
     assert room == words.Capacity(10 * GIB, 10 * GIB, 1)
     nothing = words.Capacity(0, 0, 0)
     assert await client.get_capacity(topology=ELSEWHERE) == nothing
-    assert await client.get_capacity(capabilities=[VolumeCapability(AccessMode(5))]) == nothing
+    assert await client.get_capacity({"pool": "slow"}, topology=ELSEWHERE) == nothing, "that is not for us to say"
+    many = client.get_capacity(capabilities=[VolumeCapability(AccessMode(5))])
+    await refused(many, Code.INVALID_ARGUMENT, "MULTI_NODE_MULTI_WRITER", "ReadWriteOnce")
+    quota = client.get_capacity(capabilities=[VolumeCapability(mount_flags=["usrquota"])])
+    await refused(quota, Code.INVALID_ARGUMENT, "mount option 'usrquota'")
+    assert (await client.get_capacity({"fstype": "xfs"})).available == 100 * GIB, "the old key of Kubernetes"
     assert (await client.get_capacity(capabilities=BLOCK, topology={})).available == 100 * GIB
 
 
@@ -278,11 +284,3 @@ async def test_several_names_over_the_same_pools(
         assert [volume.id for volume in await other.list_volumes()] == [made.id]
         assert [volume.id for volume in await client.list_volumes()] == ["default/ours"]
         assert (await other.get_capacity()).available == 98 * GIB
-
-
-async def test_why_there_is_no_capacity_is_said_once(client: CsiClient, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(3):
-        await client.get_capacity({"pool": "slow"})
-    told = [record.getMessage() for record in caplog.records if "no capacity" in record.getMessage()]
-    assert len(told) == 1
-    assert "no pool 'slow'" in told[0]

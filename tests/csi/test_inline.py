@@ -65,7 +65,8 @@ async def test_it_comes_with_publish_and_goes_with_unpublish(
         ({"size": "-1Gi"}, ["more than 0"]),
         ({"size": "big"}, ["size: 'big' is not a quantity"]),
         ({"size": "1Gi", "pool": "slow"}, ["no pool 'slow'", "default, fast"]),
-        ({"size": "1Gi", "colour": "red"}, ["unknown parameter 'colour'", "size"]),
+        ({"size": "1Gi", "colour": "red"}, ["unknown parameter 'colour'"]),
+        ({"colour": "red"}, ["unknown parameter 'colour'", "'size' is required"]),
         ({"size": "1Gi", "nsmode": "fsdax"}, ["unknown parameter 'nsmode'"]),
     ],
 )

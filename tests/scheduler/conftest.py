@@ -96,6 +96,11 @@ class World:
         self.objects.drivers.put(found)
         return found
 
+    def csi_node(self, node: str, *drivers: str) -> None:
+        """These drivers are registered on a node."""
+        body = {"spec": {"drivers": [{"name": driver, "nodeID": node} for driver in drivers]}}
+        self.csi_nodes.put(self.read(kinds.CSI_NODES, node, body))
+
     def claim(self, name: str, size: str = "1Gi", *, owner: str = "", phase: str = "Pending", **more: Any) -> Any:
         """claim(name, size, owner=pod name, phase=, annotations=, deletionTimestamp=, **spec), put into its cache."""
         meta: dict[str, Any] = {}
@@ -137,6 +142,7 @@ class World:
         largest: str | None = None,
         counted: int | None = None,
         pool: str = "",
+        reason: str = "",
         name: str = "",
     ) -> Any:
         """A capacity object of a node, put into its cache; again with other numbers: changed."""
@@ -145,6 +151,7 @@ class World:
         body |= {"maximumVolumeSize": largest} if largest is not None else {}
         meta: dict[str, Any] = {"labels": {names.POOL_LABEL: pool} if pool else {}}
         meta["annotations"] = {} if counted is None else {names.COUNTED: str(counted)}
+        meta["annotations"] |= {names.REASON: reason} if reason else {}
         name = name or f"{storage_class}-{node}"
         found = self.read(kinds.CAPACITIES, name, body, names.SYSTEM_NAMESPACE, **meta)
         self.capacities.put(found)
@@ -233,14 +240,14 @@ def trouble(kube: Client) -> Trouble:
 
 
 @pytest.fixture
-def start_scheduler(trouble: Trouble) -> Callable[[], AbstractAsyncContextManager[Scheduler]]:
+def start_scheduler(trouble: Trouble) -> Callable[..., AbstractAsyncContextManager[Scheduler]]:
     """Runs a scheduler with informers and events of its own for a while."""
 
     @asynccontextmanager
-    async def start() -> AsyncIterator[Scheduler]:
+    async def start(**more: Any) -> AsyncIterator[Scheduler]:
         kube = Client(trouble)
         informers, events = Informers(kube), EventRecorder(kube, "default-scheduler")
-        scheduler = Scheduler(kube, informers, events, clock=RealClock())
+        scheduler = Scheduler(kube, informers, events, clock=RealClock(), **more)
         informers.start()
         tasks = [asyncio.ensure_future(work) for work in (scheduler.run(), events.run())]
         try:

@@ -413,3 +413,26 @@ async def test_burst_never_promises_more_than_there_is(stage: Stage, start_sched
         assert await stage.eventually(all_decided)
         claims = (await stage.kube.list(CLAIMS, "default")).items
         assert sum(names.SELECTED_NODE in c.metadata.annotations for c in claims) == 10
+
+
+async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
+    stage: Stage, start_scheduler: Callable[..., AbstractAsyncContextManager[Scheduler]]
+) -> None:
+    late = {"provisioner": "example.com/theirs", "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
+    await stage.kube.create(STORAGE_CLASSES, {"metadata": {"name": "theirs"}, **late})
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "theirs", "resources": {"requests": {"storage": "1"}}}
+    await stage.kube.create(CLAIMS, {"metadata": {"name": "data"}, "spec": spec}, "default")
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    body = {"containers": [{"name": "main", "image": "none"}], "volumes": volumes}
+    await stage.kube.create(PODS, {"metadata": {"name": "app"}, "spec": body}, "default")
+
+    async def told() -> list[str]:
+        events = (await stage.kube.list(EVENTS, "default")).items
+        return [e.message for e in events if e.reason == "WaitingForProvisioner"]
+
+    async with start_scheduler(patience=0.01):
+        (message,) = await stage.eventually(told)
+    assert message.startswith(
+        'waiting for provisioner "example.com/theirs" of StorageClass "theirs" to make the volume'
+    )
+    assert 'claim data: no node has a CSI driver "example.com/theirs"' in message

@@ -44,7 +44,6 @@ def immediate_class(world: Any) -> None:
             {"deletionTimestamp": "2026-01-01T00:00:00Z"}, 'persistentvolumeclaim "c" is being deleted', id="deleting"
         ),
         pytest.param({"storageClassName": "now"}, IMMEDIATE, id="immediate class"),
-        pytest.param({"storageClassName": "unknown"}, IMMEDIATE, id="unknown class"),
         pytest.param({"storageClassName": ""}, IMMEDIATE, id="no class"),
         pytest.param({"volumeName": "pv-1"}, IMMEDIATE, id="volume named, not completed"),
     ],
@@ -130,6 +129,7 @@ def test_no_capacity_object_means_no_room(world: Any) -> None:
     world.node("node-1")
     world.storage_class()
     world.claim("c")
+    world.csi_node("node-1", names.DRIVER)
 
     assert world.place(world.pod("p", claims=["c"])) == NO_STORAGE
 

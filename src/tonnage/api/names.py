@@ -63,6 +63,8 @@ POOL_LABEL = "tonnage.dev/pool"
 # On a capacity object: the highest resourceVersion of a claim that its numbers count (the scheduler then drops its own
 # count of the claims it sent up to there).
 COUNTED = "tonnage.dev/counted"
+# On a capacity object: why its driver can never serve that class there (the capacity is then 0).
+REASON = "tonnage.dev/reason"
 # In a driver's manifest (GetPluginInfo): the pool that classes get which name none; says that pools are named.
 MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 PARAMETER_PREFIX = "tonnage.dev/"

@@ -60,7 +60,10 @@ def _entries(header: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _unsupported(content_type: str, allowed: str) -> ApiError:
     if "protobuf" in content_type:
-        allowed += " (no protobuf: with kubectl use create -f or apply -f, in Go set ContentType application/json)"
+        allowed += (
+            " (no protobuf: with kubectl use apply -f or create -f, as in `kubectl create ... --dry-run=client -o yaml"
+            " | kubectl apply -f -`; in Go set ContentType application/json)"
+        )
     return ApiError(
         f"the body of the request was in an unknown format ({content_type[:100]}) - accepted media types include: "
         f"{allowed}",

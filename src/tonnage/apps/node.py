@@ -14,6 +14,7 @@ from tonnage.aio.tasks import supervise
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.controllers.capacity import CapacityPublisher
+from tonnage.controllers.class_faults import ClassFaults
 from tonnage.controllers.drivers import Drivers, NodeScope, attach
 from tonnage.controllers.ledger import Ledger
 from tonnage.controllers.provision import Provisioner
@@ -132,7 +133,8 @@ class NodeAgent:
     def _build(self, client: Client, namespace: str, poll: float, binding: str, sweep_every: float) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
         classes = informers.of(STORAGE_CLASSES).cache
-        self.readings = Readings(drivers, classes, ledger, clock, poll=poll)
+        faults = ClassFaults(self._events, scope, clock)
+        self.readings = Readings(drivers, classes, ledger, faults, clock, poll=poll)
         self.provisioner = Provisioner(
             client,
             informers,

@@ -2,18 +2,20 @@
 
 The scheduler sends a pod's claims one by one, so the first waits a moment for the others. Then the ledger books all of
 them, or all are sent back (withdrawal.py). Claims that are held before they go back are booked after all when room
-comes up.
+comes up. Claims with a sibling that can never have a volume stay here unserved: no node would do better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.aio.clock import Clock
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.controllers.drivers import Driver
+from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.ledger import Ledger, Shortage, Stage
 from tonnage.controllers.readings import Readings
+from tonnage.controllers.refusals import Refusals
 from tonnage.controllers.siblings import Siblings
 from tonnage.controllers.withdrawal import Withdrawal
 from tonnage.kube.cache import Cache
@@ -21,6 +23,8 @@ from tonnage.kube.cache import Cache
 SIBLINGS_WAIT = 0.2
 """Seconds that the first claim of a pod waits for the others."""
 SENT_BACK = 0.0
+INFEASIBLE_WAIT = 300.0
+"""Seconds between two looks at claims that can never have their volumes as they are."""
 
 
 class Booking:
@@ -33,11 +37,14 @@ class Booking:
         readings: Readings,
         siblings: Siblings,
         withdrawal: Withdrawal,
+        feasibility: Feasibility,
+        refusals: Refusals,
         clock: Clock,
         enqueue: Callable[[str], None],
     ) -> None:
         self._claims, self._ledger, self._readings = claims, ledger, readings
         self._siblings, self._withdrawal, self._clock = siblings, withdrawal, clock
+        self._feasibility, self._refusals = feasibility, refusals
         self._enqueue = enqueue
         self._held: set[str] = set()  # refused claims that wait here
         self._exhausted: set[str] = set()  # refused by the driver itself: they go back whatever the ledger says
@@ -63,6 +70,10 @@ class Booking:
         waited = self._clock.monotonic() - min((p.seen for u in uids if (p := self._ledger.get(u))), default=0.0)
         if group.missing and late and waited < SIBLINGS_WAIT:
             return SIBLINGS_WAIT - waited
+        if len(here) > 1 and await self._is_hopeless(here):
+            return INFEASIBLE_WAIT
+        if self._ledger.get(uid) is not promise:
+            return SENT_BACK
         shortage: Shortage | None = None
         if not self._withdrawal.leaving(group) and self._exhausted.isdisjoint(uids):
             shortage = self._ledger.book(uids)
@@ -75,6 +86,18 @@ class Booking:
             self._held.difference_update(uids)
             self._exhausted.difference_update(uids)
         return wait or SENT_BACK
+
+    async def _is_hopeless(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
+        """Whether one of a pod's claims can never be served; then none is, and all are told."""
+        found = await self._feasibility.first_fault(claims)
+        if found is None:
+            return False
+        cause, message = found
+        self._ledger.refuse(c.metadata.uid for c in claims)
+        self._held.update(c.metadata.uid for c in claims if self._ledger.get(c.metadata.uid))
+        await self._refusals.tell(cause, message)
+        self._refusals.tell_siblings([c for c in claims if c is not cause], cause)
+        return True
 
     def exhausted(self, uid: str) -> None:
         """The driver had no room though the ledger thought so: the claim and its siblings go back at the next look."""

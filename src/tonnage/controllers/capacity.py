@@ -42,6 +42,7 @@ class _Wish:
     storage_class: StorageClass
     room: Room
     counted: int
+    reason: str = ""
 
 
 class CapacityPublisher:
@@ -141,7 +142,8 @@ class CapacityPublisher:
                 room = self._ledger.room(source)
                 if room is not None:
                     name = self._name(source)
-                    found.append(_Wish(name, driver, storage_class, room, self._ledger.counted))
+                    reason = self._readings.faults.get(source)
+                    found.append(_Wish(name, driver, storage_class, room, self._ledger.counted, reason))
         return found
 
     def _name(self, source: Source) -> str:
@@ -180,7 +182,7 @@ class CapacityPublisher:
             return False
         available, maximum = _numbers(have)
         lowered = wish.room.available < available or _less(wish.room.maximum, maximum)
-        return lowered or _counted(have) < self._ledger.promised
+        return lowered or _counted(have) < self._ledger.promised or _reason(have) != wish.reason
 
     def _is_higher(self, wish: _Wish) -> bool:
         have = self._objects.get(wish.name)
@@ -201,7 +203,7 @@ class CapacityPublisher:
             available, maximum = _numbers(have)
             room = Room(min(room.available, available), _least(room.maximum, maximum))
         body = {
-            "metadata": {"annotations": {names.COUNTED: str(wish.counted)}},
+            "metadata": {"annotations": {names.COUNTED: str(wish.counted), names.REASON: wish.reason or None}},
             "capacity": from_bytes(room.available),
             "maximumVolumeSize": None if room.maximum is None else from_bytes(room.maximum),
         }
@@ -231,14 +233,18 @@ class CapacityPublisher:
             names.CAPACITY_MANAGED_BY: self._managed_by,
             names.NODE_LABEL: self._scope.label,
         }
-        if pool := wish.driver.pool(wish.storage_class):
+        pool = wish.driver.pool(wish.storage_class)
+        if pool and not wish.reason:  # a class may name any text as its pool, and a label may not hold it
             labels[names.POOL_LABEL] = names.label_value(pool)
         body: dict[str, Any] = {
             "metadata": {
                 "name": wish.name,
                 "namespace": self._namespace,
                 "labels": labels,
-                "annotations": {names.COUNTED: str(wish.counted)},
+                "annotations": {
+                    names.COUNTED: str(wish.counted),
+                    **({names.REASON: wish.reason} if wish.reason else {}),
+                },
                 "ownerReferences": [{**owner, "controller": True}],
             },
             "nodeTopology": {"matchLabels": dict(wish.driver.segment)},
@@ -261,6 +267,10 @@ def _numbers(obj: CSIStorageCapacity) -> tuple[int, int | None]:
 def _counted(obj: CSIStorageCapacity) -> int:
     text = obj.metadata.annotations.get(names.COUNTED, "0")
     return int(text) if text.isdecimal() else 0
+
+
+def _reason(obj: CSIStorageCapacity) -> str:
+    return obj.metadata.annotations.get(names.REASON, "")
 
 
 def _version(obj: CSIStorageCapacity) -> int:

@@ -33,6 +33,7 @@ CLAIM, CLASS = "claim", "class"
 _BY_CLASS = "immediate: capacity by class"
 _BY_LABEL = "immediate: nodes by label"
 _BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
+_MOST_FAULTS = 3
 _LOOK_AGAIN = 2.5
 """Seconds after which promises that hold room have become published numbers."""
 
@@ -119,7 +120,7 @@ class ImmediateController:
         offers = list(self._offers(storage_class))
         fitting = [offer for offer in offers if offer.largest >= size]
         if not fitting:
-            return self._no_room(claim, size, offers)
+            return self._no_room(claim, storage_class, size, offers)
         best = max(fitting, key=lambda offer: (offer.free, offer.node))
         self._promises.book(meta.uid, Promise(best.node, best.room, size))
         try:
@@ -152,19 +153,27 @@ class ImmediateController:
         selector = from_label_selector(topology)
         return [node for node in nodes if selector.matches(node.metadata.labels)]
 
-    def _no_room(self, claim: PersistentVolumeClaim, size: int, offers: list[Offer]) -> float | None:
+    def _no_room(
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[Offer]
+    ) -> float | None:
         uid = claim.metadata.uid
         if left := self._waits.left(uid, self._quiet):
             return left
-        wanted = f"{from_bytes(size)} of class {class_name(claim)}"
-        if offers:
+        name = class_name(claim)
+        wanted = f"{from_bytes(size)} of class {name}"
+        published = self._capacities.by(_BY_CLASS, name)
+        faults = {_reason(c): None for c in published}
+        if faults and all(faults):
+            message = f"no node can make a volume of class {name}: {'; '.join(list(faults)[:_MOST_FAULTS])}"
+        elif offers:
             best = max(offers, key=lambda offer: (offer.largest, offer.node))
             largest = f"the most that one has for a volume is {from_bytes(max(0, best.largest))} (node {best.node})"
             message = f"no node has room for {wanted}: {largest}. It is tried again when capacity grows."
-        elif self._capacities.by(_BY_CLASS, class_name(claim)):
+        elif published:
             message = f"no node may take {wanted}: none that is ready matches the class's allowedTopologies."
         else:
-            message = f"no node has published capacity for {wanted}: does the driver run on the nodes?"
+            driver = storage_class.provisioner
+            message = f"no node has published capacity for {wanted}: does driver {driver} run on the nodes?"
         if self._waits.news(uid, message):
             self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
         return _LOOK_AGAIN if len(self._promises) else None
@@ -205,7 +214,8 @@ class ImmediateController:
         """Less room helps nobody, unless it is less because something promised is counted now."""
         if new is None:
             return ()
-        if old is not None and _published(new) <= _published(old) and _counted(new) == _counted(old):
+        same_reason = old is not None and _reason(new) == _reason(old)
+        if old is not None and same_reason and _published(new) <= _published(old) and _counted(new) == _counted(old):
             return ()
         return self._waiting_in(self._classes.get(new.storage_class_name))
 
@@ -238,6 +248,10 @@ def _published(capacity: CSIStorageCapacity) -> tuple[int, int]:
 def _counted(capacity: CSIStorageCapacity) -> int | None:
     text = capacity.metadata.annotations.get(names.COUNTED, "")
     return int(text) if text.isdecimal() else None
+
+
+def _reason(capacity: CSIStorageCapacity) -> str:
+    return capacity.metadata.annotations.get(names.REASON, "")
 
 
 def _usable(node: Node) -> bool:

@@ -36,7 +36,7 @@ class Stage(Enum):
     MADE = "made"
     """The volume is there; kept until readings include it."""
     REFUSED = "refused"
-    """No room; about to be sent back, not counted."""
+    """No room, so that it is about to be sent back, or never to be served; not counted."""
 
 
 @dataclass
@@ -159,11 +159,12 @@ class Ledger:
             promise.size = max(size, promise.size)
             self._move(promise, Stage.MADE)
 
-    def failed(self, uid: str, *, exhausted: bool = False) -> None:
-        """CreateVolume failed for good: nothing was made. The claim keeps its booking unless there was no room."""
+    def failed(self, uid: str, *, refused: bool = False) -> None:
+        """CreateVolume failed for good: nothing was made. The claim keeps its booking, so that it can be tried again,
+        unless the driver refused it: for want of room, or for what it asks."""
         promise = self._promises.get(uid)
         if promise is not None and promise.stage is Stage.CREATING:
-            self._move(promise, Stage.REFUSED if exhausted else Stage.BOOKED)
+            self._move(promise, Stage.REFUSED if refused else Stage.BOOKED)
 
     def removed(self, uid: str) -> None:
         """The claim's volume is gone, or turned out to be in the readings already: drop the promise."""

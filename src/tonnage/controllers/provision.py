@@ -24,8 +24,10 @@ from tonnage.controllers import persistent_volume
 from tonnage.controllers.binding import bind
 from tonnage.controllers.booking import SENT_BACK, Booking
 from tonnage.controllers.drivers import Driver, Drivers, NodeScope, provisioner_of
+from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.ledger import Ledger, Stage
 from tonnage.controllers.readings import Readings
+from tonnage.controllers.refusals import Refusals
 from tonnage.controllers.siblings import Siblings
 from tonnage.controllers.volume_request import VolumeRequest, plan, read_secret
 from tonnage.controllers.withdrawal import Withdrawal
@@ -90,7 +92,7 @@ class Provisioner:
         self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         self._works: dict[str, _Work] = {}
         self._done: set[str] = set()  # handed over; the cache may not show it yet
-        self._infeasible: dict[str, str] = {}  # claim uid -> uid of the class that cannot serve it
+        self._infeasible: dict[str, tuple[str, str]] = {}  # claim uid -> uid of the class that cannot serve it, why
         self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
         self._controller = Controller(
@@ -98,7 +100,19 @@ class Provisioner:
         )
         siblings = Siblings(client, self._claims, self._classes, drivers, scope)
         withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock)
-        self._booking = Booking(self._claims, ledger, readings, siblings, withdrawal, clock, self._look_again)
+        self._refusals = Refusals(client, events, clock)
+        feasibility = Feasibility(self._classes, drivers, scope)
+        self._booking = Booking(
+            self._claims,
+            ledger,
+            readings,
+            siblings,
+            withdrawal,
+            feasibility,
+            self._refusals,
+            clock,
+            self._look_again,
+        )
         self._claims.on_change(self._claim_changed)
         self._classes.on_change(lambda _, new: self._class_changed(new))
         drivers.on_add(lambda _: self._look_at_all())
@@ -155,6 +169,7 @@ class Provisioner:
         self._ledger.forget(uid)
         self._done.discard(uid)
         self._infeasible.pop(uid, None)
+        self._refusals.left(uid)
         self._booking.left(uid)
 
     def _look_at(self, claim: PersistentVolumeClaim) -> None:
@@ -223,10 +238,16 @@ class Provisioner:
         if (volume := self._volume(claim)) is not None:
             await self._hand_over(claim, volume)
             return None
-        work = self._begin(claim)
+        try:
+            work = self._begin(claim)
+        except Invalid as reason:
+            await self._hopeless(claim, claim.spec.storage_class_name or "", str(reason))
+            return RETRY_MAX
         if work is None:
             return None
-        if self._infeasible.get(uid) == work.storage_class.metadata.uid:
+        class_uid, why = self._infeasible.get(uid, ("", ""))
+        if class_uid == work.storage_class.metadata.uid:
+            await self._refusals.tell(claim, why)
             return RETRY_MAX
         wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:
@@ -254,11 +275,7 @@ class Provisioner:
             raise NotFound(f"claim {claim.key}: there is no StorageClass {name!r}")
         if storage_class.provisioner != driver.name:
             return None
-        try:
-            return _Work(claim, driver, storage_class, plan(claim, storage_class, driver, self._scope))
-        except Invalid as reason:
-            self._failed_event(claim, storage_class, reason)
-            raise
+        return _Work(claim, driver, storage_class, plan(claim, storage_class, driver, self._scope))
 
     # Making
 
@@ -327,20 +344,17 @@ class Provisioner:
         if not failure.final:
             self._failed_event(claim, storage_class, failure)
             raise failure  # repeated until the outcome is known, even if the claim goes
-        self._ledger.failed(uid, exhausted=failure.exhausted)
+        self._ledger.failed(uid, refused=failure.exhausted or failure.infeasible)
         self._end(uid)
         self._readings.want(work.driver.name)
         if not here:
             self._ledger.forget(uid)
             return
         if failure.infeasible:
-            self._infeasible[uid] = storage_class.metadata.uid
-            self._failed_event(
-                claim,
-                storage_class,
-                failure,
-                "Volume provisioning failed with infeasible error. Retries will be delayed. ",
-            )
+            prefix = "Volume provisioning failed with infeasible error. Retries will be delayed. "
+            why = prefix + _failed_text(storage_class.metadata.name, failure)
+            self._infeasible[uid] = (storage_class.metadata.uid, why)
+            await self._refusals.tell(claim, why)
             return
         self._failed_event(claim, storage_class, failure)
         if failure.exhausted and work.driver.topology:
@@ -349,11 +363,15 @@ class Provisioner:
             return
         raise failure
 
-    def _failed_event(
-        self, claim: PersistentVolumeClaim, storage_class: StorageClass, reason: Exception, prefix: str = ""
-    ) -> None:
-        text = f'{prefix}failed to provision volume with StorageClass "{storage_class.metadata.name}": {reason}'
+    def _failed_event(self, claim: PersistentVolumeClaim, storage_class: StorageClass, reason: Exception) -> None:
+        text = _failed_text(storage_class.metadata.name, reason)
         self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", text)
+
+    async def _hopeless(self, claim: PersistentVolumeClaim, storage_class: str, reason: str) -> None:
+        """The claim asks for what this agent never does: its room is free for others, and so it is with its siblings,
+        which find the same fault (booking.py)."""
+        self._ledger.refuse([claim.metadata.uid])
+        await self._refusals.tell(claim, _failed_text(storage_class, reason))
 
     def _end(self, uid: str) -> None:
         self._works.pop(uid, None)
@@ -431,6 +449,10 @@ class Provisioner:
         self._end(uid)
         self._ledger.removed(uid)
         self._readings.want(work.driver.name)
+
+
+def _failed_text(storage_class: str, reason: object) -> str:
+    return f'failed to provision volume with StorageClass "{storage_class}": {reason}'
 
 
 def _version(claim: PersistentVolumeClaim) -> int:

@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.api.storage import StorageClass
+from tonnage.controllers.class_faults import ClassFaults, fault_of
 from tonnage.controllers.drivers import Driver, Drivers
 from tonnage.controllers.ledger import Ledger, Source
 from tonnage.controllers.volume_request import allowed_here, capacity_parameters
 from tonnage.csi.errors import CsiError
+from tonnage.csi.words import Capacity, VolumeCapability
 from tonnage.kube.cache import Cache
 
 log = logging.getLogger(__name__)
@@ -25,14 +27,23 @@ EVERY = 0.2
 QUIET = 1.0
 """Seconds that a reading waits for the creations under way, so that its answer is exact."""
 _LOOK = 0.05
+_NONE = Capacity(0, 0)
 
 
 class Readings:
     """Keeps the ledger's readings fresh. run() serves all drivers, attached before or later."""
 
     def __init__(
-        self, drivers: Drivers, classes: Cache[StorageClass], ledger: Ledger, clock: Clock, *, poll: float = 60.0
+        self,
+        drivers: Drivers,
+        classes: Cache[StorageClass],
+        ledger: Ledger,
+        faults: ClassFaults,
+        clock: Clock,
+        *,
+        poll: float = 60.0,
     ) -> None:
+        self.faults = faults
         self._drivers, self._classes, self._ledger, self._clock = drivers, classes, ledger, clock
         self._poll = poll
         self._wanted: dict[str, asyncio.Event] = {}
@@ -90,6 +101,7 @@ class Readings:
             driver = self._drivers.get(storage_class.provisioner)
             if driver is not None and new is None:
                 self._ledger.unread([driver.source(storage_class)])
+                self.faults.clear(driver.source(storage_class))
                 self._ledger.changed()
             self.want(storage_class.provisioner)
 
@@ -134,15 +146,36 @@ class Readings:
         """One GetCapacity for each set of parameters. Raises CsiError."""
         for sources in _alike(self.sources(driver)):
             begun = self._ledger.begin()
-            topology = driver.segment if driver.topology else None
-            parameters = capacity_parameters(sources[0][1])
-            room = await driver.client.get_capacity(parameters, topology=topology)
-            for source, _ in sources:
+            fault = all(self.faults.fresh(*item) for item in sources) and self.faults.get(sources[0][0])
+            room, fault = (_NONE, fault) if fault else await _ask(driver, sources[0][1])
+            for source, storage_class in sources:
+                if fault:
+                    self.faults.found(source, storage_class, fault)
+                else:
+                    self.faults.clear(source)
                 self._ledger.read(source, begun, room.available, room.maximum)
 
 
+async def _ask(driver: Driver, storage_class: StorageClass) -> tuple[Capacity, str]:
+    """The room for a class, or no room and why there can never be any. Raises CsiError."""
+    if fault := fault_of(storage_class):
+        return _NONE, fault
+    topology = driver.segment if driver.topology else None
+    # Capabilities tell our own driver which mount options the class has; others may not expect any in this call.
+    options = storage_class.mount_options if driver.default_pool else ()
+    capabilities = (VolumeCapability(mount_flags=tuple(options)),) if options else ()
+    parameters = capacity_parameters(storage_class)
+    try:
+        return await driver.client.get_capacity(parameters, topology=topology, capabilities=capabilities), ""
+    except CsiError as failure:
+        if not failure.infeasible:
+            raise
+        return _NONE, failure.message
+
+
 def _alike(sources: dict[Source, StorageClass]) -> Sequence[Sequence[tuple[Source, StorageClass]]]:
-    groups: dict[tuple[tuple[str, str], ...], list[tuple[Source, StorageClass]]] = {}
+    groups: dict[object, list[tuple[Source, StorageClass]]] = {}
     for source, storage_class in sources.items():
-        groups.setdefault(tuple(sorted(capacity_parameters(storage_class).items())), []).append((source, storage_class))
+        key = (tuple(sorted(capacity_parameters(storage_class).items())), tuple(storage_class.mount_options))
+        groups.setdefault(key, []).append((source, storage_class))
     return list(groups.values())

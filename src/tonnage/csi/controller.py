@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Mapping
 
 from google.protobuf.wrappers_pb2 import Int64Value
@@ -12,16 +11,11 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, Driver, context_of, is_inline
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.parameters import Selection, select
-from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unsupported
+from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition
 from tonnage.pools.base import Capacity, Pool, Volume, VolumeRequest
-
-log = logging.getLogger(__name__)
 
 LEAST = 1 << 20
 """Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
-
-MOST_REASONS = 100
-"""Reasons for a capacity of 0 that are logged, each once."""
 
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 _OFFERED = (
@@ -37,7 +31,6 @@ class Controller:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._told: set[str] = set()
 
     async def ControllerGetCapabilities(
         self, _request: csi_pb2.ControllerGetCapabilitiesRequest
@@ -129,20 +122,14 @@ class Controller:
                     yield volume_id.join(pool.name, volume.name), pool, volume
 
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
-        """Room for volumes of these parameters here, now; 0 where such a volume cannot be (CSI: not an error)."""
+        """Room for volumes of these parameters here, now; 0 for other places.
+
+        Raises Invalid for what CreateVolume here would refuse whatever room there is: a caller that is told 0 instead
+        would wait for room. CSI leaves the choice.
+        """
         if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
             return _room(Capacity(0, 0, 0, 0, 0))
-        try:
-            return _room(await self._capacity(request))
-        except (Invalid, Unsupported) as reason:
-            self._tell_once(str(reason))
-            return _room(Capacity(0, 0, 0, 0, 0))
-
-    def _tell_once(self, reason: str) -> None:
-        # Capacity is asked again after every change: the reason is worth one line.
-        if reason not in self._told and len(self._told) < MOST_REASONS:
-            self._told.add(reason)
-            log.warning("no capacity for such volumes driver=%s reason=%r", self._driver.name, reason)
+        return _room(await self._capacity(request))
 
     async def _capacity(self, request: csi_pb2.GetCapacityRequest) -> Capacity:
         selection: Selection = select(self._driver, request.parameters)

@@ -90,7 +90,8 @@ class Driver:
         if not name:
             return self.first_pool
         if name not in self.pools:
-            raise Invalid(f"there is no pool {name[:63]!r} on node {self.node_id}: it has {', '.join(self.pools)}")
+            # Without the node's name: equal nodes then say the same, and who passes it on tells it once.
+            raise Invalid(f"there is no pool {name[:63]!r} (there is {', '.join(self.pools)})")
         return self.pools[name]
 
     def locate(self, vid: str) -> tuple[Pool, str] | None:

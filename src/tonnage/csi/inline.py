@@ -105,7 +105,8 @@ class Inline:
         try:
             return select(self._driver, {key: value for key, value in attributes.items() if key != SIZE})
         except Invalid as reason:
-            raise Invalid(f"volumeAttributes: {reason}; {SIZE!r} is required") from None
+            more = "" if SIZE in attributes else f"; {SIZE!r} is required"
+            raise Invalid(f"volumeAttributes: {reason}{more}") from None
 
     def _staging(self, name: str) -> Path:
         return self._driver.state / "inline" / name

@@ -27,7 +27,7 @@ class Selection:
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     """Read parameters. Raises Invalid for an unknown key or pool, naming it and what there is."""
     pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
-    ours = {key: value for key, value in parameters.items() if not key.startswith(names.CSI_PREFIX)}
+    ours = {k: v for k, v in parameters.items() if not k.startswith(names.CSI_PREFIX) and not is_fstype(k)}
     ours.pop(POOL, None)
     ours.pop(KIND, None)
     ours = driver.dialect.translate(ours, pool.parameters)
@@ -36,7 +36,19 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
         raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
     owner = {key: value for key, value in parameters.items() if key in KEPT}
     owner[OWNER_DRIVER] = driver.name
-    return Selection(pool, parameters.get(names.CSI_FSTYPE, ""), ours, owner)
+    return Selection(pool, _fstype(parameters), ours, owner)
+
+
+def is_fstype(key: str) -> bool:
+    """Whether a parameter names the file system; "fstype", in any case, is the old key for it."""
+    return key == names.CSI_FSTYPE or key.lower() == "fstype"
+
+
+def _fstype(parameters: Mapping[str, str]) -> str:
+    named = sorted({value for key, value in parameters.items() if is_fstype(key) and value})
+    if len(named) > 1:
+        raise Invalid(f"one volume has one file system, the parameters name {' and '.join(named)}")
+    return named[0] if named else ""
 
 
 def _pool(driver: Driver, name: str, kind: str) -> Pool:
@@ -49,4 +61,4 @@ def _pool(driver: Driver, name: str, kind: str) -> Pool:
         if other.kind == kind:
             return other
     kinds = ", ".join(sorted({other.kind for other in driver.pools.values()}))
-    raise Invalid(f"there is no pool of kind {kind[:40]!r} on node {driver.node_id}: it has {kinds}")
+    raise Invalid(f"there is no pool of kind {kind[:40]!r} (there is {kinds})")

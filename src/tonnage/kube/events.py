@@ -17,7 +17,7 @@ from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import EVENTS
 from tonnage.api.meta import ObjectReference, to_builtins
-from tonnage.errors import ApiNotFound, TonnageError
+from tonnage.errors import ApiAlreadyExists, ApiNotFound, TonnageError
 from tonnage.kube.client import Client
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ _WAITING = 5000
 _WRITERS = 4
 _SIMILAR, _SIMILAR_SECONDS = 10, 600.0
 _BURST, _REFILL_SECONDS = 25.0, 300.0
+_LONGEST_NAME = 236
 
 
 @dataclass
@@ -94,6 +95,7 @@ class _Report:
     reason: str
     message: str
     at: float
+    once: str = ""
 
 
 class EventRecorder:
@@ -116,10 +118,14 @@ class EventRecorder:
         self._locks = KeyedLocks()
         self._waiting: asyncio.Queue[_Report] = asyncio.Queue(_WAITING)
 
-    def record(self, about: ObjectReference, type_: str, reason: str, message: str) -> None:
-        """Tell of something: type_ is Normal or Warning, reason one CamelCase word. Dropped when 5000 wait."""
+    def record(self, about: ObjectReference, type_: str, reason: str, message: str, *, once: str = "") -> None:
+        """Tell of something: type_ is Normal or Warning, reason one CamelCase word. Dropped when 5000 wait.
+
+        once: a key of the event. While the cluster has an event of that object and key, by whomever, it is not told
+        again: for what many processes find out at the same time.
+        """
         try:
-            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], self._clock.time()))
+            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], self._clock.time(), once))
         except asyncio.QueueFull:
             log.debug("event dropped reason=%s object=%s", reason, about.name)
 
@@ -127,9 +133,9 @@ class EventRecorder:
         """Tell of something good or usual."""
         self.record(about, NORMAL, reason, message)
 
-    def warning(self, about: ObjectReference, reason: str, message: str) -> None:
-        """Tell of something that somebody should look at."""
-        self.record(about, WARNING, reason, message)
+    def warning(self, about: ObjectReference, reason: str, message: str, *, once: str = "") -> None:
+        """Tell of something that somebody should look at. once: see record()."""
+        self.record(about, WARNING, reason, message, once=once)
 
     async def run(self) -> None:
         """Write until cancelled: several at once, but those about one object in their order."""
@@ -154,9 +160,13 @@ class EventRecorder:
         combined = message != report.message
         key = (about.uid, about.name, about.field_path, report.type, report.reason, "" if combined else message)
         told = self._correlator.told.get(key)
-        if told is not None and await self._again(about, told, message, report.at):
+        if told is not None and not report.once and await self._again(about, told, message, report.at):
             return
-        self._correlator.told[key] = await self._first(report, message)
+        try:
+            self._correlator.told[key] = await self._first(report, message)
+        except ApiAlreadyExists:
+            if not report.once:
+                raise
         while len(self._correlator.told) > _REMEMBERED:
             self._correlator.told.popitem(last=False)
 
@@ -172,7 +182,7 @@ class EventRecorder:
     async def _first(self, report: _Report, message: str) -> _Told:
         about, stamp = report.about, rfc3339(report.at)
         namespace = about.namespace or "default"
-        name = f"{about.name}.{self._suffix()}"
+        name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{report.once or self._suffix()}"
         source = {"component": self._component} | ({"host": self._host} if self._host else {})
         body = {
             "metadata": {"name": name, "namespace": namespace},

@@ -13,6 +13,7 @@ whole bytes. Sans-I/O.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,8 @@ NO_BOUND = 1 << 200
 @dataclass(slots=True, eq=False)
 class Offer:
     """One capacity object. capacity: bytes for all volumes together; maximum: the largest single one; outstanding:
-    bytes reserved that the numbers do not include; counted: see the module."""
+    bytes reserved that the numbers do not include; counted: see the module; reason: why the class can have no volumes
+    there, "" when it can."""
 
     key: str
     storage_class: str
@@ -42,6 +44,7 @@ class Offer:
     maximum: int = -1
     counted: int | None = None
     outstanding: int = 0
+    reason: str = ""
 
     @property
     def left(self) -> int:
@@ -94,12 +97,20 @@ _NONE: Offers = {}
 
 
 class PublishedStorage:
-    """All offers and reservations. on_room(offer) is called when an offer may take volumes it refused before."""
+    """All offers and reservations. on_room(offer) is called when an offer may take volumes it refused before,
+    on_reason(offer) when it refuses them for another reason than before."""
 
-    def __init__(self, columns: Columns, on_room: Callable[[Offer], None] = lambda offer: None) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        on_room: Callable[[Offer], None] = lambda offer: None,
+        on_reason: Callable[[Offer], None] = lambda offer: None,
+    ) -> None:
         self._columns = columns
-        self._on_room = on_room
+        self._on_room, self._on_reason = on_room, on_reason
         self._offers: dict[str, Offer] = {}
+        self._of_class: Counter[str] = Counter()
+        self._faulty: Counter[str] = Counter()
         self._near: ByTopology[Offer] = ByTopology(lambda offer: (0, offer.key))
         self._on: dict[str, Offers] = {}  # node -> what on() found
         self._reservations: dict[str, Reservation] = {}
@@ -138,16 +149,20 @@ class PublishedStorage:
         if offer is None:
             reach = reach_of_labels(obj.node_topology)
             offer = Offer(obj.key, obj.storage_class_name, obj.node_topology, reach)
-        before, nodes = (offer.largest, offer.left), self._nodes_of(offer)
+        before, nodes = (offer.largest, offer.left, offer.reason), self._nodes_of(offer)
         self._recount(nodes, -1)
         if not known:
             self._offers[offer.key] = offer
+            self._of_class[offer.storage_class] += 1
             self._near.add(offer, offer.reach)
             self._forget_nodes(nodes)
         _read(offer, obj)
         self._recount(nodes, 1)
         if offer.largest > before[0] or offer.left > before[1]:
             self._on_room(offer)
+        if offer.reason != before[2]:
+            self._faulty[offer.storage_class] += bool(offer.reason) - bool(before[2])
+            self._on_reason(offer)
 
     def remove(self, key: str) -> None:
         """The capacity object is gone."""
@@ -157,9 +172,19 @@ class PublishedStorage:
         nodes = self._nodes_of(offer)
         self._recount(nodes, -1)
         del self._offers[key]
+        self._of_class[offer.storage_class] -= 1
+        self._faulty[offer.storage_class] -= bool(offer.reason)
         self._near.remove(offer, offer.reach)
         self._forget_nodes(nodes)
         self._recount(nodes, 1)
+
+    def has_offers(self, storage_class: str) -> bool:
+        """Whether anybody has published anything for the class."""
+        return self._of_class[storage_class] > 0
+
+    def has_faults(self, storage_class: str) -> bool:
+        """Whether some offer of the class has a reason."""
+        return self._faulty[storage_class] > 0
 
     def relabel(self, node: str, change: Callable[[], None]) -> None:
         """Change a node's labels (by calling change) while its reservations are not counted anywhere."""
@@ -292,6 +317,7 @@ def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
     offer.pool = obj.metadata.labels.get(names.POOL_LABEL, "")
     counted = obj.metadata.annotations.get(names.COUNTED, "")
     offer.counted = int(counted) if counted.isdecimal() else None
+    offer.reason = obj.metadata.annotations.get(names.REASON, "")
     try:
         capacity = to_bytes(obj.capacity) if obj.capacity is not None else None
         maximum = to_bytes(obj.maximum_volume_size) if obj.maximum_volume_size is not None else None

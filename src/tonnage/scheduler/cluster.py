@@ -44,9 +44,10 @@ class Cluster:
         self.queue = queue
         self.columns = Columns()
         self.static = StaticVolumes()
-        self.published = PublishedStorage(self.columns, self._room)
+        self.published = PublishedStorage(self.columns, self._room, self._reason)
         self.volumes = Volumes(objects, self.columns, self.published, self.static)
-        self.cycle = Cycle(self.columns, self.volumes)
+        self.cycle = Cycle(self.columns, self.volumes, self.is_registered)
+        self._registered: dict[str, frozenset[str]] = {}  # node -> its CSI drivers
         self._now = now
         self._attachments: dict[str, tuple[int, str, str]] = {}
         self._unresolved: dict[str, VolumeAttachment] = {}
@@ -88,11 +89,17 @@ class Cluster:
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> None:
         """A node's drivers changed."""
         if new is not None:
+            self._registered[new.metadata.name] = frozenset(driver.name for driver in new.spec.drivers)
             if self.columns.set_limits(new):
                 self._wake(Cause.LIMITS)
         elif old is not None:
+            self._registered.pop(old.metadata.name, None)
             self.columns.clear_limits(old.metadata.name)
             self._wake(Cause.LIMITS)
+
+    def is_registered(self, driver: str) -> bool:
+        """Whether some node has a CSI driver of that name."""
+        return any(driver in drivers for drivers in self._registered.values())
 
     # Pods on nodes
 
@@ -244,6 +251,10 @@ class Cluster:
             return bool(sizes) and sum(sizes) <= offer.left and max(sizes) <= offer.largest
 
         self._wake(Cause.STORAGE, fits)
+
+    def _reason(self, offer: Offer) -> None:
+        """An offer tells another reason: the pods that it refuses shall tell it too."""
+        self._wake(Cause.STORAGE | Cause.CLAIM, lambda entry: self._wants(entry, offer.storage_class))
 
     # Decisions
 

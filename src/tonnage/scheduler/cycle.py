@@ -6,6 +6,7 @@ Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod, selectHost), typ
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -13,6 +14,7 @@ from tonnage.scheduler import scores
 from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.columns import Columns
 from tonnage.scheduler.filters import Cause, Reasons, node_filters
+from tonnage.scheduler.hints import class_hint, of_class, sentence, storage_hint
 from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
 NO_NODES = "no nodes available to schedule pods"
@@ -47,6 +49,8 @@ class Cycle:
 
     columns: Columns
     volumes: Volumes
+    is_registered: Callable[[str], bool] = lambda driver: True
+    """Whether some node has that CSI driver; for telling why there is no storage."""
     _start: int = 0
     _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
 
@@ -63,7 +67,7 @@ class Cycle:
         volumes = self.volumes.sort_out(ask)
         if isinstance(volumes, Stop):
             cause = Cause.EXCLUSIVE if volumes.message == IN_USE else Cause.CLAIM
-            return self._everywhere(volumes.message, cause, awaited=volumes.awaited)
+            return self._everywhere(volumes.message, cause, awaited=volumes.awaited, hint=self._hint(volumes))
         shape = (ask.shape, volumes.shape) if volumes.shape is not None else None
         if shape is not None and (known := self._refused.get(shape)) is not None:
             return known
@@ -74,8 +78,17 @@ class Cycle:
                 self._refused.popitem(last=False)
         return found
 
-    def _everywhere(self, message: str, cause: Cause, *, awaited: bool = False) -> Refusal:
-        return Refusal(f"0/{len(self.columns.live)} nodes are available: {message}.", cause, awaited)
+    def _everywhere(self, message: str, cause: Cause, *, awaited: bool = False, hint: str = "") -> Refusal:
+        return Refusal(f"0/{len(self.columns.live)} nodes are available: {message}.{hint}", cause, awaited)
+
+    def _hint(self, stop: Stop) -> str:
+        """Why a claim that binds at once is not bound, where that is known."""
+        name = stop.unready
+        if not name:
+            return ""
+        if self.volumes.objects.classes.get(name) is None:
+            return sentence([of_class(name, "there is no such class")])
+        return class_hint(self.volumes.published, name, (self.columns.names[slot] for slot in self.columns.live))
 
     def _search(self, ask: Ask, volumes: PodVolumes) -> Decision | Refusal:
         live = self.columns.live
@@ -84,7 +97,7 @@ class Cycle:
         enough = max(_ENOUGH, int(len(live) * _ENOUGH_SHARE))
         fitting: dict[int, Plan] = {}
         histogram: dict[str, int] = {}
-        causes, looked = Cause.NO, 0
+        causes, looked, lacking = Cause.NO, 0, list[str]()
         start = self._start if self._start < len(live) else 0
         for slot in chain(islice(live, start, None), islice(live, start)):
             looked += 1
@@ -95,6 +108,8 @@ class Cycle:
             else:
                 answer = ask_node(slot)
                 if not isinstance(answer, Plan):
+                    if NO_STORAGE in answer:
+                        lacking.append(self.columns.names[slot])
                     causes |= _note(histogram, answer, Cause.STORAGE if NO_STORAGE in answer else Cause.BINDING)
                     continue
                 fitting[slot] = answer
@@ -102,7 +117,10 @@ class Cycle:
                     break
         self._start = (start + looked) % len(live)
         if not fitting:
-            return Refusal(_fit_error(len(live), histogram), causes, needs=volumes.needs)
+            message = _fit_error(len(live), histogram)
+            if lacking:
+                message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
+            return Refusal(message, causes, needs=volumes.needs)
         slot = scores.best(list(fitting), ask, self.columns, self.volumes.most_left(volumes))
         return Decision(self.columns.names[slot], fitting[slot], volumes)
 

@@ -41,11 +41,12 @@ from tonnage.scheduler import status
 from tonnage.scheduler.ask import compile_ask
 from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.cycle import Decision, Refusal
+from tonnage.scheduler.hints import not_there
 from tonnage.scheduler.prebind import POD_GONE, Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
 from tonnage.scheduler.queue import Entry, SchedulingQueue
 from tonnage.scheduler.static import claim_key
 from tonnage.scheduler.status import ConditionWriter
-from tonnage.scheduler.volumes import StorageObjects
+from tonnage.scheduler.volumes import StorageObjects, Unbound
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
@@ -56,7 +57,10 @@ _BIND_SECONDS = 600.0
 
 
 class Scheduler:
-    """Places the pods whose schedulerName is `name`."""
+    """Places the pods whose schedulerName is `name`.
+
+    patience: seconds for which a volume may be missing whose provisioner nobody knows, before the pod is told.
+    """
 
     def __init__(
         self,
@@ -66,7 +70,9 @@ class Scheduler:
         *,
         clock: Clock,
         name: str = "default-scheduler",
+        patience: float = 3.0,
     ) -> None:
+        self._patience = patience
         self._client, self._events, self._clock, self._name = client, events, clock, name
         self._informers: list[Informer[KubeObject]] = []
         self._wake = asyncio.Event()
@@ -261,12 +267,37 @@ class Scheduler:
                 await self._send(binding)
                 if pod.metadata.uid not in self._assumed:
                     raise Precondition(POD_GONE)
-                await self._waits.wait(binding)
+                await self._wait(binding)
         except TimeoutError:
             raise TonnageError(prefix + "context deadline exceeded") from None
         except TonnageError as failure:
             kind = Withdrawn if isinstance(failure, Withdrawn) else TonnageError
             raise kind(prefix + str(failure)) from failure
+
+    async def _wait(self, binding: Binding) -> None:
+        """Wait for the volumes. When nobody is there to make one, the pod is told after a while, and waits on: a
+        provisioner need not be a CSI driver."""
+        absent = [u for u in binding.plan.made if self._is_absent(u.storage_class.provisioner)]
+        if not absent:
+            await self._waits.wait(binding)
+            return
+        timer = asyncio.get_running_loop().call_later(self._patience, self._tell_absent, binding, absent)
+        try:
+            await self._waits.wait(binding)
+        finally:
+            timer.cancel()
+
+    def _is_absent(self, provisioner: str) -> bool:
+        return self.objects.drivers.get(provisioner) is None and not self.cluster.is_registered(provisioner)
+
+    def _tell_absent(self, binding: Binding, absent: list[Unbound]) -> None:
+        for unbound in absent:
+            claim, storage_class = unbound.claim.metadata.name, unbound.storage_class
+            text = (
+                f'waiting for provisioner "{storage_class.provisioner}" of StorageClass "{storage_class.metadata.name}"'
+                f" to make the volume of claim {claim}: {not_there(storage_class.provisioner)}"
+            )
+            self._events.warning(refer(PODS, binding.pod), "WaitingForProvisioner", text)
 
     async def _send(self, binding: Binding) -> None:
         """Write the decision into volumes and claims, one after the other; the first failure ends it."""

@@ -31,10 +31,12 @@ Reasons = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why no node will do. awaited: an ephemeral claim is not there yet, which passes by itself."""
+    """Why no node will do. awaited: an ephemeral claim is not there yet, which passes by itself. unready: the class of
+    a claim that had to be bound before, and is not."""
 
     message: str
     awaited: bool = False
+    unready: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +101,7 @@ class Volumes:
     ) -> None:
         self.objects = objects
         self._columns = columns
-        self._published = published
+        self.published = published
         self._static = static
 
     # Before looking at nodes
@@ -119,7 +121,7 @@ class Volumes:
                 continue
             storage_class = self.objects.classes.get(matching.class_name(claim))
             if storage_class is None or not matching.is_delayed(claim, storage_class):
-                return Stop(IMMEDIATE)
+                return Stop(IMMEDIATE, unready=matching.class_name(claim))
             unbound.append(self._compile(claim, storage_class))
         if any(self._used_elsewhere(claim) for claim in (*bound, *(u.claim for u in unbound))):
             return Stop(IN_USE)
@@ -148,7 +150,7 @@ class Volumes:
 
     def _compile(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Unbound:
         size = matching.requested(claim)
-        selected = claim.metadata.annotations.get(names.SELECTED_NODE) or self._published.node_of(claim.metadata.uid)
+        selected = claim.metadata.annotations.get(names.SELECTED_NODE) or self.published.node_of(claim.metadata.uid)
         driver = self.objects.drivers.get(storage_class.provisioner)
         return Unbound(
             claim,
@@ -213,7 +215,7 @@ class Volumes:
         plan, needs = volumes.plan, volumes.needs
         if not needs:
             return lambda slot: plan
-        on, node_names, lacks = self._published.on, self._columns.names, (NO_STORAGE,)
+        on, node_names, lacks = self.published.on, self._columns.names, (NO_STORAGE,)
         if len(needs) > 1:
             return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
         ((storage_class, size),) = needs
@@ -254,14 +256,14 @@ class Volumes:
             else:
                 made.append(unbound)
         needs = _needs(made)
-        if needs and not fit_together(self._published.on(node), needs):
+        if needs and not fit_together(self.published.on(node), needs):
             return NO_STORAGE
         return Plan(tuple(found), tuple(made))
 
     def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
         """A function that says how much room a node has left for the pod's classes, in bytes; for comparing nodes."""
         classes = {storage_class for storage_class, _ in volumes.needs}
-        on, node_names = self._published.on, self._columns.names
+        on, node_names = self.published.on, self._columns.names
 
         def left(slot: int) -> int:
             offers, least = on(node_names[slot]), NO_BOUND

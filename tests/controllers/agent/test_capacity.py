@@ -204,11 +204,13 @@ async def test_an_object_that_somebody_removes_or_changes_is_put_right(make_node
 
 
 async def test_after_a_restart_nothing_is_published_before_all_promises_are_known(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
 ) -> None:
     node = await make_node("10Gi", binding="controller")
+    secret = {f"{names.CSI_PREFIX}provisioner-secret-{part}": "not-there" for part in ("name", "namespace")}
+    await make_class("keyed", parameters=secret)
     await make_claim("data", "4Gi", storageClassName="late")
-    await make_claim("wrong", "3Gi", storageClassName="late", selector={"matchLabels": {"a": "b"}})
+    await make_claim("wrong", "3Gi", storageClassName="keyed")
     await node.send("data", "wrong")
     await eventually(lambda: node.shows("3Gi", "3Gi"))
     await node.kill_agent()

@@ -1,0 +1,59 @@
+"""What Kubernetes' sentences leave out: that a driver can never serve the class, or is not there, or the class is not.
+
+Said after Kubernetes' own sentence, which stays as it is. Publishers tell a class's fault in the annotation
+`tonnage.dev/reason` of their capacity objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tonnage.scheduler.capacity import PublishedStorage
+from tonnage.scheduler.volumes import PodVolumes
+
+MOST = 3
+"""Reasons that are told of one pod."""
+
+
+def storage_hint(
+    volumes: PodVolumes, refused: Sequence[str], published: PublishedStorage, is_registered: Callable[[str], bool]
+) -> str:
+    """A sentence (with a space before it) on why these nodes, refused for storage, have none, or ""."""
+    found: dict[str, None] = {}
+    for unbound in volumes.unbound:
+        name, provisioner = unbound.storage_class.metadata.name, unbound.storage_class.provisioner
+        if not unbound.measured:
+            continue
+        if published.has_faults(name):
+            found |= dict.fromkeys(of_class(name, reason) for reason in _reasons(published, refused, name))
+        elif not published.has_offers(name) and not is_registered(provisioner):
+            found[of_class(name, not_there(provisioner))] = None
+    return sentence(found)
+
+
+def _reasons(published: PublishedStorage, nodes: Iterable[str], storage_class: str) -> Iterable[str]:
+    return (o.reason for node in nodes for o in published.on(node).get(storage_class, ()) if o.reason)
+
+
+def class_hint(published: PublishedStorage, storage_class: str, nodes: Iterable[str]) -> str:
+    """The same for a claim that binds at once, and so is no scheduler's to place."""
+    if not published.has_faults(storage_class):
+        return ""
+    return sentence(dict.fromkeys(of_class(storage_class, r) for r in _reasons(published, nodes, storage_class)))
+
+
+def of_class(name: str, reason: str) -> str:
+    """A reason and the class that it is about."""
+    return f'StorageClass "{name}": {reason}'
+
+
+def not_there(provisioner: str) -> str:
+    """That no node has a driver of that name."""
+    return f'no node has a CSI driver "{provisioner}"; start it, or correct the provisioner of the class'
+
+
+def sentence(reasons: Iterable[str]) -> str:
+    """The first few reasons, "" without any."""
+    told = list(reasons)
+    more = f"; and {len(told) - MOST} more" if len(told) > MOST else ""
+    return f" {'; '.join(told[:MOST]).rstrip('.')}{more}." if told else ""

@@ -1,0 +1,134 @@
+"""What a pod is told beyond Kubernetes' sentence: that a class can never be served, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.scheduler.ask import compile_ask
+from tonnage.scheduler.cycle import Refusal
+from tonnage.scheduler.hints import MOST
+from tonnage.scheduler.queue import Entry
+
+NO_POOL = "there is no pool 'nope' (there is scratch)"
+
+
+def lacking(nodes: int) -> str:
+    return f"0/{nodes} nodes are available: {nodes} node(s) did not have enough free storage."
+
+
+@pytest.fixture
+def stage(world: Any) -> Any:
+    """Three nodes, the driver on each, a late class and a claim of it."""
+    for number in (1, 2, 3):
+        world.node(f"node-{number}")
+        world.csi_node(f"node-{number}", names.DRIVER)
+    world.storage_class()
+    world.claim("c")
+    return world
+
+
+def told(world: Any, *claims: str) -> str:
+    outcome = world.decide(world.pod("p", claims=list(claims) or ["c"]))
+    assert isinstance(outcome, Refusal)
+    return outcome.message
+
+
+def test_equal_reasons_are_told_once(stage: Any) -> None:
+    for number in (1, 2, 3):
+        stage.capacity(f"node-{number}", "0", reason=NO_POOL)
+
+    assert told(stage) == f'{lacking(3)} StorageClass "late": {NO_POOL}.'
+
+
+def test_nodes_differ_and_a_few_reasons_are_enough(stage: Any) -> None:
+    for number in (1, 2, 3, 4, 5):
+        stage.node(f"node-{number}")
+        stage.capacity(f"node-{number}", "0", reason=f"no pool on the {number}.")
+
+    message = told(stage)
+    assert message.startswith(f'{lacking(5)} StorageClass "late": no pool on the 1.; ')
+    assert message.count("no pool on the") == MOST
+    assert message.endswith("; and 2 more.")
+
+
+def test_the_reason_of_a_node_that_was_refused_for_something_else_is_not_told(stage: Any) -> None:
+    stage.node("node-1", unschedulable=True)
+    stage.capacity("node-1", "0", reason=NO_POOL)
+    stage.capacity("node-2", "0")
+    stage.capacity("node-3", "0")
+
+    message = "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) did not have enough free storage."
+    assert told(stage) == message
+
+
+def test_a_node_without_the_fault_takes_the_pod(stage: Any) -> None:
+    stage.capacity("node-1", "0", reason=NO_POOL)
+    stage.capacity("node-2", "5Gi")
+
+    assert stage.place(stage.pod("p", claims=["c"])) == "node-2"
+
+
+def test_a_reason_that_comes_or_goes_wakes_the_pods_that_it_concerns(stage: Any) -> None:
+    def refuse(pod: str, claim: str) -> Entry:
+        made = stage.pod(pod, claims=[claim])
+        stage.queue.add(made.metadata.uid, compile_ask(made), stage.now)
+        entry = stage.queue.pop()
+        assert entry is not None
+        outcome = stage.cluster.cycle.decide(entry.ask)
+        assert isinstance(outcome, Refusal)
+        stage.queue.refuse(entry, outcome.causes, stage.now, needs=outcome.needs)
+        return entry  # type: ignore[no-any-return]
+
+    stage.storage_class("other")
+    stage.claim("d", storageClassName="other")
+    for number in (1, 2, 3):
+        stage.capacity(f"node-{number}", "0")
+        stage.capacity(f"node-{number}", "0", storage_class="other")
+    ours, _ = refuse("p", "c"), refuse("q", "d")
+    assert told(stage) == lacking(3)
+
+    stage.capacity("node-1", "0", reason=NO_POOL)
+
+    stage.now += 20
+    stage.queue.advance(stage.now)
+    assert stage.queue.pop() is ours
+    assert stage.queue.pop() is None
+    assert NO_POOL in told(stage)
+    stage.capacity("node-1", "0")
+    assert told(stage) == lacking(3)
+
+
+def test_a_driver_that_no_node_has_is_named(stage: Any) -> None:
+    stage.storage_class("theirs", driver="csi.example.com")
+    stage.claim("d", storageClassName="theirs")
+
+    assert told(stage, "d") == (
+        f'{lacking(3)} StorageClass "theirs": no node has a CSI driver "csi.example.com"; start it,'
+        " or correct the provisioner of the class."
+    )
+    stage.csi_node("node-2", names.DRIVER, "csi.example.com")
+    stage.cluster.cycle.got_better()
+    assert told(stage, "d") == lacking(3), "it is there, and has published nothing yet"
+
+
+def test_a_class_that_is_not_there_is_named(stage: Any) -> None:
+    stage.claim("d", storageClassName="nosuch")
+
+    assert told(stage, "d") == (
+        "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        ' StorageClass "nosuch": there is no such class.'
+    )
+
+
+def test_the_fault_of_an_immediate_class_is_told(stage: Any) -> None:
+    stage.storage_class("now", volumeBindingMode=names.IMMEDIATE)
+    stage.claim("d", storageClassName="now")
+    unbound = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    assert told(stage, "d") == unbound
+
+    stage.capacity("node-1", "0", storage_class="now", reason=NO_POOL)
+
+    assert told(stage, "d") == f'{unbound} StorageClass "now": {NO_POOL}.'
