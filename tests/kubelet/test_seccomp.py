@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 import subprocess
@@ -13,6 +14,10 @@ import pytest
 from tonnage.errors import Unsupported
 from tonnage.host import loop
 from tonnage.kubelet import seccomp
+from tonnage.pools.base import VolumeRequest
+from tonnage.pools.btrfs import BtrfsPool
+from tonnage.pools.disks import Disks
+from tonnage.pools.imagestore import Bounds
 
 _TRIES = """
 import fcntl, os, sys
@@ -34,30 +39,76 @@ def test_a_container_cannot_detach_its_device(real_folder: Path, need_program: C
     image.write_bytes(bytes(1 << 20))
     with image.open("r+b") as file:
         device = loop.attach(file.fileno(), str(image))
-    filter_fd = os.memfd_create("filter")
     try:
-        os.write(filter_fd, seccomp.without_loop_ioctls(os.uname().machine))
-        os.lseek(filter_fd, 0, os.SEEK_SET)
-        ended = subprocess.run(
-            ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--dev-bind", device.path, "/dev/volume",
-             "--seccomp", str(filter_fd), "/usr/bin/python3", "-c", _TRIES, "/dev/volume"],
-            pass_fds=(filter_fd,), capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        said = _filtered(
+            "--dev", "/dev", "--dev-bind", device.path, "/dev/volume", "/usr/bin/python3", "-c", _TRIES, "/dev/volume"
+        )
         assert loop.backs(device.index, image)
     finally:
-        os.close(filter_fd)
         device.close()
-    assert ended.stdout.split() == ["4096", *["1"] * 6]  # reads, and EPERM each time
+    assert said == ["4096", *["1"] * 6]  # reads, and EPERM each time
+
+
+def _filtered(*arguments: str) -> list[str]:
+    """What a command in bwrap under the filter says."""
+    filter_fd = os.memfd_create("filter")
+    try:
+        os.write(filter_fd, seccomp.program(os.uname().machine))
+        os.lseek(filter_fd, 0, os.SEEK_SET)
+        command = ["bwrap", "--seccomp", str(filter_fd), "--ro-bind", "/", "/", *arguments]
+        return subprocess.run(
+            command, pass_fds=(filter_fd,), stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.split()
+    finally:
+        os.close(filter_fd)
+
+
+_MAKES = """
+import fcntl, os, struct, sys
+at = os.open(sys.argv[1], os.O_RDONLY)
+os.close(os.open(sys.argv[1] + "/file", os.O_CREAT))
+for number in (0x5000940E, 0x50009418, 0x50009401, 0x50009417):
+    try:
+        fcntl.ioctl(at, number, bytearray(struct.pack("=q", at) + b"inner".ljust(4088, bytes(1))))
+        print("made")
+    except OSError as failure:
+        print(failure.errno)
+"""
+
+
+@pytest.mark.real
+async def test_a_container_cannot_escape_the_limit_of_a_subvolume(
+    real_folder: Path, need_program: Callable[[str], None]
+) -> None:
+    need_program("bwrap")
+    need_program("mkfs.btrfs")
+    pool = BtrfsPool("p", real_folder / "pool", Bounds(256 << 20, float("inf"), sparse=True), disks=Disks())
+    await pool.open()
+    staging = real_folder / "staging"
+    await pool.create(VolumeRequest("v", 16 << 20))
+    await pool.stage("v", staging)
+    assert not seccomp.is_needed([str(real_folder), "/dev/null"])
+    assert seccomp.is_needed([str(real_folder), str(staging)])
+    try:
+        said = await asyncio.to_thread(
+            _filtered, "--bind", str(staging), str(staging), "/usr/bin/python3", "-c", _MAKES, str(staging)
+        )
+    finally:
+        await pool.unstage("v", staging)
+        await pool.delete("v")
+        await pool.close()
+    assert said == ["1"] * 4
 
 
 def test_the_program_is_whole_instructions_that_jump_forward_inside() -> None:
-    program = seccomp.without_loop_ioctls("x86_64")
+    program = seccomp.program("x86_64")
     steps = list(struct.iter_unpack("=HBBI", program))
+    assert len(steps) == 16
     for at, (code, then, otherwise, _) in enumerate(steps):
         assert code in (0x20, 0x54, 0x15, 0x35, 0x06)
         assert at + 1 + max(then, otherwise) <= len(steps) - (code != 0x06)
 
 
 def test_an_unknown_machine_is_refused_by_name() -> None:
-    with pytest.raises(Unsupported, match="raw block volumes are not given to containers on vax"):
-        seccomp.without_loop_ioctls("vax")
+    with pytest.raises(Unsupported, match="are not given to containers on vax"):
+        seccomp.program("vax")

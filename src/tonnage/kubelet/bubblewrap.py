@@ -219,8 +219,8 @@ class _Plan:
             working_dir=working_dir,
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
-        devices = any(bind.device for bind in binds)
-        program = seccomp.without_loop_ioctls(os.uname().machine) if devices else b""
+        filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
+        program = seccomp.program(os.uname().machine) if filtered else b""
         return self._spawn(options, rootfs.command(who, variables, argv), clock, on_exit, program=program)
 
     def _make(self, who: rootfs.User) -> None:

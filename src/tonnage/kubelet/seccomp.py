@@ -1,24 +1,34 @@
-"""A filter of system calls for containers that are given a device: they use it, they do not rule it.
+"""A filter of system calls for containers: they use their volumes, they do not rule what these are made of.
 
 A raw block volume is a loop device, and who has one open may detach it from its file, whatever his capabilities. The
 kernel then gives the same number to the next volume of the machine, perhaps another pod's, and the container still
-holds the node. So ioctls of the loop driver are refused (EPERM). System calls of another architecture's table, which
-would need a filter of their own, are refused as well (ENOSYS).
+holds the node. So ioctls of the loop driver are refused (EPERM).
+
+A volume of a btrfs pool is a subvolume with a limit, and who may write in it may make more subvolumes inside, which
+have no limit. So making subvolumes and snapshots is refused (EPERM).
+
+System calls of another architecture's table, which would need a filter of their own, are refused as well (ENOSYS).
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tonnage.errors import Unsupported
+from tonnage.host import btrfs
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06  # linux/bpf_common.h
 _NUMBER, _ARCHITECTURE, _SECOND = 0, 4, 24  # offsets in struct seccomp_data; the low half of the second argument
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _FOREIGN = 0x40000000  # from here on x86's x32 table
-_LOOP_IOCTLS, _MASK = 0x4C00, 0xFFFFFF00  # linux/loop.h: 'L' and a number
+_KIND_AND_NUMBER, _KIND = 0xFFFF, 0xFF00  # the upper half of an ioctl is the size of its argument and its direction
+_LOOP = 0x4C00  # linux/loop.h
+_SUBVOLUMES = (0x9401, 0x940E, 0x9417, 0x9418)  # linux/btrfs.h: SNAP_CREATE, SUBVOL_CREATE, and their V2
+_TOP = 5  # BTRFS_FS_TREE_OBJECTID: a btrfs of the volume's own
 
 
 @dataclass(frozen=True)
@@ -38,24 +48,45 @@ _MACHINES = {
 }
 
 
-def without_loop_ioctls(machine: str) -> bytes:
+def program(machine: str) -> bytes:
     """The filter's program for a machine as os.uname() names it. Raises Unsupported for one that we do not know."""
     if (known := _MACHINES.get(machine)) is None:
         raise Unsupported(
-            f"raw block volumes are not given to containers on {machine}: they could not be kept from each other"
+            f"raw block volumes and btrfs subvolumes are not given to containers on {machine}: they could not be kept "
+            "from reaching beyond them"
         )
-    foreign, denied = _ERRNO | errno.ENOSYS, _ERRNO | errno.EPERM
-    steps = (
+    numbers = len(_SUBVOLUMES)
+    allow = 9 + numbers
+    foreign, denied = allow + 1, allow + 2
+    steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 0, 7, known.audit),  # else: foreign
+        (_EQUAL, 0, foreign - 2, known.audit),
         (_LOAD, 0, 0, _NUMBER),
-        (_AT_LEAST, 5, 0, _FOREIGN),  # then: foreign
-        (_EQUAL, 0, 3, known.ioctl),  # else: allow
+        (_AT_LEAST, foreign - 4, 0, _FOREIGN),
+        (_EQUAL, 0, allow - 5, known.ioctl),
         (_LOAD, 0, 0, _SECOND),
-        (_AND, 0, 0, _MASK),
-        (_EQUAL, 2, 0, _LOOP_IOCTLS),  # then: denied
+        (_AND, 0, 0, _KIND_AND_NUMBER),
+        *((_EQUAL, denied - 8 - index, 0, number) for index, number in enumerate(_SUBVOLUMES)),
+        (_AND, 0, 0, _KIND),
+        (_EQUAL, denied - allow, 0, _LOOP),
         (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, foreign),
-        (_RETURN, 0, 0, denied),
-    )
+        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+    ]
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def is_needed(sources: Iterable[str]) -> bool:
+    """Whether one of these folders lies in a subvolume that others share a btrfs with. Raises OSError."""
+    return any(map(_is_subvolume, sources))
+
+
+def _is_subvolume(source: str) -> bool:
+    try:
+        at = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except NotADirectoryError:
+        return False
+    try:
+        return btrfs.fsid(at) is not None and btrfs.subvolume_id(at) != _TOP
+    finally:
+        os.close(at)
