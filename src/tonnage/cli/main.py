@@ -30,6 +30,7 @@ from tonnage.errors import (
 VERBS = {
     "up": ("tonnage.cli.up", "run a cluster on this machine"),
     "down": ("tonnage.cli.down", "end the cluster of a data folder; --purge removes it"),
+    "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
     "demo": ("tonnage.cli.demo", "tell the story on real volumes, checking every line"),
 }
 

@@ -29,7 +29,9 @@ class DriverEndpoint:
     def __init__(self, driver: Driver, socket: Path, *, registry: Path | None = None) -> None:
         self.driver = driver
         self.socket = socket
-        self._server = CsiServer(socket, services(driver), in_flight=driver.in_flight, clock=driver.clock)
+        self._server = CsiServer(
+            socket, services(driver), in_flight=driver.in_flight, clock=driver.clock, driver=driver.name
+        )
         self._registration = Registration(driver.name, socket, registry) if registry is not None else None
 
     async def start(self) -> None:

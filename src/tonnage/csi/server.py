@@ -22,6 +22,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
+from prometheus_client import Histogram
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background
@@ -30,6 +31,7 @@ from tonnage.csi.errors import Code, CsiError, expected, to_csi
 from tonnage.csi.inflight import InFlight
 from tonnage.csi.limits import check_request
 from tonnage.csi.redact import describe
+from tonnage.observe.metrics import CSI_CALLS
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +66,12 @@ class CsiServer:
         *,
         in_flight: InFlight | None = None,
         clock: Clock | None = None,
+        driver: str = "",
     ) -> None:
+        """driver: its name, for the metric; "" for servers that are not counted."""
         self.path = path
+        self._driver = driver
+        self._counters: dict[tuple[str, Code], Histogram] = {}
         self._services = services
         self._in_flight = in_flight or InFlight()
         self._clock = clock or RealClock()
@@ -129,8 +135,10 @@ class CsiServer:
                 response = await self._answer(service, method, function, request)
             except Exception as failure:
                 error = to_csi(failure)
+                self._observe(method, error.code, started)
                 self._log_failure(method, request, started, error, failure)
                 raise GRPCError(Status(error.code), error.message[:LONGEST_MESSAGE]) from None
+            self._observe(method, Code.OK, started)
             if log.isEnabledFor(logging.DEBUG):
                 took = (self._clock.monotonic() - started) * 1000
                 log.debug("call method=%s code=OK ms=%.1f request=%s", method, took, describe(request))
@@ -162,6 +170,14 @@ class CsiServer:
                 return await function(request)
         except Exception as failure:
             return failure
+
+    def _observe(self, method: str, code: Code, started: float) -> None:
+        if not self._driver:
+            return
+        counter = self._counters.get((method, code))
+        if counter is None:
+            counter = self._counters[method, code] = CSI_CALLS.labels(self._driver, method, code.label)
+        counter.observe(self._clock.monotonic() - started)
 
     def _log_failure(self, method: str, request: Message, started: float, error: CsiError, failure: Exception) -> None:
         took = (self._clock.monotonic() - started) * 1000

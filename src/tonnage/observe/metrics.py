@@ -31,6 +31,20 @@ CSI_OPERATIONS = Histogram(
     registry=REGISTRY,
     buckets=(0.002, 0.01, 0.05, 0.25, 1, 5, 15, 60, 300),
 )
+CSI_CALLS = Histogram(
+    "csi_plugin_operations_seconds",
+    "CSI calls answered, by driver, method and gRPC code.",
+    ["driver_name", "method_name", "grpc_status_code"],
+    registry=REGISTRY,
+    buckets=(0.002, 0.01, 0.05, 0.25, 1, 5, 15, 60, 300),
+)
+POOL_SIZE = Gauge("tonnage_pool_size_bytes", "What a pool may hold.", ["pool", "kind"], registry=REGISTRY)
+POOL_FREE = Gauge("tonnage_pool_free_bytes", "What is left for new volumes.", ["pool", "kind"], registry=REGISTRY)
+POOL_LARGEST = Gauge(
+    "tonnage_pool_largest_volume_bytes", "The largest volume that fits now.", ["pool", "kind"], registry=REGISTRY
+)
+POOL_VOLUMES = Gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kind"], registry=REGISTRY)
+POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"], registry=REGISTRY)
 PROVISIONED = Counter(
     "controller_persistentvolumeclaim_provision",
     "CreateVolume results by class.",

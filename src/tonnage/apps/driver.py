@@ -1,0 +1,103 @@
+"""A CSI driver on its own: pools, a socket, metrics on request. No Kubernetes needed; composition only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+
+from tonnage.apps import driver_check
+from tonnage.apps.driver_config import DriverConfig
+from tonnage.apps.process import settle
+from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.errors import TonnageError
+from tonnage.observe import metrics
+from tonnage.observe.exporter import Exporter
+from tonnage.pools.base import Pool
+
+log = logging.getLogger(__name__)
+STOP_SECONDS = 1.8
+
+
+class StandaloneDriver:
+    """Serves one driver. start() and stop() may be repeated; a killed one is started again and goes on."""
+
+    def __init__(self, config: DriverConfig) -> None:
+        self.config = config
+        driver = driver_check.make(config)
+        self.pools: Sequence[Pool] = list(driver.pools.values())
+        self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
+        self._exporter = Exporter(config.metrics, self.measure) if config.metrics is not None else None
+
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics are served, "" for nowhere."""
+        return self._exporter.url if self._exporter is not None else ""
+
+    async def start(self) -> None:
+        """Open the pools, then serve, then register. Raises Unavailable, Invalid, Precondition, HostError."""
+        for pool in self.pools:
+            await pool.open()
+            log.info("pool open pool=%s kind=%s volumes=%d", pool.name, pool.kind, len(await pool.list()))
+        await self._endpoint.start()
+        if self._exporter is not None:
+            await self._exporter.start()
+            log.info("serving metrics url=%s", self._exporter.url)
+
+    async def stop(self) -> None:
+        """Stop serving, close the pools; volumes and mounts stay. May be repeated."""
+        if self._exporter is not None:
+            await self._exporter.stop()
+        await self._endpoint.stop()
+        for pool in reversed(self.pools):
+            await pool.close()
+
+    async def measure(self) -> None:
+        """Bring the gauges of the pools up to date. A pool that cannot be read is shown as down."""
+        for pool in self.pools:
+            labels = (pool.name, pool.kind)
+            try:
+                room, volumes = await pool.capacity(), await pool.list()
+            except TonnageError as failure:
+                log.warning("pool cannot be read pool=%s error=%s", pool.name, failure)
+                metrics.POOL_UP.labels(*labels).set(0)
+                continue
+            metrics.POOL_UP.labels(*labels).set(1)
+            metrics.POOL_SIZE.labels(*labels).set(room.total)
+            metrics.POOL_FREE.labels(*labels).set(room.free)
+            metrics.POOL_LARGEST.labels(*labels).set(room.largest)
+            metrics.POOL_VOLUMES.labels(*labels).set(len(volumes))
+
+
+async def serve(driver: StandaloneDriver, ended: asyncio.Event) -> None:
+    """Run a driver until ended is set. Leaves within 2 s: calls that a dead disk holds up are not waited for."""
+    starting = asyncio.ensure_future(driver.start())
+    waiting = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait([starting, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            settle()
+            log.info("driver ready driver=%s node=%s", driver.config.driver_name, driver.config.node_name)
+            await waiting
+    finally:
+        waiting.cancel()
+        stopping = asyncio.ensure_future(_stop(driver, starting))
+        await asyncio.wait([stopping], timeout=STOP_SECONDS)
+        if not stopping.done():
+            log.warning("not everything stopped in time seconds=%.1f", STOP_SECONDS)
+            leave(0)
+        stopping.result()
+
+
+async def _stop(driver: StandaloneDriver, starting: asyncio.Future[None]) -> None:
+    starting.cancel()
+    await asyncio.wait([starting])
+    await driver.stop()
+
+
+def leave(code: int) -> None:
+    """End the process at once, past threads that are stuck in the kernel: a start after a kill goes on just as well."""
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,110 @@
+"""`tonnage driver`: a CSI driver for any orchestrator, in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+from tonnage.api import names
+from tonnage.apps import driver_check, driver_config
+from tonnage.apps.driver import StandaloneDriver, leave, serve
+from tonnage.apps.driver_config import DriverConfig, DriverFile
+from tonnage.apps.process import raise_file_limit, tune_allocator
+from tonnage.cli.output import Output
+from tonnage.observe import log as logs
+from tonnage.pools import config as pool_config
+
+POOL = "KIND[:WHERE][,key=value...]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb. Each is also a field of --config, which they override; pools add up."""
+    parser.add_argument(
+        "--endpoint", default="", metavar="unix:///DIR/csi.sock",
+        help="where to listen (default: $CSI_ENDPOINT)",
+    )  # fmt: skip
+    add_pools(parser)
+    parser.add_argument("--node-name", default="", metavar="NAME", help="default: $NODE_NAME, else the host's name")
+    parser.add_argument("--driver-name", default="", metavar="NAME", help=f"default: {names.DRIVER}")
+    parser.add_argument("--topology-key", default="", metavar="KEY", help=f"default: {names.TOPOLOGY_NODE}")
+    parser.add_argument("--max-volumes", type=int, default=0, metavar="N", help="most volumes of the node, 0: no limit")
+    parser.add_argument(
+        "--registry", default="", metavar="DIR", help="register with a kubelet, in its folder plugins_registry"
+    )
+    parser.add_argument(
+        "--state", default="", metavar="DIR",
+        help=f"folder for what is mounted for inline volumes (default: {driver_config.default_state(names.DRIVER)})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
+    )
+    parser.add_argument("--check", action="store_true", help="say what the configuration meets, touch nothing, and end")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+
+
+def add_pools(parser: argparse.ArgumentParser) -> None:
+    """The two options that name pools."""
+    parser.add_argument(
+        "--pool", action="append", default=[], metavar=POOL,
+        help=f"a pool: {', '.join(pool_config.KINDS)}; repeatable, the first is the default one",
+    )  # fmt: skip
+    parser.add_argument("--config", type=Path, metavar="FILE.yaml", help="the node's configuration (docs/csi.md)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal; with --check only look."""
+    config = configured(options)
+    findings = driver_check.check(config)
+    if options.check:
+        return _show(findings)
+    driver_check.require(findings)
+    tune_allocator()
+    raise_file_limit()
+    logs.setup(options.log_level, as_json=options.log_format == "json")
+    asyncio.run(_serve(StandaloneDriver(config)))
+    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
+        leave(0)  # Python would wait for a thread that a dead disk holds
+    return 0
+
+
+def configured(options: argparse.Namespace) -> DriverConfig:
+    """The command line over the file that it names. Raises Invalid."""
+    file = driver_config.read(options.config) if options.config else DriverFile()
+    given = DriverFile(
+        endpoint=options.endpoint or ("" if file.endpoint else os.environ.get("CSI_ENDPOINT", "")),
+        node_name=options.node_name,
+        driver_name=options.driver_name,
+        topology_key=options.topology_key,
+        max_volumes=options.max_volumes,
+        registry=options.registry,
+        state=options.state,
+        metrics=options.metrics,
+    )
+    pools = [pool_config.parse(text) for text in options.pool]
+    pools += driver_config.pools_of(file, str(options.config))
+    node = os.environ.get("NODE_NAME") or socket.gethostname()
+    return driver_config.merge(file, given, pools, node=node)
+
+
+async def _serve(driver: StandaloneDriver) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    await serve(driver, ended)
+
+
+def _show(findings: list[driver_check.Finding]) -> int:
+    out = Output()
+    for finding in findings:
+        mark = "FAULT" if finding.fault else "warn" if finding.warning else "ok"
+        out.line(f"  [{mark}] {finding.what}: {finding.text}")
+    faults = sum(finding.fault is not None for finding in findings)
+    out.line(f"{faults} fault{'s' * (faults != 1)}: the driver would not start" if faults else "the driver can start")
+    return 2 if faults else 0
