@@ -24,6 +24,21 @@ settings.register_profile(
     "tonnage", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tonnage")
+_TOLD: list[str] = []
+
+
+@pytest.fixture
+def tell() -> Callable[[str], None]:
+    """Adds a line to what is shown after all tests: counts that people want to see though the test passed."""
+    return _TOLD.append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests told."""
+    if _TOLD:
+        terminalreporter.section("what was run")
+        for line in _TOLD:
+            terminalreporter.write_line(line)
 
 
 def _missing(*programs: str) -> str:

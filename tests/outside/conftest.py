@@ -43,7 +43,8 @@ def _build(name: str) -> Path:
         pytest.skip(f"needs Go, or {program} built elsewhere")
     program.parent.mkdir(parents=True, exist_ok=True)
     unfinished = program.with_suffix(f".{os.getpid()}")
-    command = [go, "build", "-mod=readonly", "-o", str(unfinished), "."]
+    what = "." if any(p.suffix == ".go" for p in sources) else "tool"  # without a program of our own: a module's
+    command = [go, "build", "-mod=readonly", "-o", str(unfinished), what]
     built = subprocess.run(command, cwd=HERE / name, capture_output=True, text=True, check=False)
     if any(word in built.stderr for word in _UNREACHABLE):
         pytest.skip(f"the Go modules of {name} cannot be had: {built.stderr.strip().splitlines()[-1]}")

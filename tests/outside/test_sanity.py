@@ -1,0 +1,114 @@
+"""csi-sanity, the Go conformance suite, against `tonnage driver` as a process of its own, over every kind of pool."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # a first build of csi-sanity takes minutes
+
+VOLUME = 64 << 20
+LEAST_PASSED = 42
+NOT_OFFERED = (
+    "ControllerPublishVolume", "ControllerUnpublishVolume", "Controller Publish, UnpublishVolume",
+    "CreateSnapshot", "DeleteSnapshot", "ListSnapshots", "GetSnapshot", "Snapshot", "Volume Cloning",
+    "ControllerExpandVolume", "NodeExpandVolume", "ControllerModifyVolume", "Modify Volume", "Modify volume",
+    "GroupControllerService", "ControllerGetVolumeHealth", "ControllerListVolumeHealth", "NodeGetVolumeHealth",
+    "NodeGetStorageHealth",
+)  # fmt: skip
+"""What the driver does not advertise; everything else has to be exercised."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path for sockets, on a disk with room; nothing may be mounted in it at the end."""
+    made = Path(tempfile.mkdtemp(prefix="tonnage-sanity-", dir="/var/tmp"))
+    yield made
+    for line in Path("/proc/mounts").read_text().splitlines():
+        assert str(made) not in line
+    shutil.rmtree(made)
+
+
+@contextmanager
+def _driver(folder: Path, pool: str) -> Iterator[Path]:
+    """`tonnage driver` over that pool; ends it politely."""
+    socket = folder / "csi.sock"
+    command = [sys.executable, "-m", "tonnage.cli", "driver", "--endpoint", f"unix://{socket}", "--pool", pool]
+    command += ["--node-name", "sanity", "--state", str(folder / "state")]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        while not socket.exists():
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.02)
+        yield socket
+        assert process.poll() is None, (folder / "log").read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        assert not socket.exists()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _run(program: Path, folder: Path, socket: Path, *arguments: str) -> tuple[Counter[str], Counter[str]]:
+    """Outcomes, and the reasons of what was skipped."""
+    report = folder / "report.xml"
+    command = [
+        str(program), "--csi.endpoint", f"unix://{socket}", "--csi.mountdir", str(folder / "mount"),
+        "--csi.stagingdir", str(folder / "staging"), "--csi.testvolumesize", str(VOLUME), "--ginkgo.no-color",
+        f"--ginkgo.junit-report={report}", *arguments,
+    ]  # fmt: skip
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0, ended.stdout[-20000:] + ended.stderr
+    outcomes: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        outcomes[case.get("status", "")] += 1
+        reason = case.find("skipped")
+        if case.get("status") == "skipped" and reason is not None:
+            skipped[reason.get("message", "").removeprefix("skipped - ")] += 1
+    return outcomes, skipped
+
+
+@pytest.mark.parametrize(
+    ("kind", "access"), [("memory", "mount"), ("image", "mount"), ("image", "block"), ("btrfs", "mount")]
+)
+def test_conforms(
+    kind: str, access: str, folder: Path, go_program: Callable[[str], Path], tell: Callable[[str], None],
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    if kind != "memory":
+        request.getfixturevalue("real_folder")
+        request.getfixturevalue("need_program")("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
+    where = "" if kind == "memory" else f":{folder}/pool"
+    growing = "" if kind == "memory" else ",sparse=yes,overcommit=yes"
+    program = go_program("sanity")
+
+    with _driver(folder, f"{kind}{where},size=10Gi{growing}") as socket:
+        outcomes, skipped = _run(program, folder, socket, "--csi.testvolumeaccesstype", access)
+
+    tell(
+        f"csi-sanity, {kind} pool, {access}: {outcomes['passed']} passed, {outcomes['failed']} failed,"
+        f" {outcomes['skipped']} skipped (not offered)"
+    )
+    assert not outcomes["failed"]
+    assert outcomes["passed"] >= LEAST_PASSED
+    unexplained = [r for r in skipped if r.removesuffix(" not supported") not in NOT_OFFERED]
+    assert not unexplained
+    left = {entry for entry in os.listdir(folder / "pool") if entry.endswith(".json")} if where else set()
+    assert not left
