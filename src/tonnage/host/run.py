@@ -1,7 +1,7 @@
 """Run a program of the machine: the only place that forks. Blocking; call it from a thread.
 
 The program gets no terminal, a small fixed environment and a process group of its own. It is killed with the group
-when its time is over. Of each output stream the first 64 KiB are kept, the rest is read and thrown away.
+when its time is over. Of each output stream the first `keep` bytes are kept, the rest is read and thrown away.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def run(
     timeout: float = 60.0,
     pass_fds: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
+    keep: int = KEPT,
 ) -> str:
     """Run a program and return what it printed. timeout: seconds. pass_fds: descriptors it inherits by number.
-    environment: more variables than PATH, LC_ALL and TZ.
+    environment: more variables than PATH, LC_ALL and TZ. keep: bytes of each output stream that are kept.
 
     Raises CommandFailed.
     """
@@ -61,18 +62,18 @@ def run(
     except OSError as failure:
         raise CommandFailed(command, f"cannot be started: {failure.strerror}") from failure
     with process:
-        stdout, stderr = _finish(process, command, timeout)
+        stdout, stderr = _finish(process, command, timeout, keep)
     if process.returncode:
         why = f"exit code {process.returncode}" if process.returncode > 0 else f"killed by signal {-process.returncode}"
         raise CommandFailed(command, why, code=process.returncode, stderr=stderr or stdout)
     return stdout
 
 
-def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: float) -> tuple[str, str]:
+def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: float, keep: int) -> tuple[str, str]:
     assert process.stdout is not None
     assert process.stderr is not None
     deadline = time.monotonic() + timeout
-    kept = _drain((process.stdout, process.stderr), deadline)
+    kept = _drain((process.stdout, process.stderr), deadline, keep)
     try:
         if kept is None:
             raise subprocess.TimeoutExpired(command, timeout)
@@ -86,8 +87,8 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
     return kept[0], kept[1]
 
 
-def _drain(streams: Sequence[IO[bytes]], deadline: float) -> list[str] | None:
-    """Read all streams to their ends, keeping the first KEPT bytes of each. None when the deadline comes first."""
+def _drain(streams: Sequence[IO[bytes]], deadline: float, keep: int) -> list[str] | None:
+    """Read all streams to their ends, keeping the first `keep` bytes of each. None when the deadline comes first."""
     kept = [bytearray() for _ in streams]
     with selectors.DefaultSelector() as selector:
         for index, stream in enumerate(streams):
@@ -98,7 +99,7 @@ def _drain(streams: Sequence[IO[bytes]], deadline: float) -> list[str] | None:
                 return None
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
-                key.data.extend(data[: KEPT - len(key.data)])
+                key.data.extend(data[: keep - len(key.data)])
                 if not data:
                     selector.unregister(key.fileobj)
     return [data.decode(errors="replace") for data in kept]
