@@ -268,6 +268,28 @@ async def test_no_room_is_said_once(
     assert await told() == [("c", "Warning", "ProvisioningFailed", message)]
 
 
+async def test_the_fault_of_a_class_is_said(
+    kube: Client,
+    controller: ImmediateController,
+    make_node: Make,
+    make_claim: Make,
+    settle: Settle,
+    told: Any,
+) -> None:
+    for node in ("n1", "n2"):
+        await make_node(node, "0")
+    for capacity in (await kube.list(CAPACITIES)).items:
+        body = {"metadata": {"annotations": {names.REASON: "there is no pool 'nope'"}}}
+        await kube.patch(CAPACITIES, capacity.metadata.name, body, capacity.metadata.namespace)
+    await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+
+    await controller.reconcile(("claim", "default/c"))
+
+    message = "no node can make a volume of class now: there is no pool 'nope'"
+    assert await told() == [("c", "Warning", "ProvisioningFailed", message)]
+
+
 @pytest.mark.parametrize("what", ["capacity grows", "node is uncordoned", "class comes", "driver comes"])
 async def test_waiting_claim_goes_when_something_changes(
     kube: Client,

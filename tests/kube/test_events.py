@@ -49,3 +49,43 @@ async def test_the_same_event_again_counts_up_on_the_one_that_is_there(server: A
     assert (by_reason["Failed"].count, by_reason["Failed"].type) == (3, "Warning")
     assert by_reason["Started"].source.host == "node-1"
     assert by_reason["Started"].involved_object.uid == "u1"
+
+
+async def test_what_many_find_out_is_told_once(server: ApiServer) -> None:
+    client = Client(server.transport())
+    about = ObjectReference(api_version="storage.k8s.io/v1", kind="StorageClass", name="late", uid="u1")
+    recorders = [EventRecorder(client, "tester", host=f"node-{n}") for n in range(3)]
+    writing = [asyncio.ensure_future(recorder.run()) for recorder in recorders]
+    for recorder in recorders:
+        recorder.warning(about, "InvalidParameters", "no such pool", once="key")
+        recorder.warning(about, "InvalidParameters", "no such pool", once="key")
+        recorder.normal(about, "Done", "the end")
+
+    events = (await client.list(EVENTS, "default")).items
+    async with asyncio.timeout(5):
+        while sum(e.count for e in events if e.reason == "Done") < 3:
+            await asyncio.sleep(0.001)
+            events = (await client.list(EVENTS, "default")).items
+    for task in writing:
+        task.cancel()
+    await asyncio.gather(*writing, return_exceptions=True)
+
+    (told,) = [e for e in events if e.reason == "InvalidParameters"]
+    assert (told.metadata.name, told.count) == ("late.key", 1)
+
+
+async def test_the_name_of_an_event_about_a_long_name_is_valid(server: ApiServer) -> None:
+    client = Client(server.transport())
+    recorder = EventRecorder(client, "tester")
+    about = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="p." * 126 + "p", uid="u1")
+    writing = asyncio.ensure_future(recorder.run())
+    recorder.warning(about, "Failed", "no room")
+
+    async with asyncio.timeout(5):
+        while not (events := (await client.list(EVENTS, "default")).items):
+            await asyncio.sleep(0.001)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+
+    assert len(events[0].metadata.name) <= 253
+    assert events[0].involved_object.name == about.name

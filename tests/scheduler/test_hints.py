@@ -43,13 +43,19 @@ def test_equal_reasons_are_told_once(stage: Any) -> None:
     assert told(stage) == f'{lacking(3)} StorageClass "late": {NO_POOL}.'
 
 
+def test_a_shortened_reason_stays_as_it_is(stage: Any) -> None:
+    stage.capacity("node-1", "0", reason="allowed are ro, r...")
+
+    assert told(stage) == f'{lacking(3)} StorageClass "late": allowed are ro, r...'
+
+
 def test_nodes_differ_and_a_few_reasons_are_enough(stage: Any) -> None:
     for number in (1, 2, 3, 4, 5):
         stage.node(f"node-{number}")
         stage.capacity(f"node-{number}", "0", reason=f"no pool on the {number}.")
 
     message = told(stage)
-    assert message.startswith(f'{lacking(5)} StorageClass "late": no pool on the 1.; ')
+    assert message.startswith(f'{lacking(5)} StorageClass "late": no pool on the 1; ')
     assert message.count("no pool on the") == MOST
     assert message.endswith("; and 2 more.")
 

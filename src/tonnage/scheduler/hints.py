@@ -54,6 +54,8 @@ def not_there(provisioner: str) -> str:
 
 def sentence(reasons: Iterable[str]) -> str:
     """The first few reasons, "" without any."""
-    told = list(reasons)
-    more = f"; and {len(told) - MOST} more" if len(told) > MOST else ""
-    return f" {'; '.join(told[:MOST]).rstrip('.')}{more}." if told else ""
+    told = [reason.removesuffix(".") if not reason.endswith("...") else reason for reason in reasons]
+    if not told:
+        return ""
+    text = "; ".join(told[:MOST]) + (f"; and {len(told) - MOST} more" if len(told) > MOST else "")
+    return f" {text}" if text.endswith("...") else f" {text}."
