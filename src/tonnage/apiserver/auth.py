@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from tonnage.aio.clock import Clock
 from tonnage.apiserver.reviews import USER
@@ -27,6 +26,26 @@ from tonnage.host.run import run
 
 _LIFE = timedelta(days=3650)
 _RENEW = timedelta(days=30)
+_KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters:
+- name: {name}
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+users:
+- name: {name}
+  user:
+    token: {token}
+contexts:
+- name: {name}
+  context:
+    cluster: {name}
+    user: {name}
+    namespace: default
+current-context: {name}
+"""
 _KEY = b"-----BEGIN PRIVATE KEY-----"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -132,16 +151,9 @@ def write_private(path: Path, data: bytes) -> None:
 def write_kubeconfig(path: Path, url: str, credentials: Credentials, *, name: str = "tonnage") -> None:
     """Write a kubeconfig (mode 0600) whose current context is this server. May be repeated. Raises HostError."""
     authority = base64.b64encode(credentials.certificate.read_bytes()).decode()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": authority}}],
-        "users": [{"name": name, "user": {"token": credentials.token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-        "current-context": name,
-    }
+    config = _KUBECONFIG.format(name=name, server=url, authority=authority, token=credentials.token)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
+        write_private(path, config.encode())
     except OSError as error:
         raise HostError(f"cannot write the kubeconfig {path}: {error}") from error

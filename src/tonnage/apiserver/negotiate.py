@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
 from tonnage.apiserver.errors import bad_request
 from tonnage.errors import ApiError
@@ -90,7 +89,9 @@ def read_object(body: bytes, content_type: str) -> dict[str, Any]:
     if kind in ("", JSON):
         value = _json(body)
     elif kind in _YAML:
-        value = _yaml(body)
+        from tonnage.apiserver import yaml_body  # late: 1 MiB of parser that hardly any client asks for
+
+        value = yaml_body.read(body)
     else:
         raise _unsupported(content_type, f"{JSON}, application/yaml")
     if not isinstance(value, dict):
@@ -117,26 +118,6 @@ def _json(body: bytes) -> Any:
         return _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from None
-
-
-class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: what looks like a time stays text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in pairs if tag != "tag:yaml.org,2002:timestamp"]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def _yaml(body: bytes) -> Any:
-    try:
-        for event in yaml.parse(body, Loader=_Loader):
-            if isinstance(event, yaml.AliasEvent):  # a few lines of aliases unfold to gigabytes
-                raise bad_request("YAML with aliases is not read; write it out or send JSON")
-        return yaml.load(body, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise bad_request(f"the body of the request is not valid YAML: {str(error)[:300]}") from None
 
 
 def has_null(value: Any) -> bool:

@@ -186,6 +186,7 @@ class _File:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA cache_size=-256")  # KiB: everything is read from memory, SQLite is only written to
         connection.execute("PRAGMA journal_size_limit=16777216")
         connection.execute(f"PRAGMA user_version={FORMAT}")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")  # before the table: a kill leaves it ours
