@@ -246,3 +246,18 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[...
     assert {"before", "after"} <= names
     cluster.down("--purge")
     subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.parametrize("room", [10, 100])
+def test_a_start_on_a_full_disk_says_so_though_it_has_nowhere_to_log(real_folder: Path, room: int) -> None:
+    small = real_folder / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(small)], check=True)
+    (small / "ballast").write_bytes(b"x" * 1024 * (200 - room))
+    command = [sys.executable, "-m", "tonnage.cli", "up", "--detach", "--port", "0", "--data", str(small / "d")]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode != 0
+    assert ended.stderr.startswith("tonnage up: ")
+    assert "No space left on device" in ended.stderr or "is full" in ended.stderr

@@ -22,6 +22,7 @@ from tonnage.observe import log as logs
 
 _READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
 _READY = "\0ready\n"
+_FAILED = "\0failed "
 COMPAT = ("pmem-csi",)
 
 
@@ -67,7 +68,14 @@ def run(options: argparse.Namespace) -> int:
     box = Box(
         data, plan_, host=options.listen, port=options.port, kubeconfig=options.kubeconfig, progress=out.step
     )  # fmt: skip
-    return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
+    try:
+        return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
+    except TonnageError as failure:
+        if stream is not None and not stream.closed:
+            # The log, where it goes too, may be on the very disk that is full.
+            stream.write(_FAILED + " ".join(str(failure).split()) + "\n")
+            stream.close()
+        raise
 
 
 def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
@@ -149,6 +157,9 @@ def _detach(data: DataFolder, arguments: list[str]) -> int:
         for line in lines:
             if line == _READY:
                 return 0
+            if line.startswith(_FAILED):
+                print(f"tonnage up: {line.removeprefix(_FAILED)}", end="", file=sys.stderr)
+                return child.wait() or 1
             print(line, end="", flush=True)
     code = child.wait()
     sys.stderr.write(data.log.read_text(errors="replace")[position:] if data.log.exists() else "")
