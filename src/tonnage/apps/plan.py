@@ -11,7 +11,7 @@ from pathlib import Path
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.apps import foreign
 from tonnage.apps.data import DataFolder, Settings
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, Invalid, NotFound
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -53,12 +53,24 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     templates = _templates(settings, pool_size)
     _check_machine(settings.runtime, templates)
     _check_kept(data, settings, templates)
-    names = [f"node-{n}" for n in range(1, settings.nodes + 1)]
-    endpoints = foreign.endpoints(csi_endpoints, names)
-    nodes = {name: [_on(data, name, pool) for pool in templates] for name in names}
+    nodes = _nodes(data, settings.nodes, templates)
+    endpoints = foreign.endpoints(csi_endpoints, list(nodes))
     kept = replace_pools(settings, [str(pool) for pool in templates])
     outlooks = pool_config.outlook(pool for pools in nodes.values() for pool in pools)
     return Plan(kept, nodes, [_warning(o) for o in outlooks if not o.fits], endpoints)
+
+
+def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
+    """Node -> pools of the cluster that lies in a data folder; nothing is checked. Raises NotFound."""
+    settings = data.settings()
+    if settings is None:
+        raise NotFound(f"there is no cluster in {data.path}; name its folder with --data")
+    return _nodes(data, settings.nodes, _templates(settings, ""))
+
+
+def _nodes(data: DataFolder, count: int, templates: list[PoolConfig]) -> dict[str, list[PoolConfig]]:
+    names = [f"node-{n}" for n in range(1, count + 1)]
+    return {name: [_on(data, name, pool) for pool in templates] for name in names}
 
 
 def replace_pools(settings: Settings, pools: list[str]) -> Settings:
@@ -77,7 +89,10 @@ def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
 
 
 def _checked_size(text: str) -> int:
-    size = to_bytes(text)
+    try:
+        size = to_bytes(text)
+    except Invalid as reason:
+        raise Invalid(f"--pool-size: {reason}") from None
     if size < 1:
         raise Invalid(f"--pool-size {text}: want more than 0 bytes")
     return size
@@ -134,4 +149,4 @@ def _warning(outlook: pool_config.Outlook) -> str:
 
 
 def _rough(number: int) -> str:
-    return f"{number / 1024**3:.0f}Gi"
+    return f"{number / 1024**3:.0f}Gi" if number >= 1024**3 else f"{number // 1024**2}Mi"

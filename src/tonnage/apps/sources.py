@@ -1,0 +1,121 @@
+"""Where `tonnage pools` and `tonnage volumes` look: a box's data folder, a driver's socket, a configuration, pools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.api import names
+from tonnage.apps import driver_config, inventory, plan
+from tonnage.apps.data import DataFolder, default_folder
+from tonnage.apps.inventory import Direct, PoolReport, Served, Source, VolumeReport
+from tonnage.apps.objects import COMPAT
+from tonnage.errors import Busy, Invalid, NotFound, Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
+from tonnage.kube.kubeconfig import load
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was given on the command line, "" or empty for what was not."""
+
+    data: Path | None = None
+    endpoint: str = ""
+    config: Path | None = None
+    pools: Sequence[str] = ()
+    kubeconfig: Path | None = None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """One source for each node. configs: pools that are known by configuration. kubeconfig: of the cluster whose
+    volumes they are, None for none that can be asked; why_none says how to have one."""
+
+    nodes: Sequence[Source]
+    configs: Sequence[PoolConfig] = ()
+    kubeconfig: Path | None = None
+    why_none: str = "name its kubeconfig with --kubeconfig"
+
+    async def pools(self) -> list[PoolReport]:
+        """All pools of all nodes. Raises CsiError when a driver does not answer."""
+        found: list[PoolReport] = []
+        for source in self.nodes:
+            found += await source.pools()
+        return found
+
+    async def volumes(self) -> list[tuple[Source, VolumeReport]]:
+        """All volumes with where they came from. Raises CsiError, Unavailable."""
+        return [(source, volume) for source in self.nodes for volume in await source.volumes()]
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client | None]:
+        """A client of the cluster, None where none can be asked."""
+        if self.kubeconfig is None:
+            yield None
+            return
+        client = Client(HttpTransport(load(self.kubeconfig)))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def opened(wanted: Wanted) -> AsyncIterator[Sources]:
+    """The sources that were asked for; a data folder that nobody uses is kept from others meanwhile.
+
+    Raises Invalid, NotFound, Busy, Unavailable.
+    """
+    if wanted.endpoint or wanted.config or wanted.pools:
+        if wanted.data:
+            raise Invalid("--data is a box; --endpoint, --config and --pool are a driver: choose one")
+        yield await _of_driver(wanted)
+        return
+    data = DataFolder(wanted.data or default_folder())
+    if data.settings() is None:
+        hint = "name a box's folder with --data, or a driver with --endpoint, --config or --pool"
+        raise NotFound(f"there is no cluster in {data.path}; {hint}")
+    running = data.running()
+    if running is not None:
+        if running < 0:
+            raise Busy(f"data folder {data.path} is being cleaned or opened by another process: repeat")
+        yield _of_running(data, wanted)
+        return
+    with data.held():
+        nodes = plan.kept_nodes(data)
+        why = f"its cluster does not run: `tonnage up --data {data.path}`"
+        sources = [Direct(pools, node=name) for name, pools in nodes.items()]
+        yield Sources(sources, _flat(nodes), wanted.kubeconfig, why)
+
+
+def _of_running(data: DataFolder, wanted: Wanted) -> Sources:
+    nodes = plan.kept_nodes(data)
+    settings = data.settings()
+    drivers = [names.DRIVER, *(COMPAT[word] for word in (settings.compat if settings else ()))]
+    sources = [
+        Served([data.sockets() / name / f"{driver}.sock" for driver in drivers], pools, node=name)
+        for name, pools in nodes.items()
+    ]
+    return Sources(sources, _flat(nodes), wanted.kubeconfig or data.kubeconfig)
+
+
+async def _of_driver(wanted: Wanted) -> Sources:
+    file = driver_config.read(wanted.config) if wanted.config else driver_config.DriverFile()
+    pools = [pool_config.parse(text) for text in wanted.pools]
+    pools += driver_config.pools_of(file, str(wanted.config))
+    text = wanted.endpoint or file.endpoint
+    socket = driver_config.socket_path(text) if text else None
+    if socket is not None and await inventory.answers(socket):
+        return Sources([Served([socket], pools, node=file.node_name)], pools, wanted.kubeconfig)
+    if wanted.endpoint and not pools:
+        raise Unavailable(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
+    return Sources([Direct(pools, node=file.node_name)], pools, wanted.kubeconfig)
+
+
+def _flat(nodes: dict[str, list[PoolConfig]]) -> list[PoolConfig]:
+    return [pool for pools in nodes.values() for pool in pools]

@@ -1,0 +1,51 @@
+"""Lists as people and programs read them: a table, JSON or YAML."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tonnage.api.quantity import from_bytes
+from tonnage.apps.sources import Wanted
+from tonnage.cli.driver import add_pools
+from tonnage.cli.output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where to look, and how to print."""
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a box's data folder (default: as `tonnage up`)")
+    parser.add_argument("--endpoint", default="", metavar="unix:///DIR/csi.sock", help="a running driver's socket")
+    add_pools(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+
+
+def wanted(options: argparse.Namespace) -> Wanted:
+    """Where to look, as given."""
+    return Wanted(
+        options.data, options.endpoint, options.config, options.pool, getattr(options, "kubeconfig", None)
+    )  # fmt: skip
+
+
+def show(form: str, columns: Sequence[str], rows: Sequence[Sequence[str]], document: Any) -> None:
+    """Print rows as a table, or the document they were made from."""
+    if form == "table":
+        Output().table(columns, rows)
+    else:
+        sys.stdout.write(text(form, document))
+
+
+def text(form: str, document: Any) -> str:
+    """A document as JSON or YAML."""
+    if form == "json":
+        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return msgspec.yaml.encode(document).decode()
+
+
+def size(number: int | None) -> str:
+    """Bytes for people, "-" for what is not known."""
+    return "-" if number is None else from_bytes(number)

@@ -1,0 +1,62 @@
+"""`tonnage pools`: what each pool has, has promised, and lacks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import Any
+
+from tonnage.apps import sources
+from tonnage.apps.inventory import PoolReport
+from tonnage.apps.sources import Wanted
+from tonnage.cli import listing
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import Outlook
+
+_COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "VOLUMES", "WHERE")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    listing.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the pools; 1 when one cannot be read."""
+    reports, disks = asyncio.run(_read(listing.wanted(options)))
+    rows = [_row(report) for report in reports]
+    document: dict[str, Any] = {"pools": reports, "disks": [_disk(outlook) for outlook in disks]}
+    listing.show(options.output, _COLUMNS, rows, document)
+    if options.output == "table":
+        for outlook in disks:
+            print(f"    disk of {outlook.disk}: {outlook}")
+    bad = [report for report in reports if not report.readable]
+    for report in bad:
+        print(f"tonnage pools: pool {report.pool}: {report.state}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+async def _read(wanted: Wanted) -> tuple[list[PoolReport], list[Outlook]]:
+    async with sources.opened(wanted) as found:
+        return await found.pools(), pool_config.outlook(found.configs)
+
+
+def _row(report: PoolReport) -> tuple[str, ...]:
+    numbers = (report.size, report.free, report.largest, report.promised)
+    volumes = "-" if report.volumes is None else str(report.volumes)
+    where = report.where or "-"
+    if report.state != "ready":
+        where += f" ({report.state if report.readable else 'cannot be read'})"
+    sizes = map(listing.size, numbers)
+    return (report.node or "-", report.pool, report.kind or "-", *sizes, volumes, where)
+
+
+def _disk(outlook: Outlook) -> dict[str, Any]:
+    return {
+        "disk": str(outlook.disk),
+        "pools": list(outlook.pools),
+        "promised": outlook.promised,
+        "free": outlook.free,
+        "lacks": max(0, outlook.promised - outlook.free),
+    }
