@@ -20,7 +20,7 @@ CLASSES: dict[str, dict[str, Any]] = {
 }
 FULL = "0/3 nodes are available: 3 node(s) did not have enough free storage."
 UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
-RWX = "access mode MULTI_NODE_MULTI_WRITER is not possible: local volumes live on one node; use ReadWriteOnce"
+RWX = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible: local volumes live on one node; use ReadWriteOnce"
 
 
 def claim_spec(size: str = "1Gi", **more: Any) -> dict[str, Any]:

@@ -46,6 +46,9 @@ def test_equal_reasons_are_told_once(stage: Any) -> None:
 def test_a_shortened_reason_stays_as_it_is(stage: Any) -> None:
     stage.capacity("node-1", "0", reason="allowed are ro, r...")
 
+    for node in ("node-2", "node-3"):
+        stage.capacity(node, "0", reason="allowed are ro, r...")
+
     assert told(stage) == f'{lacking(3)} StorageClass "late": allowed are ro, r...'
 
 
@@ -55,7 +58,7 @@ def test_nodes_differ_and_a_few_reasons_are_enough(stage: Any) -> None:
         stage.capacity(f"node-{number}", "0", reason=f"no pool on the {number}.")
 
     message = told(stage)
-    assert message.startswith(f'{lacking(5)} StorageClass "late": no pool on the 1; ')
+    assert message.startswith(f'{lacking(5)} StorageClass "late": no pool on the 1 (on 1 of these nodes); ')
     assert message.count("no pool on the") == MOST
     assert message.endswith("; and 2 more.")
 
@@ -102,7 +105,7 @@ def test_a_reason_that_comes_or_goes_wakes_the_pods_that_it_concerns(stage: Any)
     stage.queue.advance(stage.now)
     assert stage.queue.pop() is ours
     assert stage.queue.pop() is None
-    assert NO_POOL in told(stage)
+    assert told(stage) == f'{lacking(3)} StorageClass "late": {NO_POOL} (on 1 of these nodes).'
     stage.capacity("node-1", "0")
     assert told(stage) == lacking(3)
 

@@ -53,13 +53,17 @@ class Feasibility:
         if shape not in self._known:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            self._known[shape] = await _ask(driver, storage_class, request)
+            answer = await _ask(driver, storage_class, request)
+            if answer is None:
+                return ""  # the driver has other troubles: CreateVolume will tell
+            self._known[shape] = answer
         return self._known[shape]
 
 
-async def _ask(driver: Driver, storage_class: StorageClass, request: VolumeRequest) -> str:
+async def _ask(driver: Driver, storage_class: StorageClass, request: VolumeRequest) -> str | None:
+    """Why the driver would refuse such volumes, "" when it would not, None when it does not say."""
     try:
         await driver.client.get_capacity(capacity_parameters(storage_class), capabilities=request.capabilities)
     except CsiError as failure:
-        return str(failure) if failure.infeasible else ""
+        return str(failure) if failure.infeasible else None
     return ""

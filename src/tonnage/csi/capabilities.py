@@ -26,6 +26,11 @@ MOUNT_OPTIONS = frozenset(
     | {"lazytime", "nolazytime", "sync", "async", "dirsync", "discard", "nodiscard", "dax"}
 )
 """Options that change how a file system behaves for its own pod and nothing else."""
+_IN_KUBERNETES = {
+    Mode.MULTI_NODE_READER_ONLY: "MULTI_NODE_READER_ONLY (ReadOnlyMany)",
+    Mode.MULTI_NODE_MULTI_WRITER: "MULTI_NODE_MULTI_WRITER (ReadWriteMany)",
+}
+"""Modes as a user of Kubernetes has asked for them."""
 # The kubelet adds the pod's SELinux context when CSIDriver.spec.seLinuxMount is set.
 _CONTEXT = re.compile(r'context=(?:"[\w:.,-]+"|[\w:.-]+)')
 _MAX_FLAGS = 4096
@@ -77,7 +82,7 @@ def _check_mode(capability: csi_pb2.VolumeCapability) -> None:
         known = mode in Mode.Mode.values()
         label = Mode.Mode.Name(mode) if known else str(int(mode))
         raise Invalid(
-            f"access mode {label} is not possible: local volumes live on one node;"
+            f"access mode {_IN_KUBERNETES.get(mode, label)} is not possible: local volumes live on one node;"
             " use ReadWriteOnce or ReadWriteOncePod"
         )
     if capability.WhichOneof("access_type") is None:

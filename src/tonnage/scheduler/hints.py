@@ -6,6 +6,7 @@ Said after Kubernetes' own sentence, which stays as it is. Publishers tell a cla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.scheduler.capacity import PublishedStorage
@@ -25,7 +26,7 @@ def storage_hint(
         if not unbound.measured:
             continue
         if published.has_faults(name):
-            found |= dict.fromkeys(of_class(name, reason) for reason in _reasons(published, refused, name))
+            found |= dict.fromkeys(_counted(name, _reasons(published, refused, name), len(refused)))
         elif not published.has_offers(name) and not is_registered(provisioner):
             found[of_class(name, not_there(provisioner))] = None
     return sentence(found)
@@ -33,6 +34,13 @@ def storage_hint(
 
 def _reasons(published: PublishedStorage, nodes: Iterable[str], storage_class: str) -> Iterable[str]:
     return (o.reason for node in nodes for o in published.on(node).get(storage_class, ()) if o.reason)
+
+
+def _counted(name: str, reasons: Iterable[str], nodes: int) -> Iterable[str]:
+    """The reasons; where nodes differ, on how many each holds."""
+    for reason, count in Counter(reasons).items():
+        where = "" if count >= nodes else f" (on {count} of these nodes)"
+        yield of_class(name, reason.removesuffix(".") + where if where else reason)
 
 
 def class_hint(published: PublishedStorage, storage_class: str, nodes: Iterable[str]) -> str:

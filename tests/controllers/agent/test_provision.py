@@ -112,7 +112,7 @@ async def test_binding_can_be_left_to_the_controller(make_node: Any, make_claim:
     [
         ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
         ({"dataSource": {"kind": "PersistentVolumeClaim", "name": "x"}}, "PersistentVolumeClaim 'x' is not supported"),
-        ({"accessModes": ["ReadWriteMany"]}, "access mode MULTI_NODE_MULTI_WRITER is not possible"),
+        ({"accessModes": ["ReadWriteMany"]}, "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"),
     ],
 )
 async def test_what_cannot_be_had_is_refused_by_name(

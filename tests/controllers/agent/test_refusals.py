@@ -13,7 +13,7 @@ from tonnage.controllers.class_faults import LONGEST, shorten
 from tonnage.controllers.refusals import AGAIN
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
-MODE = "access mode MULTI_NODE_MULTI_WRITER is not possible"
+MODE = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"
 Told = Callable[..., Awaitable[list[str]]]
 
 
