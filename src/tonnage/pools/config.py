@@ -10,11 +10,14 @@ from pathlib import Path
 from tonnage.aio.clock import Clock
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
+from tonnage.host.lvm import check_group, check_thin
+from tonnage.pools import lvmstore
 from tonnage.pools.base import Pool, check_name
 from tonnage.pools.btrfs import BtrfsPool
 from tonnage.pools.disks import Disks
 from tonnage.pools.image import ImagePool
 from tonnage.pools.imagestore import Bounds
+from tonnage.pools.lvm import LvmPool
 from tonnage.pools.memory import MemoryPool
 
 _ANY = float("inf")
@@ -22,6 +25,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "memory": ("name", "size", "largest", "directories"),
     "image": ("name", "size", "sparse", "overcommit"),
     "btrfs": ("name", "size", "sparse", "overcommit"),
+    "lvm": ("name", "size", "thin", "thinsize", "overcommit"),
 }
 KINDS = tuple(_KEYS)
 
@@ -30,7 +34,9 @@ KINDS = tuple(_KEYS)
 class PoolConfig:
     """A pool as described. size: bytes it may promise, 0 for what its disk has. sparse: images grow as they are
     written. overcommit: how often the disk's free space may be promised, 1 by default, inf for any amount.
-    largest: of a memory pool, the biggest volume, 0 for any. directories: whether a memory pool makes them."""
+    largest: of a memory pool, the biggest volume, 0 for any. directories: whether a memory pool makes them.
+    group: of an lvm pool, the volume group, which stands where others have a path. thin: its thin pool, "" for none.
+    thin_size: bytes of that one if it must be made. overcommit: of lvm, how often the thin pool may be promised."""
 
     kind: str
     where: Path | None = None
@@ -40,14 +46,22 @@ class PoolConfig:
     overcommit: float = 1.0
     largest: int = 0
     directories: bool = True
+    group: str = ""
+    thin: str = ""
+    thin_size: int = 0
 
     def __str__(self) -> str:
         """The description, for parse()."""
-        parts = [self.kind if self.where is None else f"{self.kind}:{self.where}", f"name={self.name}"]
+        where = self.group or self.where
+        parts = [f"{self.kind}:{where}" if where else self.kind, f"name={self.name}"]
         if self.size:
             parts.append(f"size={from_bytes(self.size)}")
         if self.largest:
             parts.append(f"largest={from_bytes(self.largest)}")
+        if self.thin:
+            parts.append(f"thin={self.thin}")
+        if self.thin_size:
+            parts.append(f"thinsize={from_bytes(self.thin_size)}")
         if self.sparse:
             parts.append("sparse=yes")
         if self.overcommit != 1.0:
@@ -65,13 +79,15 @@ def parse(text: str) -> PoolConfig:
     """Read a description. Unknown kinds and keys are refused by name.
 
     Keys: name; size (a quantity); image and btrfs: sparse=yes|no, overcommit=yes|no|RATIO; memory: largest,
-    directories=yes|no. Raises Invalid.
+    directories=yes|no; lvm, whose WHERE is a volume group: thin=THIN_POOL, thinsize, overcommit. Raises Invalid.
     """
     head, *pairs = text.split(",")
     kind, _, where = head.partition(":")
     if kind not in _KEYS:
         raise Invalid(f"pool {text[:80]!r}: unknown kind {kind[:40]!r}, want one of {', '.join(KINDS)}")
-    if where and (kind == "memory" or not where.startswith("/") or "\0" in where):
+    if kind == "lvm":
+        check_group(where)
+    elif where and (kind == "memory" or not where.startswith("/") or "\0" in where):
         raise Invalid(f"pool {text[:80]!r}: {_where_hint(kind)}")
     options: dict[str, str] = {}
     for pair in pairs:
@@ -81,15 +97,20 @@ def parse(text: str) -> PoolConfig:
         if not equals or not value or key in options:
             raise Invalid(f"pool {text[:80]!r}: want {key}=VALUE once")
         options[key] = value
+    if missing := {"overcommit", "thinsize"} & set(options) if kind == "lvm" and "thin" not in options else set():
+        raise Invalid(f"pool {text[:80]!r}: {min(missing)} is of a thin pool, name it with thin=")
     return PoolConfig(
         kind,
-        Path(where) if where else None,
+        Path(where) if where and kind != "lvm" else None,
         check_name(options.get("name", kind)),
         _size(options, "size"),
         _flag(options, "sparse"),
         _ratio(options.get("overcommit", "no")),
         _size(options, "largest"),
         _flag(options, "directories", default="yes"),
+        where if kind == "lvm" else "",
+        check_thin(options["thin"]) if "thin" in options else "",
+        _size(options, "thinsize"),
     )
 
 
@@ -132,10 +153,13 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
         if not config.size:
             raise Invalid(f"pool {name!r}: a memory pool needs size=")
         return MemoryPool(name, config.size, largest=config.largest, directories=config.directories, clock=clock)
-    if config.where is None:
-        raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     if config.overcommit == _ANY and not config.size:
         raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
+    if config.kind == "lvm":
+        thin = lvmstore.Bounds(config.size, config.thin, config.thin_size, config.overcommit)
+        return LvmPool(name, config.group, thin, clock=clock)
+    if config.where is None:
+        raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     bounds = Bounds(config.size, config.overcommit, config.sparse)
     if config.kind == "image":
         return ImagePool(name, config.where, bounds, disks=disks, clock=clock)

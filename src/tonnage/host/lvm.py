@@ -1,0 +1,244 @@
+"""LVM by its own program, one `lvm` command at a time for each thing done, and what it says read as data. Blocking.
+
+Nothing in /etc is written: what we need differently from lvm.conf is told to each command by --config. Nodes under
+/dev are made by lvm itself and verified, so that it works with udev, without it, and in a container that sees only
+/dev; we never wait for udev. A device is looked up by what the kernel says of it, never by a link alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable
+from tonnage.host.run import CommandFailed, run
+
+AT_ONCE = 4
+"""Commands of one process that run at a time. LVM locks the volume group, more would only wait for it."""
+_KEEP = 64 * 1024**2
+_TIMEOUT = 120.0
+_CONFIG = (
+    "activation{udev_sync=0 udev_rules=0 verify_udev_operations=1 monitoring=0 error_when_full=1"
+    " thin_pool_autoextend_threshold=100} devices{obtain_device_list_from_udev=0} backup{archive=0}"
+    " global{use_lvmpolld=0 event_activation=0}"
+)
+_NAME = re.compile(r"[A-Za-z0-9_+.][-A-Za-z0-9_+.]*")
+_RESERVED = re.compile(r"_(cdata|cmeta|corig|cvol|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin)")
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-/:")
+_ESCAPE = re.compile(r"\+([0-9A-F]{2})")
+_MAX_TAG = 1024
+_gate = threading.BoundedSemaphore(AT_ONCE)
+
+T = TypeVar("T")
+
+
+def check_group(name: str) -> str:
+    """Return name if it can be a volume group's. Raises Invalid."""
+    if not _NAME.fullmatch(name) or len(name) > 100 or name in (".", ".."):
+        raise Invalid(f"volume group {name[:40]!r}: want letters, digits, '+', '_', '.' or '-', at most 100 characters")
+    return name
+
+
+def check_thin(name: str) -> str:
+    """Return name if it can be a thin pool's. Raises Invalid."""
+    if not fits("", name) or len(name) > 60:
+        raise Invalid(f"thin pool {name[:40]!r}: want a name that LVM allows, at most 60 characters")
+    return name
+
+
+def fits(group: str, name: str) -> bool:
+    """Whether name can be a logical volume's: also the device-mapper's name of it has 127 characters at most."""
+    plain = _NAME.fullmatch(name) and not name.startswith(("snapshot", "pvmove")) and name not in (".", "..")
+    return bool(plain) and not _RESERVED.search(name) and len(mapper_name(group, name)) <= 127
+
+
+def tag(*words: str, value: str) -> str:
+    """A tag `word.word=value`: what LVM does not allow in tags is written +XX. Raises Invalid when it is too long."""
+    text = f"{'.'.join(_escape(word) for word in words)}={_escape(value)}"
+    if len(text) > _MAX_TAG:
+        raise Invalid(f"{'.'.join(words)[:60]} of {len(value)} characters is too long for an LVM tag: shorten it")
+    return text
+
+
+def untag(text: str) -> tuple[str, str]:
+    """Key and value of a tag; both as they were before tag() escaped them."""
+    key, _, value = text.partition("=")
+    return _unescape(key), _unescape(value)
+
+
+def _escape(text: str) -> str:
+    return "".join(c if c in _PLAIN else "".join(f"+{byte:02X}" for byte in c.encode()) for c in text)
+
+
+def _unescape(text: str) -> str:
+    raw = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    return raw.encode("latin-1", errors="replace").decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class PhysicalVolume:
+    """A disk of a group. extents, free: their numbers; free is 0 where nothing can be allocated."""
+
+    name: str
+    extents: int
+    free: int
+    missing: bool
+
+
+@dataclass(frozen=True)
+class LogicalVolume:
+    """A volume of a group as LVM lists it. size: bytes. pool: the thin pool it is in. data, metadata: fullness of a
+    thin pool in percent. zeroes: whether it gives out blocks zeroed. layout: as linear, `raid,raid1` or `thin,pool`."""
+
+    name: str
+    size: int
+    tags: tuple[str, ...]
+    layout: str
+    pool: str = ""
+    data: float = 0.0
+    metadata: float = 0.0
+    when_full: str = ""
+    zeroes: bool = False
+    active: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """A volume group and everything in it. extent: bytes of one."""
+
+    name: str
+    extent: int
+    extents: int
+    free: int
+    missing: int
+    writable: bool
+    disks: tuple[PhysicalVolume, ...]
+    volumes: Mapping[str, LogicalVolume]
+
+
+_FIELDS = {
+    "vg": "vg_name,vg_extent_size,vg_extent_count,vg_free_count,vg_missing_pv_count,vg_permissions,vg_exported",
+    "pv": "pv_name,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing",
+    "lv": "lv_name,lv_size,lv_tags,lv_layout,pool_lv,data_percent,metadata_percent,lv_when_full,lv_active",
+    "seg": "lv_name,zero",
+}
+
+
+def read(name: str) -> Group:
+    """Everything about a group, by one command. Raises NotFound when there is none of that name, HostError."""
+    command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
+    for report, fields in _FIELDS.items():
+        command += ["--configreport", report, "-o", fields]
+    command += ["--configreport", "pvseg", "-o", "pvseg_start"]
+    text = lvm(*command, name, keep=_KEEP)
+    try:
+        [report, *_] = [r for r in msgspec.json.decode(text)["report"] if r.get("vg")]
+        return _group(report)
+    except (msgspec.MsgspecError, KeyError, ValueError, TypeError) as failure:
+        raise HostError(f"lvm fullreport of volume group {name} is not understood: {failure!r}") from failure
+
+
+def _group(report: Mapping[str, list[dict[str, str]]]) -> Group:
+    [vg] = report["vg"]
+    disks = tuple(_disk(pv) for pv in report.get("pv", []))
+    zeroing = {seg["lv_name"] for seg in report.get("seg", []) if _yes(seg["zero"])}
+    volumes = {lv["lv_name"].strip("[]"): _volume(lv, zeroes=lv["lv_name"] in zeroing) for lv in report.get("lv", [])}
+    writable = vg["vg_permissions"] in ("1", "writeable") and vg["vg_exported"] in ("", "0")
+    numbers = (vg["vg_extent_size"], vg["vg_extent_count"], vg["vg_free_count"], vg["vg_missing_pv_count"])
+    extent, extents, free, missing = map(int, numbers)
+    return Group(vg["vg_name"], extent, extents, free, missing, writable, disks, volumes)
+
+
+def _disk(pv: Mapping[str, str]) -> PhysicalVolume:
+    extents, missing = int(pv["pv_pe_count"]), _yes(pv["pv_missing"])
+    usable = _yes(pv["pv_allocatable"]) and not missing
+    return PhysicalVolume(pv["pv_name"], extents, extents - int(pv["pv_pe_alloc_count"]) if usable else 0, missing)
+
+
+def _volume(lv: Mapping[str, str], *, zeroes: bool) -> LogicalVolume:
+    return LogicalVolume(
+        lv["lv_name"].strip("[]"),
+        int(lv["lv_size"]),
+        tuple(filter(None, lv["lv_tags"].split(","))),
+        lv["lv_layout"],
+        lv["pool_lv"].strip("[]"),
+        _percent(lv["data_percent"]),
+        _percent(lv["metadata_percent"]),
+        lv["lv_when_full"],
+        zeroes,
+        _yes(lv["lv_active"]),
+    )
+
+
+def _yes(value: str) -> bool:
+    return value not in ("", "0", "-1", "unknown")
+
+
+def _percent(value: str) -> float:
+    return max(0.0, float(value)) if value else 0.0
+
+
+def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
+    """Run one lvm command, AT_ONCE of them at a time; what it printed. config: more settings for this command.
+
+    Raises Exhausted, NotFound, Precondition (in use), Unavailable (the group is not there) by what lvm says, HostError.
+    """
+    command = ["lvm", arguments[0], "--config", f"{_CONFIG} {config}".strip(), *arguments[1:]]
+    with _gate:
+        try:
+            return run(command, timeout=_TIMEOUT, keep=keep)
+        except CommandFailed as failure:
+            raise _meant(arguments, failure) from failure
+
+
+_MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
+    (re.compile(r"insufficient (free space|suitable)|not enough (free|pvs)|no space left", re.I), Exhausted),
+    (re.compile(r"volume group .* not found|cannot process volume group", re.I), Unavailable),
+    (re.compile(r"failed to find logical volume", re.I), NotFound),
+    (re.compile(r"in use\.|contains a filesystem|used by another device", re.I), Precondition),
+)
+
+
+def _meant(arguments: Sequence[str], failure: CommandFailed) -> Exception:
+    said = " ".join(line.strip() for line in failure.stderr.splitlines() if "WARNING" not in line)
+    for pattern, error in _MEANINGS:
+        if pattern.search(said):
+            return error(f"lvm {arguments[0]}: {said}")
+    return HostError(f"lvm {arguments[0]} {arguments[-1]}: {said or failure}")
+
+
+def mapper_name(group: str, name: str) -> str:
+    """The device-mapper's name of a logical volume."""
+    return f"{group.replace('-', '--')}-{name.replace('-', '--')}"
+
+
+def device(group: str, name: str) -> str | None:
+    """The node of a logical volume that is active, None when it is not: /dev/mapper/NAME, or /dev/dm-N where the
+    former is missing or shows something else. Raises HostError."""
+    wanted = mapper_name(group, name)
+    node = f"/dev/mapper/{wanted}"
+    try:
+        number = os.stat(node).st_rdev
+        if _kernel_name(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}") == wanted:
+            return node
+    except OSError:
+        pass
+    try:
+        entries = [entry for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
+    except OSError as failure:
+        raise HostError(f"cannot list block devices: {failure.strerror}") from failure
+    return next((f"/dev/{entry}" for entry in entries if _kernel_name(f"/sys/block/{entry}") == wanted), None)
+
+
+def _kernel_name(folder: str) -> str:
+    try:
+        with open(f"{folder}/dm/name") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

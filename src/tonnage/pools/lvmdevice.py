@@ -1,0 +1,183 @@
+"""One logical volume's content: make it ready once, erase it, show it. Blocking.
+
+While content is made the device node is locked (flock) by a descriptor that mkfs inherits: should we be killed, the
+lock lasts as long as the orphaned mkfs, and nobody formats or mounts under its hands.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tonnage.errors import Busy, HostError, Precondition
+from tonnage.host import device, mount
+from tonnage.host.run import CommandFailed, run
+from tonnage.pools.directory import Record
+from tonnage.pools.formats import FORMATS
+
+log = logging.getLogger(__name__)
+_MKFS_TIMEOUT = 600.0
+_OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
+_PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: udev looks at a device for a moment after it was made or written
+_ZEROOUT = 0x127F  # BLKZEROOUT
+_STEP = 256 * 1024**2
+_ENDS = 1024**2  # bytes at both ends of a device where signatures are
+
+
+@contextmanager
+def locked(path: str) -> Iterator[int]:
+    """The device open and locked. Raises Busy while somebody else has it locked, HostError."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+    try:
+        for pause in _PAUSES:
+            if pause:
+                time.sleep(pause)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                continue
+        else:
+            raise Busy(f"{path} is being formatted, by a process of an earlier run or another program")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
+    """Make the content of a volume in state new: a file system, or zeros for raw block. May be repeated.
+
+    zeroed: what was never written is read as zeros. What an interrupted mkfs of ours left is made anew. Raises
+    Precondition when something foreign is on it, HostError.
+    """
+    try:
+        if record.block:
+            if not zeroed:
+                zero(fd)
+            return
+        found = device.probe(fd)
+        if found is not None and found.uuid != record.uuid:
+            raise Precondition(
+                f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
+                " it will not be formatted; look at it, then delete the volume"
+            )
+        _mkfs(fd, path, record, zeroed=zeroed)
+        os.fsync(fd)
+    except OSError as failure:
+        raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
+
+
+def _mkfs(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
+    def command(*, prezeroed: bool) -> list[str]:
+        words = FORMATS[record.fstype].mkfs(path, record.length, record.uuid, prezeroed=prezeroed)
+        # Without discard mkfs writes zeros, which take real blocks of a thin pool.
+        return [word for word in words if word != "-K"] if zeroed else words
+
+    try:
+        run(command(prezeroed=zeroed), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+    except CommandFailed as failure:
+        if "prezeroed" not in failure.stderr:
+            raise
+        run(command(prezeroed=False), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))  # e2fsprogs before 1.47
+
+
+def stays(condition: Callable[[], bool]) -> bool:
+    """Whether a condition still holds after some time."""
+    for pause in _PAUSES:
+        if pause:
+            time.sleep(pause)
+        if not condition():
+            return False
+    return True
+
+
+def erase(fd: int) -> None:
+    """Overwrite a volume that is about to be deleted. May be repeated. Raises HostError."""
+    try:
+        zero(fd)
+    except OSError as failure:
+        raise HostError(f"cannot overwrite the volume: {failure.strerror}") from failure
+
+
+def zero(fd: int) -> None:
+    """Overwrite a whole device, by the disk itself where it can. Raises OSError."""
+    end = device.size(fd)
+    for start in range(0, end, _STEP):
+        _zero(fd, start, min(_STEP, end - start))
+    os.fsync(fd)
+
+
+def _zero(fd: int, start: int, length: int) -> None:
+    fcntl.ioctl(fd, _ZEROOUT, struct.pack("=QQ", start, length))
+
+
+def wipe_stale(path: str, record: Record) -> None:
+    """Take away signatures of former owners of the blocks: lvcreate does so, unless the machine stopped before it.
+
+    Only for volumes in state new, which nobody was ever given. Raises HostError.
+    """
+    try:
+        with locked(path) as fd:
+            found = device.probe(fd)
+            if found is None or found.uuid == record.uuid:
+                return
+            log.warning("new volume holds an old signature, wiped volume=%s found=%s", record.name, found.kind)
+            end = device.size(fd)
+            ends = min(_ENDS, end)
+            _zero(fd, 0, ends)
+            _zero(fd, end - ends, ends)
+            os.fsync(fd)
+    except Busy:
+        return  # a mkfs of ours is at it
+    except OSError as failure:
+        raise HostError(f"cannot wipe {path}: {failure.strerror}") from failure
+
+
+def mount_at(path: str, record: Record, target: Path, options: Sequence[str], *, discard: bool) -> None:
+    """Mount a formatted volume. Raises HostError."""
+    defaults = (*_OPTIONS[record.fstype], *(("discard",) if discard else ()))
+    mount.mount(path, target, record.fstype, (*defaults, *options))
+
+
+def is_shown(path: str, node: Path) -> bool:
+    """Whether the node at a place is of that device."""
+    try:
+        return os.stat(path).st_rdev == os.stat(node, follow_symlinks=False).st_rdev != 0
+    except OSError:
+        return False
+
+
+def is_mounted(path: str, target: Path) -> bool:
+    """Whether the mount at target is of that device's file system."""
+    try:
+        number, shown = os.stat(path).st_rdev, os.stat(target).st_dev
+    except OSError:
+        return False
+    if number == shown:
+        return True
+    real = str(target.resolve())  # btrfs has device numbers of its own
+    return any(entry.target == real and _number(entry.source) == number for entry in mount.mounts())
+
+
+def is_bound(path: str) -> bool:
+    """Whether the device's node is bound to some place, so that a pod could open it."""
+    number = _number(path)
+    return any(
+        entry.fstype == "devtmpfs" and entry.root != "/" and _number(entry.target) == number for entry in mount.mounts()
+    )
+
+
+def _number(path: str) -> int:
+    try:
+        return os.stat(path).st_rdev or -1
+    except OSError:
+        return -1
