@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,7 +42,6 @@ apiVersion: v1
 kind: Pod
 metadata: {{name: {name}}}
 spec:
-  restartPolicy: Never
   containers:
   - name: main
     image: any
@@ -73,7 +74,8 @@ class Third:
     def volumes(self) -> dict[str, str]:
         """Volume -> what its file holds, as the driver has it."""
         state = self.folder / "state"
-        return {v.name: (v / "file").read_text() for v in state.iterdir()} if state.exists() else {}
+        found = {v.name: v / "file" for v in state.iterdir()} if state.exists() else {}
+        return {name: file.read_text() if file.exists() else "" for name, file in found.items()}
 
     def run(self, name: str, script: str, volume: str) -> None:
         """Make a pod and wait until it has started."""
@@ -102,7 +104,8 @@ def third(make_cluster: Callable[..., Any], go_program: Callable[[str], Path]) -
     program = go_program("mockdriver")
     cluster = make_cluster()
     folder = cluster.home / "mock"
-    cluster.up("--csi-endpoint", f"unix://{folder}/csi.sock")
+    cluster.arguments = ("--csi-endpoint", f"unix://{folder}/csi.sock")
+    cluster.up()
     cluster.kubectl("apply", "-f", "-", stdin=OBJECTS)
     process = _start(program, folder, "-drivername", DRIVER)
     try:
@@ -165,6 +168,22 @@ def test_an_inline_volume(third: Third) -> None:
     third.cluster.kubectl("delete", "pod", "inline", "--grace-period=1", "--timeout=60s")
 
     assert not third.volumes
+
+
+def test_its_volumes_outlive_a_kill_and_a_restart_of_the_cluster(third: Third) -> None:
+    third.run("lasting", "echo hello >> /data/file; exec sleep 1000", EPHEMERAL)
+    third.cluster.until("it is written", lambda: set(third.volumes.values()) == {"hello\n"})
+    os.kill(third.cluster.pid(), signal.SIGKILL)
+    third.cluster.up()
+    third.cluster.kubectl("wait", "--for=condition=Ready", "pod/lasting", "--timeout=60s")
+    assert set(third.volumes.values()) == {"hello\n"}  # the container went on
+
+    third.cluster.down()
+    assert str(third.cluster.data) not in Path("/proc/mounts").read_text()
+    third.cluster.up()
+    third.cluster.until("it is written again", lambda: set(third.volumes.values()) == {"hello\nhello\n"})
+    third.cluster.kubectl("delete", "pod", "lasting", "--grace-period=1", "--timeout=60s")
+    third.cluster.until("nothing is left", lambda: not third.volumes and not third.cluster.get("pvc,pv")["items"])
 
 
 def test_volumes_that_the_driver_had_before_are_left_alone(third: Third) -> None:
