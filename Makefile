@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check setup debian bench proto clean
+.PHONY: demo test check setup debian debian-test bench proto clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
 
-test: setup            ## everything that this machine can run; what it cannot is listed by name
+test: debian-test $(READY)  ## everything that this machine can run; what it cannot is listed by name
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
@@ -28,6 +28,9 @@ setup: debian $(READY) ## Debian packages (root and apt needed) and the virtual 
 
 debian:
 	@sh scripts/debian-packages
+
+debian-test:
+	@sh scripts/debian-packages test
 
 $(READY): pyproject.toml constraints.txt scripts/venv
 	@sh scripts/venv $(PYTHON) $(VENV)
