@@ -63,7 +63,16 @@ func (f folders) publish(r *csi.NodePublishVolumeRequest) error {
 			return err
 		}
 	}
+	if sameFolder(source, r.GetTargetPath()) {
+		return nil // a call repeated, as after a restart of the kubelet
+	}
 	return syscall.Mount(source, r.GetTargetPath(), "", syscall.MS_BIND, "")
+}
+
+func sameFolder(one, other string) bool {
+	a, err := os.Stat(one)
+	b, otherErr := os.Stat(other)
+	return err == nil && otherErr == nil && os.SameFile(a, b)
 }
 
 // registrar answers the kubelet.
