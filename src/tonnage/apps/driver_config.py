@@ -166,7 +166,7 @@ def _text(value: object, place: str) -> str:
 
 def _readable(message: str) -> str:
     """msgspec's message, its path first: "Expected `int` - at `$.pools[0]`" is "pools[0]: expected `int`"."""
-    text, _, path = message.partition(" - at `$")
+    text, _, path = message.removeprefix("Object contains ").partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")
     known = f"; there is {', '.join(sorted(_fields()))}" if "unknown field" in text and not path else ""
     return f"{path + ': ' if path else ''}{text[:1].lower()}{text[1:]}{known}"

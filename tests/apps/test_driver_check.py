@@ -1,0 +1,156 @@
+"""What is found out before a driver starts, and that finding out touches nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tonnage.apps import driver_check
+from tonnage.apps.driver_check import Finding
+from tonnage.apps.driver_config import DriverConfig
+from tonnage.errors import HostError, Invalid, Unavailable
+from tonnage.observe.exporter import Address
+from tonnage.pools.config import parse
+
+Make = Callable[..., DriverConfig]
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short path."""
+    return tmp_path_factory.mktemp("d")
+
+
+@pytest.fixture
+def make(folder: Path) -> Make:
+    """A configuration over one pool."""
+
+    def config(pool: str = "memory,size=1Gi", **changes: object) -> DriverConfig:
+        base = DriverConfig(folder / "csi.sock", [parse(pool)], "n1", folder / "state")
+        return replace(base, **changes)  # type: ignore[arg-type]
+
+    return config
+
+
+def _of(findings: list[Finding], what: str) -> Finding:
+    (found,) = [finding for finding in findings if finding.what == what]
+    return found
+
+
+def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
+    findings = driver_check.check(make(registry=folder, metrics=Address("127.0.0.1", 9100)))
+
+    assert [f.what for f in findings] == ["driver", "endpoint", "state", "registry", "metrics", "pool memory"]
+    assert not [f for f in findings if f.fault or f.warning]
+    driver_check.require(findings)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "text"),
+    [
+        ({"driver_name": "no name"}, "driver", "driver name 'no name': want a DNS name of at most 63 characters"),
+        ({"node_name": "n" * 257}, "driver", "want 1 to 256 bytes"),
+        ({"pools": [parse("memory")]}, "pool memory", "a memory pool needs size="),
+        ({"pools": [parse("image")]}, "driver", "image needs a directory, as image:/var/lib/tonnage"),
+        (
+            {"registry": Path("/nowhere/at/all")},
+            "registry",
+            "registry /nowhere/at/all is not there: name the kubelet's",
+        ),
+        ({"registry": Path("/" + "x" * 90)}, "registry", "Linux takes 107"),
+    ],
+)
+def test_faults(make: Make, changes: dict[str, object], what: str, text: str) -> None:
+    findings = driver_check.check(make(**changes))
+
+    assert text in _of(findings, what).text
+    with pytest.raises(Invalid):
+        driver_check.require(findings)
+
+
+def test_something_else_lies_at_the_endpoint(make: Make, folder: Path) -> None:
+    (folder / "csi.sock").write_text("mine")
+
+    assert "exists and is not a socket: remove it" in _of(driver_check.check(make()), "endpoint").text
+    assert (folder / "csi.sock").read_text() == "mine"
+
+
+def test_a_socket_that_is_there_is_told(make: Make, folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(folder / "csi.sock"))
+        finding = _of(driver_check.check(make()), "endpoint")
+
+    assert "it is replaced if nobody answers there" in finding.text
+    assert finding.fault is None
+
+
+def test_the_state_folder_is_a_file(make: Make, folder: Path) -> None:
+    (folder / "state").write_text("")
+
+    assert _of(driver_check.check(make()), "state").text == f"state folder {folder}/state is not a directory"
+
+
+def test_metrics_that_others_can_read_are_told(make: Make) -> None:
+    finding = _of(driver_check.check(make(metrics=Address("0.0.0.0", 9100))), "metrics")
+
+    assert (finding.warning, finding.fault) == (True, None)
+    assert "open to other machines, without a password" in finding.text
+
+
+def _link(path: Path) -> None:
+    path.symlink_to(path.parent)
+
+
+def _foreign(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis.txt").write_text("")
+
+
+def _other_kind(path: Path) -> None:
+    path.mkdir()
+    (path / ".tonnage-pool").write_text('{"kind":"btrfs","id":"00000000-0000-0000-0000-000000000000"}')
+
+
+def _damaged(path: Path) -> None:
+    path.mkdir()
+    (path / ".tonnage-pool").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (_link, "is a symlink: name the directory itself"),
+        (lambda path: path.write_text(""), "is not a directory"),
+        (_foreign, "holds files that are not tonnage's ('thesis.txt'): name an empty one"),
+        (_other_kind, "belongs to a pool of kind btrfs, not image"),
+        (_damaged, ".tonnage-pool cannot be read"),
+    ],
+)
+def test_directories_that_are_no_pools(make: Make, folder: Path, prepare: Callable[[Path], None], text: str) -> None:
+    where = folder / "pool"
+    prepare(where)
+
+    finding = _of(driver_check.check(make(f"image:{where}")), "pool image")
+    assert text in finding.text
+    assert isinstance(finding.fault, Unavailable)
+
+
+def test_real_pools_need_root(make: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    finding = _of(driver_check.check(make(f"image:{folder}/pool")), "pool image")
+    assert "takes root: run it as root" in finding.text
+    assert isinstance(finding.fault, HostError)
+
+
+def test_more_is_promised_than_the_disk_has(make: Make, folder: Path) -> None:
+    finding = driver_check.check(make(f"image:{folder}/pool,size=1Ei"))[-1]
+
+    assert (finding.warning, finding.fault) == (True, None)
+    assert "more than it has" in finding.text

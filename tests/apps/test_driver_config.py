@@ -1,0 +1,140 @@
+"""The driver's configuration: what a file may say, what the command line overrides, and every refusal's text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tonnage.apps import driver_config
+from tonnage.apps.driver_config import DriverFile
+from tonnage.errors import Invalid
+from tonnage.pools.config import PoolConfig, parse
+
+FULL = """
+endpoint: unix:///run/tonnage/csi.sock
+nodeName: n1
+driverName: disks.example.com
+topologyKey: topology.example.com/node
+maxVolumes: 100
+registry: /var/lib/kubelet/plugins_registry
+state: /var/lib/kubelet/plugins/disks.example.com
+metrics: 0.0.0.0:9100
+pools:
+- name: fast
+  kind: image
+  path: /mnt/fast
+  size: 100Gi
+  sparse: true
+  overcommit: 1.5
+- {kind: memory, size: 1073741824}
+"""
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "driver.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_full_file(tmp_path: Path) -> None:
+    file = driver_config.read(_file(tmp_path, FULL))
+    config = driver_config.merge(file, DriverFile(), driver_config.pools_of(file, "f"), node="host")
+
+    assert config.endpoint == Path("/run/tonnage/csi.sock")
+    assert (config.node_name, config.driver_name, config.max_volumes) == ("n1", "disks.example.com", 100)
+    assert config.topology_key == "topology.example.com/node"
+    assert config.registry == Path("/var/lib/kubelet/plugins_registry")
+    assert str(config.metrics) == "0.0.0.0:9100"
+    assert config.pools == [
+        PoolConfig("image", Path("/mnt/fast"), "fast", 100 << 30, sparse=True, overcommit=1.5),
+        PoolConfig("memory", None, "memory", 1 << 30),
+    ]
+
+
+def test_the_command_line_overrides_the_file() -> None:
+    file = DriverFile(endpoint="unix:///a", node_name="n1", max_volumes=5)
+    given = DriverFile(endpoint="/b", max_volumes=7)
+    config = driver_config.merge(file, given, [parse("memory,size=1Gi")], node="host")
+
+    assert (config.endpoint, config.node_name, config.max_volumes) == (Path("/b"), "n1", 7)
+
+
+def test_what_nobody_says() -> None:
+    config = driver_config.merge(DriverFile(), DriverFile(endpoint="/b"), [parse("memory,size=1Gi")], node="host")
+
+    assert (config.node_name, config.driver_name) == ("host", "csi.tonnage.dev")
+    assert config.state == driver_config.default_state("csi.tonnage.dev")
+    assert (config.registry, config.metrics, config.max_volumes) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pols: []", "unknown field `pols`; there is driverName, endpoint"),
+        ("maxVolumes: many", "maxVolumes: expected `int`, got `str`"),
+        ("pools: {}", "pools: expected `array`, got `object`"),
+        ("pools: [1]", "pools[0]: expected `object`, got `int`"),
+        ("- a", "expected `object`, got `array`"),
+        ("endpoint: /a\nendpoint: /b", "line 2, column 1: 'endpoint' is given twice"),
+        ("endpoint: [", "line 1, column 12: "),
+        ("pools: [{path: /a}]", "pools[0]: kind is missing, want one of "),
+        ("pools: [{kind: zfs}]", "pools[0].kind: unknown kind 'zfs', want one of "),
+        ("pools: [{kind: memory, size: 1Gi}, {kind: image, path: a}]", "pools[1].path: want an absolute path"),
+        ("pools: [{kind: memory, path: /a}]", "pools[0].path: memory is nowhere"),
+        ("pools: [{kind: image, path: /a, sise: 1Gi}]", "pools[0].sise: image has no option 'sise', it has name, size"),
+        ("pools: [{kind: image, path: /a, size: much}]", "pools[0].size: "),
+        ("pools: [{kind: image, path: /a, sparse: 3}]", "pools[0].sparse: sparse=3: want yes or no"),
+        ("pools: [{kind: image, path: /a, overcommit: 0.5}]", "pools[0].overcommit: overcommit=0.5: want yes, no"),
+        ("pools: [{kind: image, path: '/a,b'}]", "pools[0].path: '/a,b' has a comma"),
+        ("pools: [{kind: image, path: /a, size: }]", "pools[0].size: want a text or a number, found nothing"),
+        ("pools: [{kind: image, path: /a, size: [1]}]", "pools[0].size: want a text or a number, found a list"),
+        ("pools: [{kind: image, path: /a, name: a/b}]", "pools[0].name: volume name 'a/b'"),
+    ],
+)
+def test_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
+    path = _file(tmp_path, text)
+
+    with pytest.raises(Invalid, match=re.escape(f"{path}: {message}")):
+        driver_config.pools_of(driver_config.read(path), str(path))
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
+    assert driver_config.read(_file(tmp_path, "")) == DriverFile()
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"driver\.yaml: cannot be read: No such file"):
+        driver_config.read(tmp_path / "driver.yaml")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"endpoint": ""}, "no endpoint: say where to listen, as --endpoint unix:///run/tonnage/csi.sock"),
+        ({"endpoint": "tcp://1.2.3.4:5"}, "endpoint 'tcp://1.2.3.4:5': want a unix socket with an absolute path"),
+        ({"endpoint": "unix://csi.sock"}, "endpoint 'unix://csi.sock': want a unix socket with an absolute path"),
+        ({"endpoint": "/" + "x" * 107}, "has 108 bytes, Linux takes 107"),
+        ({"max_volumes": -1}, "maxVolumes -1: want 0 (no limit) or more"),
+        ({"registry": "plugins"}, "registry 'plugins': want an absolute path"),
+        ({"state": "state"}, "state 'state': want an absolute path"),
+        ({"topology_key": "a b"}, "topology key 'a b': want a label key"),
+        ({"topology_key": "Not.Dns/node"}, "topology key 'Not.Dns/node': want a label key"),
+        ({"metrics": "here"}, "metrics address 'here': want [ADDRESS:]PORT"),
+        ({"metrics": "host:1"}, "metrics address 'host:1': 'host' is not an IP address"),
+    ],
+)
+def test_refused_settings(given: dict[str, object], message: str) -> None:
+    fields = {"endpoint": "/run/csi.sock", **given}
+
+    with pytest.raises(Invalid, match=re.escape(message)):
+        driver_config.merge(DriverFile(), DriverFile(**fields), [parse("memory,size=1Gi")], node="n")  # type: ignore[arg-type]
+
+
+def test_pools_are_needed_and_named_apart() -> None:
+    given = DriverFile(endpoint="/run/csi.sock")
+    with pytest.raises(Invalid, match="no pools: name at least one"):
+        driver_config.merge(DriverFile(), given, [], node="n")
+    with pytest.raises(Invalid, match="two pools are named 'memory': give each a name="):
+        driver_config.merge(DriverFile(), given, [parse("memory,size=1Gi"), parse("memory,size=2Gi")], node="n")

@@ -1,0 +1,114 @@
+"""Whose a volume is: what a cluster knows, at the moment it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from tonnage.aio.clock import RealClock, rfc3339
+from tonnage.api import kinds, names
+from tonnage.apiserver.server import ApiServer, extractor
+from tonnage.apiserver.store import MemoryStore
+from tonnage.apps import orphans
+from tonnage.apps.inventory import VolumeReport
+from tonnage.apps.orphans import Owner, Registry
+from tonnage.errors import ApiAlreadyExists
+from tonnage.kube.client import Client
+
+CLAIM = {
+    "metadata": {"name": "data", "namespace": "default"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "x"},
+}
+OLD, NOW = rfc3339(1_700_000_000), rfc3339(RealClock().time())
+
+
+@pytest.fixture
+async def kube() -> AsyncIterator[Client]:
+    """A client of a server."""
+    server = ApiServer(MemoryStore(extractor()))
+    await server.start()
+    yield Client(server.transport("system:admin"))
+    await server.stop()
+
+
+@pytest.fixture
+async def registry(kube: Client) -> Registry:
+    """What that server knows."""
+    return Registry(kube, RealClock())
+
+
+def _volume(name: str = "v", **fields: Any) -> VolumeReport:
+    return VolumeReport(f"pool/{name}", 1 << 30, driver=names.DRIVER, created=OLD, **fields)
+
+
+async def test_nobody_has_it(registry: Registry) -> None:
+    await registry.look()
+
+    assert await registry.owner(_volume()) is Owner.NOBODY
+
+
+async def test_a_persistent_volume_names_it(kube: Client, registry: Registry) -> None:
+    body = orphans.persistent_volume(_volume(), name="mine", storage_class="", block=False)
+    await kube.create(kinds.VOLUMES, body)
+    await registry.look()
+
+    assert await registry.owner(_volume()) is Owner.VOLUME
+    assert registry.volume_of(_volume()) == "mine"
+    assert await registry.owner(_volume("other")) is Owner.NOBODY
+
+
+async def test_a_persistent_volume_of_another_driver_does_not_count(kube: Client, registry: Registry) -> None:
+    body = orphans.persistent_volume(_volume(), name="mine", storage_class="", block=False)
+    body["spec"]["csi"]["driver"] = "other.example.com"
+    await kube.create(kinds.VOLUMES, body)
+    await registry.look()
+
+    assert await registry.owner(_volume()) is Owner.NOBODY
+
+
+async def test_its_claim_waits_for_it(kube: Client, registry: Registry) -> None:
+    claim = await kube.create(kinds.CLAIMS, CLAIM, "default")
+    await registry.look()
+    name = names.volume_name(claim.metadata.uid)
+
+    assert await registry.owner(_volume(claim="default/data", persistent_volume=name)) is Owner.CLAIM
+    another = _volume(claim="default/data", persistent_volume=names.volume_name("another"))
+    assert await registry.owner(another) is Owner.NOBODY  # made for an earlier claim of that name
+
+
+async def test_a_persistent_volume_that_is_written_after_the_look_counts(kube: Client, registry: Registry) -> None:
+    await registry.look()
+    volume = _volume("pvc-1", claim="default/data", persistent_volume="pvc-1")
+    await kube.create(kinds.VOLUMES, orphans.persistent_volume(volume, name="pvc-1", storage_class="", block=False))
+
+    assert await registry.owner(volume) is Owner.VOLUME
+
+
+async def test_others(kube: Client, registry: Registry) -> None:
+    await registry.look()
+    here = (await kube.get(kinds.NAMESPACES, "kube-system")).metadata.uid
+
+    assert await registry.owner(_volume(inline=True)) is Owner.POD
+    assert await registry.owner(_volume(cluster="elsewhere")) is Owner.FOREIGN
+    assert await registry.owner(_volume(cluster=here)) is Owner.NOBODY
+    assert await registry.owner(msgspec.structs.replace(_volume(), created=NOW)) is Owner.YOUNG
+
+
+async def test_adopted(kube: Client, registry: Registry) -> None:
+    volume = _volume(topology={"b": "2", "a": "1"})
+    await registry.look()
+    await registry.adopt(orphans.persistent_volume(volume, name="kept", storage_class="fast", block=True))
+
+    spec = (await kube.get(kinds.VOLUMES, "kept")).spec
+    assert spec.csi is not None
+    assert (spec.csi.driver, spec.csi.volume_handle) == (names.DRIVER, "pool/v")
+    assert (spec.storage_class_name, spec.volume_mode, spec.persistent_volume_reclaim_policy) == (
+        "fast",
+        "Block",
+        "Retain",
+    )
+    with pytest.raises(ApiAlreadyExists):
+        await registry.adopt(orphans.persistent_volume(volume, name="kept", storage_class="fast", block=True))

@@ -1,0 +1,106 @@
+"""Drivers, in a process or a thread of their own, and the command line in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tonnage.api import names
+from tonnage.apps.driver import StandaloneDriver
+from tonnage.apps.driver_config import DriverConfig
+from tonnage.cli.main import main
+from tonnage.csi.client import CsiClient
+from tonnage.csi.words import VolumeCapability
+from tonnage.pools.config import parse
+
+
+class Ended(NamedTuple):
+    """What a verb printed, and its exit code."""
+
+    code: int
+    out: str
+    error: str
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Verbs set logging up for a process of their own, over the standard error of the moment."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def tonnage(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Runs one verb."""
+
+    def run(*arguments: object) -> Ended:
+        code = main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        return Ended(code, shown.out, shown.err)
+
+    return run
+
+
+@pytest.fixture
+def start_driver() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `tonnage driver` and waits for its socket."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(socket: Path, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tonnage.cli", "driver", "--endpoint", f"unix://{socket}", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        deadline = time.monotonic() + 60
+        while not socket.exists():
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            assert time.monotonic() < deadline, "no socket after 60 s"
+            time.sleep(0.01)
+        return process
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.fixture
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a driver over two memory pools, with a volume of a claim and one of nobody; it runs in a thread."""
+    folder = tmp_path_factory.mktemp("s")
+    pools = [parse("memory,name=a,size=10Gi"), parse("memory,name=b,size=5Gi")]
+    driver = StandaloneDriver(DriverConfig(folder / "csi.sock", pools, "n1", folder / "state"))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def do(work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(60)
+
+    async def start() -> None:
+        await driver.start()
+        async with CsiClient(driver.config.endpoint) as client:
+            record = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop", names.PARAM_CLUSTER: "c1"}
+            await client.create_volume("claimed", 1 << 30, [VolumeCapability()], parameters=record)
+            await client.create_volume("plain", 2 << 30, [VolumeCapability()], parameters={"pool": "b"})
+
+    try:
+        do(start())
+        yield driver.config.endpoint
+        do(driver.stop())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,69 @@
+"""`tonnage pools`: as a table, as JSON and YAML, and its refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+Run = Callable[..., Any]
+GIB = 1 << 30
+
+
+def test_a_table(tonnage: Run, socket: Path) -> None:
+    shown = tonnage("pools", "--endpoint", socket, "--pool", "memory,name=a,size=10Gi")
+
+    assert shown.code == 0
+    assert [line.split() for line in shown.out.splitlines()] == [
+        ["NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "VOLUMES", "WHERE"],
+        ["-", "a", "memory", "10Gi", "9Gi", "9Gi", "1Gi", "1", "-"],
+        ["-", "b", "-", "-", "3Gi", "3Gi", "2Gi", "1", "-"],
+    ]
+
+
+@pytest.mark.parametrize(("form", "decode"), [("json", json.loads), ("yaml", msgspec.yaml.decode)])
+def test_data(tonnage: Run, socket: Path, form: str, decode: Callable[[str], Any]) -> None:
+    shown = tonnage("pools", "--endpoint", socket, "--pool", "memory,name=a,size=10Gi", "-o", form)
+
+    assert decode(shown.out) == {
+        "pools": [
+            {"pool": "a", "kind": "memory", "size": 10 * GIB, "free": 9 * GIB, "largest": 9 * GIB,
+             "promised": GIB, "volumes": 1},
+            {"pool": "b", "free": 3 * GIB, "largest": 3 * GIB, "promised": 2 * GIB, "volumes": 1},
+        ],
+        "disks": [],
+    }  # fmt: skip
+
+
+def test_what_disks_lack_is_told(tonnage: Run, tmp_path: Path) -> None:
+    shown = tonnage("pools", "--pool", f"image:{tmp_path}/p,size=1Ei", "-o", "json")
+
+    assert shown.code == 0
+    found = json.loads(shown.out)
+    assert found["pools"] == [
+        {"pool": "image", "state": "not made yet", "kind": "image", "where": f"{tmp_path}/p", "size": 1 << 60}
+    ]
+    (disk,) = found["disks"]
+    assert disk["lacks"] == disk["promised"] - disk["free"] > 0
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_pool_that_cannot_be_read_is_a_failure(tonnage: Run, socket: Path) -> None:
+    shown = tonnage("pools", "--endpoint", socket, "--pool", "memory,name=c,size=1Gi")
+
+    assert shown.code == 1
+    assert "c     memory  1Gi   -" in shown.out
+    assert "(cannot be read)" in shown.out
+    assert shown.error == "tonnage pools: pool c: there is no pool 'c' (there is a, b)\n"
+
+
+def test_nowhere_to_look(tonnage: Run, tmp_path: Path) -> None:
+    shown = tonnage("pools", "--data", tmp_path / "none")
+
+    assert shown.code == 1
+    assert "there is no cluster in" in shown.error
+    assert "name a box's folder with --data, or a driver with --endpoint, --config or --pool" in shown.error
