@@ -32,7 +32,8 @@ def tune_allocator() -> None:
 def settle() -> None:
     """After the start: what is there stays, so the cyclic collector need not look at it again, nor look as often.
 
-    Decoding many objects is much faster that way. Blocking calls share a few threads: each costs memory. May be repeated.
+    Decoding many objects is much faster that way. Blocking calls share a few threads, as each costs memory. May be
+    repeated.
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="blocking"))
     gc.collect()
