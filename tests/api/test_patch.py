@@ -146,3 +146,16 @@ def test_same_is_equality_that_knows_booleans(one: Any, other: Any) -> None:
     assert same(one, other) == same(other, one)
     if same(one, other):
         assert one == other
+
+
+@pytest.mark.parametrize("op", [["add"], {"add": 1}, 5, None])
+def test_json_patch_of_no_operation(op: Any) -> None:
+    with pytest.raises(Invalid, match="is not an operation"):
+        apply_json_patch({}, [{"op": op, "path": "/a", "value": 1}])
+
+
+def test_json_patch_that_doubles_itself_is_refused() -> None:
+    doubling = [{"op": "copy", "from": "/a", "path": f"/a/{n}"} for n in range(60)]
+    with pytest.raises(ApiInvalid, match="more than 3145728 bytes"):
+        apply_json_patch({"a": {"x": "y" * 100}}, doubling)
+    assert len(apply_json_patch({"a": {"x": "y" * 100}}, doubling[:4])["a"]) == 5

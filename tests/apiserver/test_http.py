@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,66 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context)) as session:
         yield Box(server, session)
     await server.stop()
+
+
+async def raw(box: Box, request: bytes) -> bytes:
+    """What is answered to bytes that no client library would send, until the server closes the connection."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    port = yarl.URL(box.server.url).port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    writer.write(request)
+    async with asyncio.timeout(60):
+        answer = await reader.read()
+    writer.transport.abort()
+    return answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\xff\xfe\x00\r\n\r\n",
+        b"GET http://[::1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /a\x00b HTTP/1.1\r\n\r\n",
+        b"GET /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"secret" * 20_000 + b"\r\n\r\n",
+        b"GET /" + b"secret" * 20_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_told_so(box: Box, caplog: pytest.LogCaptureFixture, request_: bytes) -> None:
+    head, _, body = (await raw(box, request_)).partition(b"\r\n\r\n")
+    assert b" 400 " in head.splitlines()[0]
+    status = json.loads(body)
+    assert (status["kind"], status["code"]) == ("Status", 400)
+    assert status["message"].startswith("the request cannot be read as HTTP: ")
+    assert b"secret" not in body
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /api HTTP/1.1\r\nHost:"])
+async def test_a_connection_that_asks_nothing_is_closed(
+    box: Box, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    shell = box.server._shell
+    assert shell is not None
+    assert shell._runner is not None
+    monkeypatch.setattr(shell._runner.server, "_patience", 0.05)
+    assert await raw(box, begun) == b""
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box.server._shell, "_patience", 0.05)
+    token = box.session.headers["Authorization"].encode()
+    head = b"POST " + MAPS.encode() + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nAuthorization: " + token
+    answer = await raw(box, head + b"\r\n\r\n{")
+    assert b" 408 " in answer.splitlines()[0]
+    assert b"the body did not come within" in answer
+
+
+async def test_a_long_selector_is_read(box: Box) -> None:
+    wanted = f"a in ({','.join(f'value-{n}' for n in range(2000))})"
+    async with box.request("GET", MAPS, params={"labelSelector": wanted}) as answer:
+        assert answer.status == 200, await answer.text()
 
 
 async def test_create_and_get(box: Box) -> None:

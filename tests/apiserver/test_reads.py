@@ -48,6 +48,27 @@ async def test_lists_select(api: Any) -> None:
     await api.get(PODS, want=400, query={"labelSelector": "==="})
 
 
+async def test_readers_of_one_moment_do_not_take_it_from_each_other(api: Any) -> None:
+    for n in range(6):
+        await api.create(MAPS, config(f"x{n}"))
+    pages = [await api.get(MAPS, query={"limit": "3"}) for _ in range(3)]
+    await api.delete(f"{MAPS}/x4")
+    for page in pages:
+        assert names(await api.get(MAPS, query={"continue": page["metadata"]["continue"]})) == ["x3", "x4", "x5"]
+    await api.get(MAPS, want=410, query={"continue": pages[0]["metadata"]["continue"]})
+
+
+async def test_many_lists_are_read_while_writes_go_on(api: Any) -> None:
+    for n in range(3):
+        await api.create(MAPS, config(f"x{n}"))
+    pages = []
+    for n in range(30):
+        pages.append(await api.get(MAPS, query={"limit": "2"}))
+        await api.patch(f"{MAPS}/x2", {"data": {"n": str(n)}})
+    for page in pages:
+        assert names(await api.get(MAPS, query={"continue": page["metadata"]["continue"]})) == ["x2"]
+
+
 async def test_pages_show_one_moment(api: Any) -> None:
     for n in range(7):
         await api.create(MAPS, config(f"x{n}"))
@@ -67,7 +88,7 @@ async def test_pages_that_are_too_old_are_gone(api: Any) -> None:
     for n in range(3):
         await api.create(MAPS, config(f"x{n}"))
     token = (await api.get(MAPS, query={"limit": "1"}))["metadata"]["continue"]
-    for n in range(20):
+    for n in range(70):
         await api.create(MAPS, config(f"y{n}"))
         await api.get(MAPS, query={"limit": "1"})
     gone = await api.get(MAPS, want=410, query={"limit": "1", "continue": token})

@@ -124,6 +124,21 @@ async def test_foreground_circle_is_untied(kube: Client, make_map: Make, work: A
     assert await left(kube) == set()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+async def test_circle_deleted_in_the_foreground_altogether(kube: Client, make_map: Make, work: Any, size: int) -> None:
+    """Each waits for the next one, and all wait at once: nobody is left to untie them."""
+    maps = [await make_map(f"m{n}") for n in range(size)]
+    for n, one in enumerate(maps):
+        owners = {"metadata": {"ownerReferences": [owned(maps[(n + 1) % size], block=True)]}}
+        await kube.patch(CONFIG_MAPS, one.metadata.name, owners, "default")
+    outside = await make_map("outside", owned(maps[0], block=True))
+    for one in maps:
+        await kube.delete(CONFIG_MAPS, one.metadata.name, "default", propagation="Foreground")
+    await work()
+    assert outside.metadata.name not in await left(kube)
+    assert await left(kube) == set()
+
+
 async def test_orphans_stay_without_the_reference(kube: Client, make_map: Make, work: Any) -> None:
     a = await make_map("a")
     await make_map("b", owned(a, block=True))

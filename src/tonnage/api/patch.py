@@ -14,6 +14,8 @@ from tonnage.errors import ApiInvalid, Invalid
 
 Json = Any
 _MAX_OPERATIONS = 10_000
+_MAX_COPIED = 3 << 20
+"""Copies of copies double with each operation: a body of a few hundred bytes would take all memory."""
 
 
 def merge(target: Json, patch: Json) -> Json:
@@ -38,12 +40,26 @@ def apply_json_patch(target: Json, operations: Json) -> Json:
         raise Invalid("a JSON patch is a list of operations")
     if len(operations) > _MAX_OPERATIONS:
         raise Invalid(f"a JSON patch has at most {_MAX_OPERATIONS} operations, this one has {len(operations)}")
-    result = copy.deepcopy(target)
+    result, copied = copy.deepcopy(target), 0
     for operation in operations:
-        if not isinstance(operation, dict) or operation.get("op") not in _OPERATIONS:
+        act = _OPERATIONS.get(str(operation.get("op"))) if isinstance(operation, dict) else None
+        if act is None:
             raise Invalid(f"JSON patch: {operation!r} is not an operation (add, remove, replace, move, copy, test)")
-        result = _OPERATIONS[operation["op"]](result, operation)
+        if operation["op"] == "copy":
+            copied += _weight(_at(result, _pointer(operation, "from")))
+            if copied > _MAX_COPIED:
+                raise ApiInvalid(f"JSON patch: its copies come to more than {_MAX_COPIED} bytes together")
+        result = act(result, operation)
     return result
+
+
+def _weight(value: Json) -> int:
+    """About the bytes of a value as JSON."""
+    if isinstance(value, dict):
+        return 2 + sum(len(key) + _weight(item) + 2 for key, item in value.items())
+    if isinstance(value, list):
+        return 2 + sum(_weight(item) + 1 for item in value)
+    return len(value) + 2 if isinstance(value, str) else 8
 
 
 def _pointer(operation: Mapping[str, Json], member: str) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from tonnage.apiserver.auth import Credentials
+from tonnage.apiserver.connection import Connection, Server
 from tonnage.apiserver.errors import as_api_error
 from tonnage.apiserver.handler import Handler, Stream, refusal
 from tonnage.apiserver.negotiate import MAX_BODY, check_size
@@ -22,6 +23,7 @@ from tonnage.kube.transport import JSON, Request, Response
 log = logging.getLogger(__name__)
 _STOP_SECONDS = 0.5
 _TLS_BUFFER = 32 << 10
+PATIENCE_SECONDS = 60.0
 _FIRST_CHUNK_SECONDS = 0.1
 _UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
 
@@ -29,7 +31,11 @@ _UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
 class HttpShell:
     """One listening socket."""
 
-    def __init__(self, handler: Handler, hub: Hub, credentials: Credentials) -> None:
+    def __init__(
+        self, handler: Handler, hub: Hub, credentials: Credentials, *, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        """patience: seconds for a first request to begin, and for a body to come whole."""
+        self._patience = patience
         self._handler = handler
         self._hub = hub
         self._credentials = credentials
@@ -39,7 +45,7 @@ class HttpShell:
         """Listen; returns the port. Raises OSError."""
         # asyncio's TLS allots 256 KiB a connection, a thousand watches would take 280 MiB.
         asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER
-        server = web.Server(self._serve, request_factory=_request_factory(), handler_cancellation=True, access_log=None)
+        server = Server(self._serve, patience=self._patience, request_factory=_request_factory())
         self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_SECONDS)
         await self._runner.setup()
         context = self._credentials.ssl_context()
@@ -53,11 +59,13 @@ class HttpShell:
             self._runner = None
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if isinstance(request.protocol, Connection):
+            request.protocol.begun()
         user = self._credentials.authenticate(request.headers.get("Authorization", ""))
         if user is None:
             return _http(refusal(_UNAUTHORIZED))
         try:
-            asked = await _read(request)
+            asked = await _read(request, self._patience)
         except ApiError as error:
             return _http(refusal(error), close=True)
         answer = await self._handler.handle(asked, user)
@@ -96,13 +104,16 @@ def _request_factory() -> Any:
     return make
 
 
-async def _read(request: web.BaseRequest) -> Request:
-    """The request without HTTP. Raises an ApiError (too large, cut short)."""
+async def _read(request: web.BaseRequest, patience: float) -> Request:
+    """The request without HTTP. Raises an ApiError (too large, cut short, too slow)."""
     url, headers, body = request.rel_url, request.headers, b""
     if request.body_exists:
         check_size(request.content_length or 0)
         try:
-            body = await request.read()
+            async with asyncio.timeout(patience):
+                body = await request.read()
+        except TimeoutError:
+            raise ApiError(f"the body did not come within {patience:g} s", code=408, reason="Timeout") from None
         except web.HTTPRequestEntityTooLarge:
             check_size(MAX_BODY + 1)
         except (web.HTTPException, OSError, ValueError) as error:

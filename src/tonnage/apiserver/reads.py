@@ -22,9 +22,14 @@ from tonnage.apiserver.store import Key, Record, Store
 from tonnage.apiserver.watch import Filter, Hub, Watcher, encode_change, line
 from tonnage.errors import ApiError, ApiGone, Cause
 
-_SNAPSHOTS = 8
+_SNAPSHOTS_SURE = 8
+_SNAPSHOTS = 64
+_SNAPSHOT_RECORDS = 50_000
 _SNAPSHOT_SECONDS = 300.0
 _MAX_AHEAD_SECONDS = 3.0
+
+_Place = tuple[str, str | None, int]
+"""Collection, namespace, revision."""
 
 
 class _Token(msgspec.Struct, array_like=True):
@@ -41,6 +46,8 @@ class _Snapshot:
 
     revision: int
     records: list[Record]
+    readers: int = 0
+    timer: asyncio.TimerHandle | None = None
 
 
 class Reads:
@@ -50,7 +57,7 @@ class Reads:
         self._store = store
         self._hub = hub
         self._clock = clock
-        self._snapshots: OrderedDict[tuple[str, str | None, int], _Snapshot] = OrderedDict()
+        self._snapshots: OrderedDict[_Place, _Snapshot] = OrderedDict()
 
     def now(self) -> datetime:
         """The time, for the ages in tables."""
@@ -92,11 +99,11 @@ class Reads:
         if options.limit and len(records) > options.limit:
             rest = len(records) - options.limit
             records = records[: options.limit]
-            meta["continue"] = self._token(resource, namespace, snapshot, records[-1])
+            meta["continue"] = self._token(resource, namespace, snapshot, records[-1], begins=after is None)
             if not options.labels and not options.fields:
                 meta["remainingItemCount"] = rest
-        elif after is not None:  # the last page: what has changed since need not be kept any longer
-            self._snapshots.pop((resource.collection, namespace, snapshot.revision), None)
+        elif after is not None:
+            self._read_to_the_end((resource.collection, namespace, snapshot.revision), snapshot)
         return shapes.render_list(resource, accepted, included, records, meta, self.now())
 
     async def _fresh(self, resource: Resource, namespace: str | None, options: ListOptions) -> _Snapshot:
@@ -119,16 +126,38 @@ class Reads:
             await self._clock.sleep(0.1)
             waited += 0.1
 
-    def _token(self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: Record) -> str:
+    def _token(
+        self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: Record, *, begins: bool
+    ) -> str:
         place = (resource.collection, namespace, snapshot.revision)
-        if place not in self._snapshots:
-            asyncio.get_running_loop().call_later(_SNAPSHOT_SECONDS, self._snapshots.pop, place, None)
-        self._snapshots[place] = snapshot
+        kept = self._snapshots.setdefault(place, snapshot)  # readers of one revision share it
+        if kept.timer is None:
+            kept.timer = asyncio.get_running_loop().call_later(_SNAPSHOT_SECONDS, self._forget, place)
+        kept.readers += begins or not kept.readers
         self._snapshots.move_to_end(place)
-        while len(self._snapshots) > _SNAPSHOTS:
-            self._snapshots.popitem(last=False)
+        self._evict()
         token = _Token(snapshot.revision, last.key.namespace, last.key.name)
         return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+
+    def _evict(self) -> None:
+        """The oldest go first: many small lists are kept, or few large ones."""
+        kept = self._snapshots
+        total = sum(len(snapshot.records) for snapshot in kept.values())
+        while len(kept) > _SNAPSHOTS_SURE and (len(kept) > _SNAPSHOTS or total > _SNAPSHOT_RECORDS):
+            place = next(iter(kept))
+            total -= len(kept[place].records)
+            self._forget(place)
+
+    def _read_to_the_end(self, place: _Place, snapshot: _Snapshot) -> None:
+        """What has changed since need not be kept any longer, when nobody else reads it."""
+        snapshot.readers -= 1
+        if snapshot.readers <= 0 and self._snapshots.get(place) is snapshot:
+            self._forget(place)
+
+    def _forget(self, place: _Place) -> None:
+        snapshot = self._snapshots.pop(place, None)
+        if snapshot is not None and snapshot.timer is not None:
+            snapshot.timer.cancel()
 
     def _continued(
         self, resource: Resource, namespace: str | None, options: ListOptions

@@ -131,7 +131,7 @@ class GarbageCollector:
     async def _wait_for_dependents(self, found: Found) -> None:
         uid = found.obj.metadata.uid
         dependents = [d for u in self._owners.dependents(uid) if (d := self._owners.find(u)) is not None]
-        if not any(blocks(d.obj, uid) for d in dependents):
+        if not any(blocks(d.obj, uid) and not self._owners.waits_for(d, uid) for d in dependents):
             await release(self._client, found.kind, found.obj, names.FOREGROUND)
             return
         for dependent in dependents:

@@ -56,6 +56,22 @@ class Owners:
         """uids of the objects that name it as an owner."""
         return list(self._dependents.get(uid, ()))
 
+    def waits_for(self, found: Found, uid: str) -> bool:
+        """Whether an object cannot go before the one with that uid: it is that one, or waits for it in a circle."""
+        waiting, seen = [found], {found.obj.metadata.uid}
+        while waiting:
+            one = waiting.pop()
+            if one.obj.metadata.uid == uid:
+                return True
+            if not one.waits_for_dependents:
+                continue
+            for dependent in self.dependents(one.obj.metadata.uid):
+                child = self.find(dependent)
+                if child is not None and dependent not in seen and blocks(child.obj, one.obj.metadata.uid):
+                    seen.add(dependent)
+                    waiting.append(child)
+        return False
+
     def _unlink(self, uid: str, obj: KubeObject) -> None:
         for ref in obj.metadata.owner_references:
             found = self._dependents.get(ref.uid)
