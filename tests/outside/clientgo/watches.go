@@ -181,9 +181,9 @@ func watchGone(s *suite) error {
 }
 
 func listFuture(s *suite) error {
-	_, err := s.client.CoreV1().ConfigMaps(s.namespace).List(s.ctx, metav1.ListOptions{
-		ResourceVersion: "999999999", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-	})
+	// The client would repeat it ten times.
+	err := s.client.CoreV1().RESTClient().Get().MaxRetries(0).Namespace(s.namespace).Resource("configmaps").
+		Param("resourceVersion", "999999999").Param("resourceVersionMatch", "NotOlderThan").Do(s.ctx).Error()
 	return want("too large a resourceVersion", apierrors.IsTimeout(err) && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge), true)
 }
 
