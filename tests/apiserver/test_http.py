@@ -89,19 +89,25 @@ async def test_what_is_no_request_is_told_so(box: Box, caplog: pytest.LogCapture
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
+def hurry(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server wait for next to nothing."""
+    shell = box.server._shell
+    assert shell is not None
+    assert shell._runner is not None
+    monkeypatch.setattr(shell, "_patience", 0.05)
+    monkeypatch.setattr(shell._runner.server, "_patience", 0.05)
+
+
 @pytest.mark.parametrize("begun", [b"", b"GET /api HTTP/1.1\r\nHost:"])
 async def test_a_connection_that_asks_nothing_is_closed(
     box: Box, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    shell = box.server._shell
-    assert shell is not None
-    assert shell._runner is not None
-    monkeypatch.setattr(shell._runner.server, "_patience", 0.05)
+    hurry(box, monkeypatch)
     assert await raw(box, begun) == b""
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box.server._shell, "_patience", 0.05)
+    hurry(box, monkeypatch)
     token = box.session.headers["Authorization"].encode()
     head = b"POST " + MAPS.encode() + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nAuthorization: " + token
     answer = await raw(box, head + b"\r\n\r\n{")

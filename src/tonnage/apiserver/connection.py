@@ -20,6 +20,8 @@ from tonnage.kube.transport import JSON
 log = logging.getLogger(__name__)
 KEEPALIVE_SECONDS = 120.0
 """Longer than the 90 s for which Go's clients keep an idle connection, so that they close first."""
+LINGER_SECONDS = 5.0
+"""How long the rest of a body that was refused is still taken, so that its sender comes to read why."""
 MAX_LINE = 64 << 10
 _REASONS = {400: "BadRequest", 413: "RequestEntityTooLarge"}
 
@@ -83,6 +85,7 @@ class Server(web.Server):
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=min(LINGER_SECONDS, self._patience),
             max_line_size=MAX_LINE,
             max_field_size=MAX_LINE,
         )
