@@ -123,6 +123,32 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
         await opened(path)
 
 
+@pytest.mark.parametrize("harm", ["cut short", "overwritten"])
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_damaged_database_is_refused_and_left_alone(path: Path, harm: str, killed: bool) -> None:
+    """With its log folded in, as after an end in order, and with it beside, as after a kill."""
+    store = SqliteStore(path, no_fields)
+    await store.start()
+    for n in range(40):
+        await store.put(Key("things", "a", f"x{n}"), thing(f"x{n}", 3000), 0)
+        if n == 20:
+            assert store._file is not None
+            assert store._file._connection is not None
+            store._file._connection.execute("PRAGMA wal_checkpoint")
+    files = [path, path.with_name(path.name + "-wal")]
+    kept = [file.read_bytes() for file in files]
+    await store.stop()
+    if killed:
+        for file, data in zip(files, kept, strict=True):
+            file.write_bytes(data)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:10_000] if harm == "cut short" else whole[:8192] + b"\xff" * 16384 + whole[24576:])
+    before = [file.read_bytes() if file.exists() else b"" for file in files]
+    with pytest.raises(Unavailable, match="is damaged: restore it from a copy"):
+        await SqliteStore(path, no_fields).start()
+    assert [file.read_bytes() if file.exists() else b"" for file in files] == before
+
+
 async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Unavailable):

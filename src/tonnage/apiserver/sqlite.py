@@ -17,6 +17,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,6 +148,7 @@ class _File:
         """Lock and open the file; all rows, and the revision."""
         try:
             self._take_lock()
+            self._examine()
             self._connection = self._connect()
             self._prepare(self._connection)
             self._connection.execute(_PURGE)
@@ -167,6 +169,20 @@ class _File:
             raise Busy(f"{self._path} is in use by another process (pid {owner}): stop it first") from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+
+    def _examine(self) -> None:
+        """Look whether the file is whole before anything is written to it: a damaged one stays as it is.
+
+        Opened to be read only, for the end of a connection that may write folds the log into the file.
+        """
+        if not self._path.is_file() or self._path.is_symlink() or not self._path.stat().st_size:
+            return
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            first = str(found).splitlines()[-1]
+            raise Unavailable(f"the database {self._path} is damaged: restore it from a copy ({first})")
 
     def _connect(self) -> sqlite3.Connection:
         """Open the database, made with mode 0600."""
