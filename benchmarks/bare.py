@@ -1,0 +1,59 @@
+"""What the kernel and mkfs alone take for what the driver does: the lower bounds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from tonnage.host import btrfs, loop, mount
+from tonnage.pools.formats import EXT4
+
+
+def life(folder: Path, size: int) -> float:
+    """Milliseconds for a file, mkfs.ext4 with our options, loop device, mount, bind, and everything undone."""
+    image, staging, target = folder / "bare.img", folder / "bare-staging", folder / "bare-target"
+    length = EXT4.length(size)
+    began = time.perf_counter()
+    fd = os.open(image, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, length)
+        os.fsync(fd)
+        subprocess.run(EXT4.mkfs(str(image), length, uuid4()), check=True, capture_output=True)
+        os.fsync(fd)
+        staging.mkdir()
+        target.mkdir()
+        attached = loop.attach(fd, str(image))
+        try:
+            mount.mount(loop.device(attached.index), staging, "ext4", ("nodev",))
+        finally:
+            attached.close()
+    finally:
+        os.close(fd)
+    mount.bind(staging, target)
+    mount.umount(target)
+    mount.umount(staging)
+    target.rmdir()
+    staging.rmdir()
+    image.unlink()
+    return (time.perf_counter() - began) * 1000
+
+
+def commits(folder: Path) -> tuple[float, float]:
+    """Milliseconds for the commit of a btrfs after a subvolume with a limit was made, and after it was deleted."""
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        btrfs.create(at, "bare", 1 << 27)
+        made = _commit(at)
+        btrfs.delete(at, "bare")
+        return made, _commit(at)
+    finally:
+        os.close(at)
+
+
+def _commit(at: int) -> float:
+    began = time.perf_counter()
+    btrfs.commit(at)
+    return (time.perf_counter() - began) * 1000
