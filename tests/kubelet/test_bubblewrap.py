@@ -390,3 +390,25 @@ async def test_what_the_machine_lacks_is_named(machine: Any) -> None:
     await machine.pod("p", containers=[_shell("true")])
     event = await machine.event("Failed")
     assert event.message == "Error: cannot start container main: this machine lacks /nowhere/bwrap (package bubblewrap)"
+
+
+async def test_after_a_restart_without_its_driver_a_pod_is_not_ready(machine: Any) -> None:
+    await machine.volume("a")
+    await machine.pod(
+        "p",
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}],
+        containers=[_shell("sleep 1000", volumeMounts=[{"name": "data", "mountPath": "/data"}])],
+    )
+    await machine.phase("p", "Running")
+    await machine.stop()
+    await machine.endpoint.stop()
+
+    await machine.start()
+
+    def unready(pod: Any) -> bool:
+        ready = [c.status for c in pod.status.conditions if c.type == "Ready"]
+        return ready == ["False"] and not pod.status.container_statuses[0].ready
+
+    await machine.until("p", unready)
+    await machine.endpoint.start()
+    await machine.until("p", lambda p: p.status.container_statuses[0].ready)

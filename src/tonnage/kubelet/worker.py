@@ -273,8 +273,8 @@ class PodWorkers:
         record.written = status
 
     async def _creating(self, record: Record) -> None:
-        """Say that volumes are awaited; not of a pod that ran before, whose volumes are only looked at again."""
-        if record.containers is not None and not any(run.started_once for run in record.containers.all):
+        """Say that volumes are awaited; not of a pod that runs, whose volumes are only looked at again."""
+        if record.containers is not None and not any(run.running for run in record.containers.all):
             await self._write(record, volumes=False)
 
     async def _end(self, record: Record, pod: Pod) -> float | None:
