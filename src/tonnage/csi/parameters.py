@@ -27,7 +27,8 @@ class Selection:
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     """Read parameters. Raises Invalid for an unknown key or pool, naming it and what there is."""
     pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
-    ours = {k: v for k, v in parameters.items() if not k.startswith(names.CSI_PREFIX) and not is_fstype(k)}
+    for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in KEPT or is_fstype(k)}
+    ours = {k: v for k, v in parameters.items() if k not in for_the_record}
     ours.pop(POOL, None)
     ours.pop(KIND, None)
     ours = driver.dialect.translate(ours, pool.parameters)
