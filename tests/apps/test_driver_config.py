@@ -138,3 +138,18 @@ def test_pools_are_needed_and_named_apart() -> None:
         driver_config.merge(DriverFile(), given, [], node="n")
     with pytest.raises(Invalid, match="two pools are named 'memory': give each a name="):
         driver_config.merge(DriverFile(), given, [parse("memory,size=1Gi"), parse("memory,size=2Gi")], node="n")
+
+
+def test_the_example_of_the_docs(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "csi.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    file = driver_config.read(_file(tmp_path, example))
+
+    config = driver_config.merge(file, DriverFile(), driver_config.pools_of(file, "f"), node="host")
+    assert [(pool.name, pool.kind) for pool in config.pools] == [("fast", "image"), ("scratch", "btrfs")]
+
+
+def test_every_field_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "csi.md").read_text()
+
+    assert [f for f in DriverFile.__struct_encode_fields__ if f"| `{f}` |" not in text] == []

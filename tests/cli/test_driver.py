@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,42 @@ def test_a_second_driver_at_the_same_socket_is_refused(tonnage: Run, socket: Pat
 
     assert shown.code == 3
     assert f"another process serves {socket}: stop it or choose another path" in shown.error
+
+
+STUCK = """
+import sys, time
+from tonnage.cli.main import main
+from tonnage.pools.memory import MemoryPool
+from tonnage.pools.threads import Threads
+
+async def stuck(self):
+    print("stuck", flush=True)
+    await Threads("dead").run(time.sleep, 1000)  # as a call into a disk that does not answer
+
+setattr(MemoryPool, sys.argv[1], stuck)
+sys.exit(main(["driver", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.parametrize("method", ["open", "close"])
+def test_a_disk_that_does_not_answer_does_not_keep_it(folder: Path, method: str) -> None:
+    socket = folder / "csi.sock"
+    arguments = ["--endpoint", str(socket), "--pool", "memory,size=1Gi", "--state", str(folder)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, method, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        if method == "open":
+            assert process.stdout is not None
+            assert process.stdout.readline() == "stuck\n"
+        else:
+            asyncio.run(wait_until_served(socket, timeout=60))
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert process.returncode == 0
+    assert "not everything stopped in time" in log
+    assert not socket.exists()

@@ -19,6 +19,8 @@ _UNREACHABLE = (
     "i/o timeout",
     "connection refused",
     "module lookup disabled",
+    "requires go >=",
+    "toolchain not available",
 )
 
 

@@ -156,12 +156,14 @@ def _directory(pool: PoolConfig, where: Path) -> str:
                 f"pool {pool.name}: {where} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
             )
         return "new: the directory is empty"
-    _marker(pool, where)
+    if _marker(pool, where) == "btrfs-image":
+        return "a btrfs image made before"  # its volumes can only be seen where it is mounted
     volumes = sum(entry.endswith(".json") and not entry.startswith(".") for entry in entries)
     return f"{volumes} volume{'s' * (volumes != 1)}"
 
 
-def _marker(pool: PoolConfig, where: Path) -> None:
+def _marker(pool: PoolConfig, where: Path) -> str:
+    """Which kind of pool the directory belongs to, "" where its maker was killed. Raises Unavailable."""
     try:
         text = (where / MARKER).read_bytes()
         kind = msgspec.json.decode(text, type=Marker).kind if text else ""
@@ -169,6 +171,7 @@ def _marker(pool: PoolConfig, where: Path) -> None:
         raise Unavailable(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
     if kind and kind not in _MARKS[pool.kind]:
         raise Unavailable(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
+    return kind
 
 
 def _machine(pool: PoolConfig, where: Path) -> None:
