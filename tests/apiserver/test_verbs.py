@@ -338,6 +338,20 @@ async def test_binding_happens_once(api: Any) -> None:
     assert 'already assigned to node "n1"' in again["message"]
 
 
+async def test_dry_runs_of_subresources_write_nothing(api: Any) -> None:
+    dry = {"dryRun": "All"}
+    await api.create(PODS, pod())
+    before = await api.get(f"{PODS}/p")
+    await api.create(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n1"}}, query=dry)
+    await api.create(f"{PODS}/p/eviction", {"metadata": {"name": "p"}}, query=dry)
+    assert await api.get(f"{PODS}/p") == before
+    await api.create("/api/v1/namespaces", {"metadata": {"name": "room"}})
+    room = await api.delete("/api/v1/namespaces/room")
+    room["spec"] = {}
+    await api.put("/api/v1/namespaces/room/finalize", room, query=dry)
+    assert (await api.get("/api/v1/namespaces/room"))["spec"] == {"finalizers": ["kubernetes"]}
+
+
 async def test_eviction_deletes_with_its_options(api: Any) -> None:
     await api.create(PODS, pod(nodeName="n"))
     await api.create(f"{PODS}/p/eviction", {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 3}})

@@ -203,3 +203,19 @@ async def test_volume_that_nobody_deletes_is_left_alone(
     await settle()
     await volumes.reconcile("v")
     assert (await kube.get(VOLUMES, "v")).metadata.finalizers == [names.PV_PROTECTION]
+
+
+async def test_protection_that_was_taken_away_comes_back(
+    kube: Client, claims: ClaimProtection, volumes: VolumeProtection, make_claim: Make, settle: Settle
+) -> None:
+    await make_claim("c")
+    capacity = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+    await kube.create(VOLUMES, {"metadata": {"name": "v"}, "spec": capacity})
+    bare = {"metadata": {"finalizers": None}}
+    assert (await kube.patch(CLAIMS, "c", bare, "default")).metadata.finalizers == []
+    assert (await kube.patch(VOLUMES, "v", bare)).metadata.finalizers == []
+    await settle()
+    await claims.reconcile("default/c")
+    await volumes.reconcile("v")
+    assert (await kube.get(CLAIMS, "c", "default")).metadata.finalizers == [names.PVC_PROTECTION]
+    assert (await kube.get(VOLUMES, "v")).metadata.finalizers == [names.PV_PROTECTION]

@@ -48,7 +48,7 @@ async def bind(
         status["conditions"] = [*kept, condition]
         return obj
 
-    return await writes.modify(pod, namespace, name, change, user=options.user, subresource="binding")
+    return await writes.modify(pod, namespace, name, change, options, subresource="binding")
 
 
 def _check_bindable(obj: Obj, wanted: dict[str, Any], node: str) -> None:
@@ -97,4 +97,4 @@ async def finalize(writes: Writes, resource: Resource, name: str, body: Obj, opt
             obj["metadata"]["resourceVersion"] = version
         return obj
 
-    return await writes.modify(resource, "", name, change, user=options.user, subresource="finalize")
+    return await writes.modify(resource, "", name, change, options, subresource="finalize")

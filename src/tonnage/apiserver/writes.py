@@ -141,10 +141,9 @@ class Writes:
         return await self._change(resource, namespace, name, apply, options, subresource, warnings)
 
     async def modify(
-        self, resource: Resource, namespace: str, name: str, change: Change, *, user: str, subresource: str
+        self, resource: Resource, namespace: str, name: str, change: Change, options: WriteOptions, *, subresource: str
     ) -> Written:
         """Change an object by a function (binding); it is given a copy of its own and may raise."""
-        options = WriteOptions(field_validation="Ignore", user=user)
         return await self._change(resource, namespace, name, change, options, subresource, [])
 
     async def _change(

@@ -1,7 +1,8 @@
-"""Taking a finalizer off an object."""
+"""Taking a finalizer off an object, or putting it back."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeVar
 
 from tonnage.api.kinds import Kind
@@ -30,6 +31,19 @@ async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None
         now = await _look(client, kind, obj)
         if now is not None and finalizer in now.metadata.finalizers:
             raise
+
+
+async def protect(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
+    """Put the finalizer on obj, in one write. May be repeated: an object that is gone is left alone.
+
+    Raises ApiConflict when the object has changed since it was read: look at it again.
+    """
+    meta = obj.metadata
+    if finalizer in meta.finalizers:
+        return
+    patch = {"metadata": {"finalizers": [*meta.finalizers, finalizer], "uid": meta.uid}}
+    with suppress(ApiNotFound):
+        await client.patch(kind, meta.name, patch, meta.namespace, resource_version=meta.resource_version)
 
 
 async def _look(client: Client, kind: Kind[T], obj: T) -> T | None:

@@ -1,8 +1,9 @@
 """Lets claims and volumes go when nobody uses them any more (kubernetes-behaviour.md 4.6).
 
-The finalizers are there since creation (the API server's admission); here they are only taken off. A claim is in use
+The finalizers are there since creation (the API server's admission); here they are taken off, and put back on an object
+that somebody took them from though it is not being deleted: its volume may be in use. A claim is in use
 while a pod with a node names it, ended or not; by an ephemeral volume only while its owner pod has not been shut down.
-Watched: claims that are being deleted, and pods that go or are shut down; all else cannot end a use.
+Watched: claims that are being deleted or bare, and pods that go or are shut down; all else cannot end a use.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.controllers.absent import Absent
-from tonnage.controllers.finalizers import release
+from tonnage.controllers.finalizers import protect, release
 from tonnage.controllers.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
@@ -33,7 +34,7 @@ class ClaimProtection:
         pods, claims = pods_by_claim(informers), informers.of(CLAIMS)
         self._pods, self._claims = pods.cache, claims.cache
         self._controller = Controller("pvc_protection", self.reconcile, workers=32)
-        self._controller.watch(claims, _deleted_claim)
+        self._controller.watch(claims, _claim_due)
         self._controller.watch(pods, self._ended_use)
 
     async def run(self) -> None:
@@ -41,9 +42,12 @@ class ClaimProtection:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Let the claim go if it is being deleted and unused. May be repeated. Raises ApiError."""
+        """Let a deleted, unused claim go; put back what protects one. May be repeated. Raises ApiError."""
         claim = self._claims.get(key)
-        if claim is None or not _held(claim):
+        if claim is None or not any(_claim_due(None, claim)):
+            return
+        if not claim.metadata.deleting:
+            await protect(self._client, CLAIMS, claim, names.PVC_PROTECTION)
             return
         if any(uses(pod, claim) for pod in self._pods.by(PODS_BY_CLAIM, key)) or await self._used_live(claim):
             return
@@ -88,16 +92,20 @@ class VolumeProtection:
         informer = volumes(informers)
         self._volumes = informer.cache
         self._controller = Controller("pv_protection", self.reconcile, workers=16)
-        self._controller.watch(informer, _deleted_volume)
+        self._controller.watch(informer, _volume_due)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self._controller.run()
 
     async def reconcile(self, name: str) -> None:
-        """Let the volume go if it is being deleted and not bound. May be repeated. Raises ApiError."""
+        """Let a deleted volume go that is not bound; put back what protects one. May be repeated. Raises ApiError."""
         volume = self._volumes.get(name)
-        if volume is not None and any(_deleted_volume(None, volume)):
+        if volume is None or not any(_volume_due(None, volume)):
+            return
+        if not volume.metadata.deleting:
+            await protect(self._client, VOLUMES, volume, names.PV_PROTECTION)
+        else:
             await release(self._client, VOLUMES, volume, names.PV_PROTECTION)
 
 
@@ -149,12 +157,18 @@ def _held(claim: PersistentVolumeClaim) -> bool:
     return claim.metadata.deleting and names.PVC_PROTECTION in claim.metadata.finalizers
 
 
-def _deleted_claim(_: PersistentVolumeClaim | None, claim: PersistentVolumeClaim | None) -> Iterable[str]:
-    return (claim.key,) if claim is not None and _held(claim) else ()
+def _claim_due(_: PersistentVolumeClaim | None, claim: PersistentVolumeClaim | None) -> Iterable[str]:
+    if claim is None:
+        return ()
+    return (claim.key,) if claim.metadata.deleting == (names.PVC_PROTECTION in claim.metadata.finalizers) else ()
 
 
-def _deleted_volume(_: PersistentVolume | None, volume: PersistentVolume | None) -> Iterable[str]:
-    if volume is None or not volume.metadata.deleting or volume.status.phase == "Bound":
+def _volume_due(_: PersistentVolume | None, volume: PersistentVolume | None) -> Iterable[str]:
+    if volume is None:
         return ()
     held = volume.metadata.finalizers
+    if not volume.metadata.deleting:
+        return () if names.PV_PROTECTION in held else (volume.key,)
+    if volume.status.phase == "Bound":
+        return ()
     return (volume.key,) if names.PV_PROTECTION in held and names.PROVISIONER_FINALIZER not in held else ()
