@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,17 @@ def test_pools_may_grow_and_be_added_and_not_lost(tmp_path: Path) -> None:
     assert [p.name for p in plan(data, grown).nodes["node-1"]] == ["memory", "more"]
     with pytest.raises(Invalid, match="has pool memory"):
         plan(data, Settings(nodes=2, pools=["memory,name=other,size=1Gi"], runtime="none"))
+
+
+@pytest.mark.real
+def test_a_volume_group_is_of_one_node(tmp_path: Path, real_folder: Path, need_program: Callable[[str], None]) -> None:
+    need_program("lvm")
+    data = DataFolder(tmp_path / "d")
+
+    made = plan(data, Settings(nodes=1, pools=["lvm:vg0,size=1Gi"], runtime="none"))
+    assert [pool.group for pool in made.nodes["node-1"]] == ["vg0"]
+    with pytest.raises(Invalid, match="volume group vg0 can be the pool of one node only"):
+        plan(data, Settings(nodes=2, pools=["lvm:vg0,size=1Gi"], runtime="none"))
 
 
 @pytest.mark.real

@@ -12,6 +12,7 @@ from tonnage.errors import Invalid, TonnageError
 from tonnage.pools.btrfs import BtrfsPool
 from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
 from tonnage.pools.image import ImagePool
+from tonnage.pools.lvm import LvmPool
 from tonnage.pools.memory import MemoryPool
 
 GI = 1024**3
@@ -25,6 +26,11 @@ GI = 1024**3
         ("image:/a:b,name=fast,sparse=yes", PoolConfig("image", Path("/a:b"), "fast", sparse=True)),
         ("image,overcommit=1.5", PoolConfig("image", name="image", overcommit=1.5)),
         ("btrfs:/p,size=1,overcommit=yes", PoolConfig("btrfs", Path("/p"), "btrfs", 1, overcommit=float("inf"))),
+        ("lvm:vg-1,size=1Gi", PoolConfig("lvm", None, "lvm", GI, group="vg-1")),
+        (
+            "lvm:vg0,name=t,thin=pool,thinsize=2Gi,overcommit=1.5",
+            PoolConfig("lvm", None, "t", overcommit=1.5, group="vg0", thin="pool", thin_size=2 * GI),
+        ),
         (
             "memory,size=1k,largest=500,directories=no",
             PoolConfig("memory", None, "memory", 1000, largest=500, directories=False),
@@ -56,6 +62,12 @@ def test_parse(text: str, config: PoolConfig) -> None:
         ("image:/p,name=../x", "volume name"),
         ("image:/p,sparse=perhaps", "want yes or no"),
         ("image:/p,overcommit=0.5", "ratio of at least 1"),
+        ("lvm", "volume group ''"),
+        ("lvm:/dev/sda", "volume group '/dev/sda'"),
+        ("lvm:vg0,sparse=yes", "lvm has no option 'sparse', it has name, size, thin"),
+        ("lvm:vg0,overcommit=2", "overcommit is of a thin pool"),
+        ("lvm:vg0,thinsize=1Gi", "thinsize is of a thin pool"),
+        ("lvm:vg0,thin=a/b", "thin pool 'a/b'"),
         ("image:/p,overcommit=nan", "ratio of at least 1"),
     ],
 )
@@ -77,6 +89,9 @@ def test_make(tmp_path: Path) -> None:
     memory = make(parse("memory,name=m,size=1Gi"))
     image = make(parse(f"image:{tmp_path},size=1Gi,sparse=yes"))
     btrfs = make(parse("btrfs,size=1Gi").at(tmp_path))
+    lvm = make(parse("lvm:vg0,thin=pool,overcommit=2"))
+    assert isinstance(lvm, LvmPool)
+    assert (lvm.name, lvm.group, lvm.bounds.thin, lvm.bounds.ratio) == ("lvm", "vg0", "pool", 2.0)
     assert isinstance(memory, MemoryPool)
     assert isinstance(image, ImagePool)
     assert isinstance(btrfs, BtrfsPool)
@@ -87,7 +102,12 @@ def test_make(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("memory", "needs size="), ("image,size=1Gi", "needs a directory"), ("image:/p,overcommit=yes", "needs size=")],
+    [
+        ("lvm:v,thin=t,overcommit=yes", "needs size="),
+        ("memory", "needs size="),
+        ("image,size=1Gi", "needs a directory"),
+        ("image:/p,overcommit=yes", "needs size="),
+    ],
 )
 def test_make_refuses(text: str, words: str) -> None:
     with pytest.raises(Invalid, match=words):

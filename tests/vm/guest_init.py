@@ -91,8 +91,13 @@ def _run(order: Mapping[str, Any]) -> int:
     out, err = _console("/dev/tty1"), _console("/dev/tty2")
     env = {**order["env"], "TMPDIR": "/run/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        command, cwd = order["command"], order["cwd"]
-        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=env).returncode
+        process = subprocess.Popen(
+            order["command"], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=order["cwd"], env=env
+        )
+        while True:  # orphans come to us, as to any first process
+            pid, status = os.wait()
+            if pid == process.pid:
+                return os.waitstatus_to_exitcode(status)
     except OSError as failure:
         os.write(err, f"guest: {order['command'][0]}: {failure.strerror}\n".encode())
         return 127

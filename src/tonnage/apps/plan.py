@@ -69,6 +69,9 @@ def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
 
 
 def _nodes(data: DataFolder, count: int, templates: list[PoolConfig]) -> dict[str, list[PoolConfig]]:
+    groups = [pool.group for pool in templates if pool.group]
+    if groups and (count > 1 or len(set(groups)) < len(groups)):
+        raise Invalid(f"volume group {groups[0]} can be the pool of one node only: start one with --nodes 1")
     names = [f"node-{n}" for n in range(1, count + 1)]
     return {name: [_on(data, name, pool) for pool in templates] for name in names}
 
@@ -100,7 +103,7 @@ def _checked_size(text: str) -> int:
 
 def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
     """The pool on one node: each has a folder of its own, also where the user named one for all."""
-    if pool.kind == "memory":
+    if pool.kind in ("memory", "lvm"):
         return pool
     return pool.at(pool.where / node if pool.where else data.node(node) / "pools" / pool.name)
 
@@ -109,16 +112,20 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
     if runtime not in RUNTIMES:
         raise Invalid(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
     real = [pool.kind for pool in pools if pool.kind != "memory"]
+    looped = [kind for kind in real if kind != "lvm"]
     if real and os.geteuid() != 0:
         raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")
     if runtime == "bwrap" and os.geteuid() != 0:
         raise HostError(f"running containers with volumes takes root: {_WAY_OUT}")
     if runtime == "bwrap" and shutil.which("bwrap") is None:
         raise HostError("bwrap is not there (Debian: apt-get install bubblewrap); or start with --runtime none")
-    if real and not Path("/dev/loop-control").exists():
-        raise HostError(f"{' and '.join(real)} pools need loop devices, and /dev/loop-control is not there: {_WAY_OUT}")
+    if looped and not Path("/dev/loop-control").exists():
+        raise HostError(
+            f"{' and '.join(looped)} pools need loop devices, and /dev/loop-control is not there: {_WAY_OUT}"
+        )
     search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    for kind, tool, package in (("image", "mkfs.ext4", "e2fsprogs"), ("btrfs", "mkfs.btrfs", "btrfs-progs")):
+    tools = (("image", "mkfs.ext4", "e2fsprogs"), ("btrfs", "mkfs.btrfs", "btrfs-progs"), ("lvm", "lvm", "lvm2"))
+    for kind, tool, package in tools:
         if kind in real and shutil.which(tool, path=search) is None:
             raise HostError(f"{tool} is not there, which {kind} pools need (Debian: apt-get install {package})")
 
@@ -132,8 +139,8 @@ def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -
             f"the cluster in {data.path} has {kept.nodes} nodes; with {settings.nodes} the volumes of the others would "
             f"be out of reach. Start it with {kept.nodes}, or remove it: tonnage down --purge --data {data.path}"
         )
-    before = {(p.name, p.kind, p.where) for p in map(pool_config.parse, kept.pools)}
-    if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.where) for p in pools}):
+    before = {(p.name, p.kind, p.where, p.group) for p in map(pool_config.parse, kept.pools)}
+    if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.where, p.group) for p in pools}):
         raise Invalid(
             f"the cluster in {data.path} has pool {', '.join(missing)}, as {'; '.join(kept.pools)}: it can get "
             f"more pools, not lose one. Start it without --pool, or remove it: tonnage down --purge --data {data.path}"

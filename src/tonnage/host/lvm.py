@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 def check_group(name: str) -> str:
     """Return name if it can be a volume group's. Raises Invalid."""
-    if not _NAME.fullmatch(name) or len(name) > 100 or name in (".", ".."):
-        raise Invalid(f"volume group {name[:40]!r}: want letters, digits, '+', '_', '.' or '-', at most 100 characters")
+    if not _NAME.fullmatch(name) or len(mapper_name(name, "")) > 81 or name in (".", ".."):
+        raise Invalid(f"volume group {name[:40]!r}: want letters, digits, '+', '_', '.' or '-', at most 80 characters")
     return name
 
 
@@ -136,12 +136,16 @@ def read(name: str) -> Group:
     for report, fields in _FIELDS.items():
         command += ["--configreport", report, "-o", fields]
     command += ["--configreport", "pvseg", "-o", "pvseg_start"]
-    text = lvm(*command, name, keep=_KEEP)
+    return parse(lvm(*command, name, keep=_KEEP))
+
+
+def parse(text: str) -> Group:
+    """Read a full report of one group. Raises HostError."""
     try:
         [report, *_] = [r for r in msgspec.json.decode(text)["report"] if r.get("vg")]
         return _group(report)
-    except (msgspec.MsgspecError, KeyError, ValueError, TypeError) as failure:
-        raise HostError(f"lvm fullreport of volume group {name} is not understood: {failure!r}") from failure
+    except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as failure:
+        raise HostError(f"lvm fullreport is not understood: {failure!r}") from failure
 
 
 def _group(report: Mapping[str, list[dict[str, str]]]) -> Group:
@@ -194,7 +198,7 @@ def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
         try:
             return run(command, timeout=_TIMEOUT, keep=keep)
         except CommandFailed as failure:
-            raise _meant(arguments, failure) from failure
+            raise meaning(arguments, failure) from failure
 
 
 _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
@@ -205,7 +209,8 @@ _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
 )
 
 
-def _meant(arguments: Sequence[str], failure: CommandFailed) -> Exception:
+def meaning(arguments: Sequence[str], failure: CommandFailed) -> Exception:
+    """The error that a failed command stands for, by what it said."""
     said = " ".join(line.strip() for line in failure.stderr.splitlines() if "WARNING" not in line)
     for pattern, error in _MEANINGS:
         if pattern.search(said):

@@ -65,6 +65,7 @@ class LvmPool(Pool):
             return (await self._threads.run(self._create, request, want, layout)).volume()
 
     def _create(self, request: VolumeRequest, want: requests.Want, layout: Layout) -> Record:
+        self._store.check_disks(layout)
         try:
             requests.check_room(self, request.name, want.size, self._store.room(want.fstype, layout))
         except (Exhausted, OutOfRange):

@@ -28,6 +28,11 @@ class Layout:
         """Whether any free extents will do, wherever they are."""
         return not self.thin and self.stripes == 1 and not self.mirrors
 
+    @property
+    def disks(self) -> int:
+        """Disks that it needs, each with room."""
+        return self.stripes * (self.mirrors + 1)
+
     def extents(self, length: int, extent: int) -> int:
         """Extents of a volume of at least length bytes."""
         return -(-length // (extent * self.stripes)) * self.stripes
@@ -42,9 +47,8 @@ class Layout:
         """Extents of the largest volume that surely fits. free: of the whole group."""
         if self.is_linear:
             return free
-        apart = self.stripes * (self.mirrors + 1)
         most = sorted((disk.free for disk in disks), reverse=True)
-        each = most[apart - 1] if len(most) >= apart else 0
+        each = most[self.disks - 1] if len(most) >= self.disks else 0
         return max(0, each - (1 if self.mirrors else 0)) * self.stripes
 
     def arguments(self) -> list[str]:

@@ -18,7 +18,16 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, Precondition, Unavailable, Unsupported
+from tonnage.errors import (
+    AlreadyExists,
+    Exhausted,
+    HostError,
+    NotFound,
+    OutOfRange,
+    Precondition,
+    Unavailable,
+    Unsupported,
+)
 from tonnage.host import dm, lvm, mount
 from tonnage.host.lvm import Group
 from tonnage.pools import filesystem, lvmdevice, lvmlayout, lvmrecord
@@ -188,6 +197,14 @@ class LvmStore:
     def layout(self, parameters: Mapping[str, str]) -> Layout:
         """What class parameters mean here. Raises Invalid, Unsupported."""
         return lvmlayout.read(parameters, thin_pool=self.bounds.thin, pool=self._pool)
+
+    def check_disks(self, layout: Layout) -> None:
+        """Raises OutOfRange when the group has too few disks for a layout."""
+        if layout.disks > (has := len(self._account.fresh().disks)):
+            raise OutOfRange(
+                f"a volume with {layout.stripes} stripes and {layout.mirrors} mirrors can never fit: it needs"
+                f" {layout.disks} disks, volume group {self.group} has {has}"
+            )
 
     def extent(self) -> int:
         """Bytes of an extent. Raises Unavailable."""

@@ -1,0 +1,105 @@
+"""LVM's words read and written; its commands themselves are tried in tests/vm."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable
+from tonnage.host import lvm
+from tonnage.host.run import CommandFailed
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_tags_keep_any_text_in_lvm_s_alphabet(key: str, value: str) -> None:
+    text = lvm.tag("tonnage", key, value=value)
+    assert re.fullmatch(r"[A-Za-z0-9_+.\-/=!:&#]+", text)
+    assert lvm.untag(text) == (f"tonnage.{key}", value)
+
+
+def test_a_tag_is_readable_where_it_can_be() -> None:
+    assert lvm.tag("tonnage", "o", "claim", value="default/x y") == "tonnage.o.claim=default/x+20y"
+
+
+def test_a_tag_that_is_too_long_is_refused() -> None:
+    with pytest.raises(Invalid, match="too long"):
+        lvm.tag("tonnage", "o", "claim", value="x" * 1020)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-a", "a b", "a/b", "a\0", "a" * 101, "ä"])
+def test_no_volume_groups(name: str) -> None:
+    with pytest.raises(Invalid, match="volume group"):
+        lvm.check_group(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("pvc-0b1c3cf0-3a5f-4a2b-8a7e-1d2e3f4a5b6c", True),
+        ("snapshot1", False),
+        ("pvmove0", False),
+        ("a_tdata", False),
+        ("a_rimage_0", False),
+        ("..", False),
+        ("a" * 123, True),
+        ("a" * 124, False),
+        ("-".join("a" * 42), False),  # every hyphen is two in the device-mapper's name
+    ],
+)
+def test_names_of_volumes(name: str, fits: bool) -> None:
+    assert lvm.fits("vg0", name) is fits
+
+
+def test_names_of_the_device_mapper() -> None:
+    assert lvm.mapper_name("my-vg", "pvc-1") == "my--vg-pvc--1"
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ('Volume group "vg0" has insufficient free space (869 extents): 50000 required.', Exhausted),
+        ('Volume group "vgx" not found\n  Cannot process volume group vgx', Unavailable),
+        ('Failed to find logical volume "vg0/nope"', NotFound),
+        ("Logical volume vg0/t0 contains a filesystem in use.", Precondition),
+        ("Logical volume vg0/s0 in use.", Precondition),
+        ("Something else", HostError),
+    ],
+)
+def test_what_lvm_says_and_what_is_meant(said: str, error: type[Exception]) -> None:
+    failure = CommandFailed(["lvm"], "exit code 5", code=5, stderr=f"  WARNING: not found in use.\n  {said}")
+    meant = lvm.meaning(["lvcreate", "vg0"], failure)
+    assert type(meant) is error
+    assert said.splitlines()[0] in str(meant)
+    assert "WARNING" not in str(meant)
+
+
+def test_a_report() -> None:
+    group = lvm.parse(
+        """{"report": [{
+        "vg": [{"vg_name":"vg0", "vg_extent_size":"4194304", "vg_extent_count":"1022", "vg_free_count":"500",
+                "vg_missing_pv_count":"1", "vg_permissions":"writeable", "vg_exported":"0"}],
+        "pv": [{"pv_name":"/dev/a", "pv_pe_count":"511", "pv_pe_alloc_count":"143", "pv_allocatable":"1", "pv_missing":"0"},
+               {"pv_name":"[unknown]", "pv_pe_count":"511", "pv_pe_alloc_count":"10", "pv_allocatable":"1", "pv_missing":"1"}],
+        "lv": [{"lv_name":"pool", "lv_size":"536870912", "lv_tags":"", "lv_layout":"thin,pool", "pool_lv":"",
+                "data_percent":"1.50", "metadata_percent":"10.94", "lv_when_full":"error", "lv_active":"active"},
+               {"lv_name":"v", "lv_size":"4194304", "lv_tags":"a,b=1", "lv_layout":"thin,sparse", "pool_lv":"pool",
+                "data_percent":"", "metadata_percent":"", "lv_when_full":"", "lv_active":""}],
+        "seg": [{"lv_name":"pool", "zero":"1"}, {"lv_name":"v", "zero":"-1"}]
+        }]}"""
+    )
+    assert (group.extent, group.extents, group.free, group.missing, group.writable) == (4194304, 1022, 500, 1, True)
+    assert [disk.free for disk in group.disks] == [368, 0]
+    pool, volume = group.volumes["pool"], group.volumes["v"]
+    assert (pool.layout, pool.data, pool.metadata, pool.when_full, pool.zeroes, pool.active) == (
+        "thin,pool", 1.5, 10.94, "error", True, True,
+    )  # fmt: skip
+    assert (volume.tags, volume.pool, volume.zeroes, volume.active) == (("a", "b=1"), "pool", False, False)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"report": []}', '{"report": [{"vg": [{}]}]}', "[1, 2]"])
+def test_a_report_that_is_garbage(text: str) -> None:
+    with pytest.raises(HostError, match="not understood"):
+        lvm.parse(text)

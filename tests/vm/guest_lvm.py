@@ -1,0 +1,529 @@
+"""The LVM pool on a real device-mapper. Run by test_uml.py inside user-mode Linux, on two disks of 2Gi."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import (
+    AlreadyExists,
+    Exhausted,
+    HostError,
+    Invalid,
+    NotFound,
+    OutOfRange,
+    Precondition,
+    TonnageError,
+    Unavailable,
+    Unsupported,
+)
+from tonnage.host import dm, lvm, mount
+from tonnage.pools.base import Pool, State, VolumeRequest
+from tonnage.pools.config import make, parse
+from tonnage.pools.formats import EXT4
+
+MI = 1024**2
+EXTENT = 4 * MI
+DISKS = ("/dev/ubda", "/dev/ubdb")
+CONF = Path("/etc/lvm/lvm.conf")  # of the guest only
+
+
+def report(*fields: str) -> dict[str, dict[str, str]]:
+    """What LVM itself says: logical volume -> fields."""
+    text = lvm.lvm("lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "-o", ",".join(("lv_name", *fields)))
+    return {row["lv_name"]: row for row in json.loads(text)["report"][0]["lv"]}
+
+
+def group_free() -> int:
+    return sum(disk.free for disk in lvm.read("vg0").disks) * EXTENT
+
+
+class Bench:
+    """Pools over vg0 and a folder; what they leave is removed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pools: list[Pool] = []
+
+    async def pool(self, options: str = "") -> Pool:
+        """A pool that is open; the one before is closed, as if the process had ended."""
+        for before in self.pools:
+            await before.close()
+        made = make(parse(f"lvm:vg0,name=p{options}"))
+        self.pools.append(made)
+        await made.open()
+        return made
+
+
+def unmount_all(folder: Path) -> None:
+    for entry in reversed(list(mount.mounts())):
+        if entry.target.startswith(f"{folder}/"):
+            mount.umount(entry.target, lazy=True)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    before = CONF.read_text()
+    if not lvm.lvm("vgs", "--noheadings", "-o", "vg_name").split():
+        lvm.lvm("vgcreate", "vg0", *DISKS)
+    made = Bench(tmp_path)
+    yield made
+    for pool in made.pools:
+        await pool.close()
+    CONF.write_text(before)
+    unmount_all(tmp_path)
+    for name in report():
+        with suppress(NotFound):  # gone with its thin pool
+            lvm.lvm("lvremove", "--yes", f"vg0/{name}")
+
+
+def device(name: str) -> str:
+    found = lvm.device("vg0", name)
+    assert found is not None
+    return found
+
+
+def peek(path: str | Path, length: int, at: int = 0) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(at)
+        return file.read(length)
+
+
+def poke(path: str | Path, data: bytes) -> None:
+    with open(path, "r+b", buffering=0) as file:
+        file.write(data)
+        os.fsync(file.fileno())
+
+
+def foreign(name: str) -> None:
+    """Put a file system on a volume that is not ours."""
+    subprocess.run(["mkfs.ext4", "-q", device(name)], check=True)
+
+
+def flood(path: Path, most: int) -> None:
+    """Write and sync until that fails."""
+    with open(path, "r+b", buffering=0) as file:
+        for _ in range(0, most, MI):
+            file.write(os.urandom(MI))
+            os.fdatasync(file.fileno())
+
+
+def soil(pattern: bytes = b"secret!!") -> None:
+    """Fill the group with what a former owner left."""
+    lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "old", "vg0")
+    poke(device("old"), pattern * (64 * MI // len(pattern)))
+    lvm.lvm("lvremove", "--yes", "vg0/old")
+
+
+async def test_the_record_is_in_tags_that_people_can_read(bench: Bench) -> None:
+    pool = await bench.pool()
+    owner = {"claim": "default/x y+z", "cluster": "…", "empty": ""}
+    made = await pool.create(VolumeRequest("pvc-1", 20 * MI, owner=owner, parameters={"erase": "none"}))
+    tags = report("lv_tags")["pvc-1"]["lv_tags"].split(",")
+    assert {"tonnage.v=1", "tonnage.state=new", f"tonnage.size={20 * MI}", "tonnage.p.erase=none"} <= set(tags)
+    assert await (await bench.pool()).get("pvc-1") == made
+    await bench.pools[-1].stage("pvc-1", bench.folder / "s")
+    assert (await (await bench.pool()).get("pvc-1")).state is State.FORMATTED
+    tags = report("lv_tags")["pvc-1"]["lv_tags"].split(",")
+    assert [tag for tag in tags if "state" in tag] == ["tonnage.state=formatted"]
+
+
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+async def test_each_file_system_keeps_its_content(bench: Bench, fstype: str) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    volume = await pool.create(VolumeRequest("a", 320 * MI, fstype=fstype))
+    await pool.stage("a", staging)
+    (staging / "file").write_text("content")
+    stats = await pool.stats("a", staging)
+    assert stats.available >= volume.size
+    with pytest.raises(Precondition, match="in use"):
+        await pool.delete("a")
+    await pool.unstage("a", staging)
+    lvm.lvm("lvchange", "--activate", "n", "vg0/a")  # as after a reboot without auto-activation
+    pool = await bench.pool()
+    await pool.stage("a", staging)
+    assert (staging / "file").read_text() == "content"
+    await pool.unstage("a", staging)
+    await pool.delete("a")
+    assert report() == {}
+
+
+async def test_raw_block_shows_nothing_of_former_owners(bench: Bench) -> None:
+    soil()
+    pool, staging, target = await bench.pool(), bench.folder / "s", bench.folder / "t"
+    volume = await pool.create(VolumeRequest("a", 5 * MI, block=True))
+    assert volume.size == 2 * EXTENT
+    with pytest.raises(OutOfRange, match="at least 4Mi"):
+        await pool.create(VolumeRequest("b", MI, limit=2 * MI, block=True))
+    for _ in range(2):
+        await pool.stage("a", staging)
+    for _ in range(2):
+        await pool.publish("a", staging, target)
+    assert stat.S_ISBLK(os.stat(target).st_mode)
+    with pytest.raises(Unsupported, match="read-only"):
+        await pool.publish("a", staging, bench.folder / "r", readonly=True)
+    assert peek(target, volume.size + 1) == bytes(volume.size)
+    poke(target, b"content")
+    with pytest.raises(Precondition, match="in use"):
+        await pool.delete("a")
+    assert (await pool.stats("a", target)).total == volume.size
+    await pool.unpublish("a", target)
+    await pool.unstage("a", staging)
+    await pool.stage("a", staging)
+    assert (staging / "device").read_bytes().startswith(b"content")
+    await pool.unstage("a", staging)
+    await pool.delete("a")
+    assert report() == {}
+
+
+async def test_an_open_device_is_in_use(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 5 * MI, block=True))
+    opened = os.open(device("a"), os.O_RDONLY)
+    with pytest.raises(Precondition, match="in use"):
+        await pool.delete("a")
+    os.close(opened)
+    await pool.delete("a")
+
+
+async def test_a_foreign_signature_is_never_formatted_over(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    foreign("a")
+    with pytest.raises(Precondition, match="holds ext4 that we did not make"):
+        await pool.stage("a", bench.folder / "s")
+
+
+async def test_what_a_power_cut_in_lvcreate_left_is_wiped(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    foreign("a")  # stands for what a former owner had there
+    pool = await bench.pool()
+    await pool.stage("a", bench.folder / "s")
+    assert mount.is_mount(bench.folder / "s")
+
+
+async def test_an_interrupted_mkfs_is_made_anew_and_a_finished_one_never(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    (staging / "file").write_text("content")
+    await pool.unstage("a", staging)
+    lvm.lvm("lvchange", "--deltag", "tonnage.state=formatted", "--addtag", "tonnage.state=new", "vg0/a")
+    pool = await bench.pool()
+    await pool.stage("a", staging)
+    assert not (staging / "file").exists()
+    await pool.unstage("a", staging)
+    poke(device("a"), bytes(8192))
+    with pytest.raises(HostError, match="cannot mount"):
+        await pool.stage("a", staging)
+    assert peek(device("a"), 8192) == bytes(8192)
+
+
+async def test_layouts_and_what_they_cost(bench: Bench) -> None:
+    pool = await bench.pool()
+    empty = group_free()
+    striped, raid1 = {"type": "striped", "stripes": "2"}, {"type": "raid1", "mirrors": "1"}
+    length = EXT4.length(100 * MI)
+    for name, parameters in (("s", striped), ("m", raid1), ("l", {"type": "linear"})):
+        await pool.create(VolumeRequest(name, 100 * MI, parameters=parameters))
+    found = report("lv_layout", "lv_size")
+    assert [found[name]["lv_layout"] for name in "sml"] == ["striped", "raid,raid1", "linear"]
+    assert all(int(found[name]["lv_size"]) >= length for name in "sml")
+    told = (await pool.capacity(block=True)).free
+    assert told == group_free() < empty - 4 * length
+    room = await pool.capacity(block=True, parameters=raid1)  # type: ignore[call-arg]
+    assert room.largest <= told // 2
+    await pool.create(VolumeRequest("all", room.largest, block=True, parameters=raid1))
+    with pytest.raises(OutOfRange, match="can never fit"):
+        await pool.create(VolumeRequest("x", 100 * MI, parameters={"type": "striped", "stripes": "3"}))
+    await pool.stage("m", bench.folder / "s")
+    assert mount.is_mount(bench.folder / "s")
+    await pool.unstage("m", bench.folder / "s")
+    for name in ("s", "m", "l", "all"):
+        await pool.delete(name)
+    assert (await pool.capacity(block=True)).free == group_free() == empty
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "words"),
+    [
+        ({"cowSize": "1Gi"}, Unsupported, "cowSize"),
+        ({"thin": "true"}, Unsupported, "no thin pool"),
+        ({"type": "raid6"}, Invalid, "type='raid6'"),
+        ({"type": "raid1", "stripes": "2"}, Invalid, "stripes"),
+        ({"erase": "shred"}, Invalid, "erase='shred'"),
+    ],
+)
+async def test_parameters_refused_by_name(
+    bench: Bench, parameters: dict[str, str], error: type[TonnageError], words: str
+) -> None:
+    pool = await bench.pool()
+    with pytest.raises(error, match=words):
+        await pool.create(VolumeRequest("a", 20 * MI, parameters=parameters))
+    assert report() == {}
+
+
+async def test_the_account_agrees_with_lvm_after_anything(bench: Bench) -> None:
+    pool, choose = await bench.pool(), random.Random(4)
+    parameters = [{}, {"type": "striped", "stripes": "2"}, {"type": "raid1"}]
+    for _ in range(3):
+        names = choose.sample("abcdef", 4)
+        calls = [
+            pool.delete(name)
+            if choose.random() < 0.4
+            else pool.create(VolumeRequest(name, choose.randint(1, 40) * MI, parameters=choose.choice(parameters)))
+            for name in names
+        ]
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            assert answer is None or not isinstance(answer, BaseException) or isinstance(answer, AlreadyExists)
+        assert (await pool.capacity(block=True)).free == group_free()
+        assert {volume.name for volume in await pool.list()} == set(report())
+
+
+async def test_reading_and_counting_start_no_program(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = await bench.pool()
+    started: list[str] = []
+    real = lvm.lvm
+
+    def counted(*arguments: str, config: str = "", keep: int = 65536) -> str:
+        started.append(arguments[0])
+        return real(*arguments, config=config, keep=keep)
+
+    monkeypatch.setattr(lvm, "lvm", counted)
+    await pool.create(VolumeRequest("a", 20 * MI))
+    for _ in range(5):
+        await pool.capacity()
+        await pool.list()
+    await pool.delete("a")
+    await pool.capacity()
+    assert started == ["lvcreate", "lvremove"]
+
+
+async def test_volumes_of_others_are_counted_and_left_alone(bench: Bench) -> None:
+    lvm.lvm("lvcreate", "--yes", "--size", "100m", "--name", "root", "vg0")
+    pool = await bench.pool()
+    assert await pool.list() == []
+    assert (await pool.capacity(block=True)).free == group_free()
+    with pytest.raises(AlreadyExists, match="not tonnage's"):
+        await pool.create(VolumeRequest("root", 20 * MI))
+    await pool.delete("root")
+    assert set(report()) == {"root"}
+
+
+async def test_names_that_lvm_does_not_allow(bench: Bench) -> None:
+    pool = await bench.pool()
+    names = ["snapshot1", "a_tmeta", "x" * 128, "pvc-" + "a-" * 50]
+    for name in names:
+        await pool.create(VolumeRequest(name, 5 * MI))
+    assert [v.name for v in await (await bench.pool()).list()] == sorted(names)
+    for name in names:
+        await bench.pools[-1].delete(name)
+    assert report() == {}
+
+
+async def test_changes_by_others_are_seen_before_a_refusal(bench: Bench) -> None:
+    lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
+    pool = await bench.pool()
+    with pytest.raises((Exhausted, OutOfRange)):
+        await pool.create(VolumeRequest("a", 20 * MI))
+    lvm.lvm("lvremove", "--yes", "vg0/hog")
+    await asyncio.sleep(1.1)  # refusals within a second share one look
+    await pool.create(VolumeRequest("a", 20 * MI))
+    lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
+    with pytest.raises(Exhausted):  # not known to us: lvcreate itself says so
+        await pool.create(VolumeRequest("b", 20 * MI))
+    assert (await pool.capacity(block=True)).free == 0
+    assert [v.name for v in await pool.list()] == ["a"]
+
+
+async def test_one_pool_for_a_group(bench: Bench) -> None:
+    await bench.pool()
+    with pytest.raises(Unavailable, match="in use by another pool"):
+        await make(parse("lvm:vg0,name=other")).open()
+    with pytest.raises(Unavailable, match="not found"):
+        await make(parse("lvm:nowhere")).open()
+
+
+async def test_a_group_that_lost_a_disk(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    CONF.write_text(CONF.read_text().replace("devices {", 'devices { filter=["r|/dev/ubdb|"] '))
+    pool = await bench.pool()
+    assert [v.name for v in await pool.list()] == ["a"]
+    assert (await pool.capacity()).largest == 0
+    with pytest.raises((Exhausted, OutOfRange)):
+        await pool.create(VolumeRequest("b", 20 * MI))
+    CONF.write_text(CONF.read_text().replace('"r|/dev/ubdb|"', '"r|.*|"'))
+    with pytest.raises(Unavailable, match="not found"):
+        await bench.pool()
+
+
+async def test_damaged_tags_stop_only_their_volume(bench: Bench) -> None:
+    pool = await bench.pool()
+    for name in ("a", "b"):
+        await pool.create(VolumeRequest(name, 20 * MI))
+    lvm.lvm("lvchange", "--deltag", f"tonnage.size={20 * MI}", "vg0/a")
+    pool = await bench.pool()
+    assert [v.name for v in await pool.list()] == ["b"]
+    for call in (pool.get("a"), pool.delete("a"), pool.create(VolumeRequest("a", 20 * MI))):
+        with pytest.raises(HostError, match=r"damaged \(there is no tag tonnage.size\)"):
+            await call
+    assert (await pool.capacity()).used > 40 * MI
+    assert set(report()) == {"a", "b"}
+
+
+async def test_erase_zero_leaves_nothing_and_discard_works(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 4 * MI, block=True, parameters={"erase": "zero"}))
+    await pool.create(VolumeRequest("b", 4 * MI, block=True, parameters={"erase": "discard"}))
+    await pool.stage("a", bench.folder / "s")
+    poke(bench.folder / "s" / "device", b"secret!!" * 1000)
+    where = report("devices")["a"]["devices"]
+    await pool.unstage("a", bench.folder / "s")
+    await pool.delete("a")
+    await pool.delete("b")
+    disk, _, first = where.partition("(")
+    assert peek(disk, 8000, at=MI + int(first.rstrip(")")) * EXTENT) == bytes(8000)  # data begins at 1Mi
+
+
+THIN = ",thin=pool,thinsize=512Mi"
+
+
+async def test_thin_volumes_are_promised_by_ratio(bench: Bench) -> None:
+    pool = await bench.pool(f"{THIN},overcommit=2")
+    assert report("lv_when_full", "zero")["pool"] == {"lv_name": "pool", "lv_when_full": "error", "zero": "zero"}
+    assert (await pool.capacity(block=True)).largest == 1024 * MI
+    await pool.create(VolumeRequest("a", 1000 * MI, block=True))
+    assert report("lv_layout")["a"]["lv_layout"] == "thin,sparse"
+    assert (await pool.capacity(block=True)).largest == 24 * MI
+    with pytest.raises(Exhausted):
+        await pool.create(VolumeRequest("b", 100 * MI, block=True))
+    thick = await pool.create(VolumeRequest("c", 100 * MI, parameters={"thin": "false"}))
+    assert report("lv_layout")[thick.name]["lv_layout"] == "linear"
+    with pytest.raises(Invalid, match="erase='zero'"):
+        await pool.create(VolumeRequest("d", MI, parameters={"erase": "zero"}))
+    await pool.delete("a")
+    assert (await pool.capacity(block=True)).largest == 1024 * MI
+    assert await (await bench.pool(f"{THIN},overcommit=2")).get("c") == thick
+
+
+async def test_a_full_thin_pool_fails_writes_and_takes_nothing_more(bench: Bench) -> None:
+    pool, staging = await bench.pool(f"{THIN},overcommit=4"), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 800 * MI, block=True))
+    await pool.stage("a", staging)
+    with pytest.raises(OSError, match=r"No space|Input/output"):
+        flood(staging / "device", 800 * MI)  # a writer is never left waiting
+    found = dm.thin_pool("vg0-pool-tpool")
+    assert found is not None
+    assert found.data > 0.95
+    assert (await pool.capacity(block=True)).largest == 0
+    with pytest.raises((Exhausted, OutOfRange)):
+        await pool.create(VolumeRequest("b", 20 * MI))
+    await pool.unstage("a", staging)
+    await pool.delete("a")
+    assert (await pool.capacity(block=True)).largest == 2048 * MI
+
+
+async def test_thin_pools_that_are_there_already(bench: Bench) -> None:
+    with pytest.raises(Unavailable, match="no thin pool pool: make it"):
+        await bench.pool(",thin=pool")
+    create = ["lvcreate", "--yes", "--type", "thin-pool", "--size", "128m", "--name", "pool", "vg0"]
+    lvm.lvm(*create, "-Zn", config="activation/error_when_full=0")
+    with pytest.raises(Unavailable, match="would show old data"):
+        await bench.pool(",thin=pool")
+    lvm.lvm("lvchange", "-Zy", "vg0/pool")
+    await bench.pool(",thin=pool")
+    assert report("lv_when_full")["pool"]["lv_when_full"] == "error"
+    lvm.lvm("lvcreate", "--yes", "--size", "8m", "--name", "plain", "vg0")
+    with pytest.raises(Unavailable, match="is linear, not a thin pool"):
+        await bench.pool(",thin=plain")
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from tonnage.pools.base import VolumeRequest
+from tonnage.pools.config import make, parse
+async def main():
+    pool = make(parse("lvm:vg0,name=p"))
+    await pool.open()
+    print("ready", flush=True)
+    for number in range(1000):
+        name, staging = f"v{number % 3}", Path(sys.argv[1]) / f"s{number % 3}"
+        await pool.create(VolumeRequest(name, 20 * 2**20))
+        print("made", name, flush=True)
+        await pool.stage(name, staging)
+        (staging / "file").write_text(name)
+        print("written", name, flush=True)
+        await pool.unstage(name, staging)
+        if number % 2:
+            print("deleting", name, flush=True)
+            await pool.delete(name)
+asyncio.run(main())
+"""
+
+
+def killed_writer(folder: Path, delay: float) -> list[str]:
+    """What a driver said before it was killed."""
+    process = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(delay)
+    process.send_signal(signal.SIGKILL)
+    return process.communicate()[0].splitlines()
+
+
+def answered(lines: list[str]) -> set[str]:
+    """Volumes that were made, and not given up again."""
+    made: set[str] = set()
+    for line in lines:
+        word, name = line.split()
+        made = made - {name} if word == "deleting" else made | {name}
+    return made
+
+
+async def settled(condition: Callable[[], bool]) -> None:
+    """Wait for lvm and mkfs processes that the killed driver had started."""
+    while not condition():
+        await asyncio.sleep(0.05)
+
+
+def no_tool_runs() -> bool:
+    names = set()
+    for entry in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            names.add(entry.read_text().strip())
+    return not names & {"lvm", "mkfs.ext4"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_killed_at_any_moment_nothing_is_lost(bench: Bench, seed: int) -> None:
+    lines = killed_writer(bench.folder, random.Random(seed).uniform(0.1, 2.0))
+    await settled(no_tool_runs)
+    pool = await bench.pool()
+    volumes = {volume.name: volume for volume in await pool.list()}
+    assert answered(lines) <= set(volumes) == set(report())
+    assert (await pool.capacity(block=True)).free == group_free()
+    unmount_all(bench.folder)
+    for name in volumes:
+        staging = bench.folder / f"s{name[1:]}"
+        await pool.create(VolumeRequest(name, 20 * MI))
+        await pool.stage(name, staging)
+        if lines and lines[-1] == f"written {name}" and volumes[name].state is State.FORMATTED:
+            assert (staging / "file").exists()
+        await pool.unstage(name, staging)
+        await pool.delete(name)
+    assert report() == {}

@@ -1,0 +1,76 @@
+"""The guest itself, and the suites that run in it: LVM, which the machine's own kernel may not have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(1000)]
+SECONDS = 900.0
+"""Far above what a suite takes, for machines that do other things as well."""
+CONTRACT = "tests/conformance/test_pools.py"
+GUEST = "tests/vm/guest_lvm.py"
+
+
+def need_lvm() -> None:
+    if shutil.which("lvm", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
+        pytest.skip("needs lvm (Debian: apt-get install lvm2)")
+
+
+def test_a_command_and_its_exit_code(in_guest: Callable[..., Any], tmp_path: Path) -> None:
+    script = (
+        f'echo out; echo err >&2; echo written >{tmp_path}/file; test -b /dev/ubda -a -b /dev/ubdb; pwd; exit "$CODE"'
+    )
+    ended = in_guest(["sh", "-c", script], disks=["1M", "1M"], environment=["CODE=3"])
+    assert (ended.code, ended.out.splitlines()[0], ended.err.strip()) == (3, "out", "err")
+    assert Path(ended.out.splitlines()[1]) == Path(__file__).parents[2]
+    assert (tmp_path / "file").read_text() == "written\n"
+
+
+def test_a_command_that_is_not_there(in_guest: Callable[..., Any]) -> None:
+    ended = in_guest(["no-such-program"])
+    assert ended.code == 127
+    assert "no-such-program" in ended.err
+
+
+def test_time_is_up_and_no_process_is_left(in_guest: Callable[..., Any]) -> None:
+    ended = in_guest(["sh", "-c", "sleep 1000 & exec sleep 1000"], seconds=6)
+    assert ended.code == 124
+    assert "not done after 6 s" in ended.err
+
+
+def check(ended: Any) -> None:
+    """Everything ran and nothing failed."""
+    failed = [test for test, result in ended.results.items() if result in ("FAILED", "ERROR")]
+    skipped = [test for test, result in ended.results.items() if result == "SKIPPED"]
+    output = f"{ended.out}\n{ended.err}"
+    assert not failed, f"failed inside: {', '.join(failed)}\n{output}"
+    assert not skipped, f"skipped inside: {', '.join(skipped)}\n{output}"
+    assert ended.code == 0, output
+    assert ended.results, output
+
+
+@pytest.mark.parametrize(
+    "pool", [pytest.param("lvm:vg0", id="thick"), pytest.param("lvm:vg0,thin=pool,thinsize=33Gi", id="thin")]
+)
+def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
+    need_lvm()
+    ended = guest_suite(
+        f"the contract of pools over {pool}",
+        CONTRACT,
+        before="lvm vgcreate --quiet vg0 /dev/ubda",
+        disks=["40G"],
+        seconds=SECONDS,
+        environment=[f"TONNAGE_TEST_POOL={pool}"],
+    )
+    check(ended)
+
+
+def test_lvm(guest_suite: Callable[..., Any]) -> None:
+    need_lvm()
+    check(guest_suite("LVM", GUEST, disks=["2G", "2G"], seconds=SECONDS))
