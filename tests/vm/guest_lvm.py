@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,7 +244,7 @@ async def test_layouts_and_what_they_cost(bench: Bench) -> None:
     assert all(int(found[name]["lv_size"]) >= length for name in "sml")
     told = (await pool.capacity(block=True)).free
     assert told == group_free() < empty - 4 * length
-    room = await pool.capacity(block=True, parameters=raid1)  # type: ignore[call-arg]
+    room = await pool.capacity_for(raid1, block=True)
     assert room.largest <= told // 2
     await pool.create(VolumeRequest("all", room.largest, block=True, parameters=raid1))
     with pytest.raises(OutOfRange, match="can never fit"):
@@ -309,6 +310,27 @@ async def test_reading_and_counting_start_no_program(bench: Bench, monkeypatch: 
     await pool.delete("a")
     await pool.capacity()
     assert started == ["lvcreate", "lvremove"]
+
+
+async def test_many_at_once_keep_to_the_limit_and_none_is_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, running, most, real = await bench.pool(), set[object](), 0, lvm.run
+
+    def watched(*arguments: Any, **options: Any) -> str:
+        nonlocal most
+        call = object()
+        running.add(call)
+        most = max(most, len(running))
+        try:
+            return real(*arguments, **options)
+        finally:
+            running.discard(call)
+
+    monkeypatch.setattr(lvm, "run", watched)
+    await asyncio.gather(*(pool.create(VolumeRequest(f"v{number}", MI)) for number in range(32)))
+    assert 1 <= most <= lvm.AT_ONCE
+    assert set(report()) == {f"v{number}" for number in range(32)}
+    await asyncio.gather(*(pool.delete(f"v{number}") for number in range(32)))
+    assert report() == {}
 
 
 async def test_volumes_of_others_are_counted_and_left_alone(bench: Bench) -> None:

@@ -138,7 +138,7 @@ class Controller:
             use = capabilities.check(request.volume_capabilities)
             block, fstype = use.block, use.fstype
         fstype = capabilities.choose_fstype(selection.pool, fstype, selection.fstype, block=block)
-        return await selection.pool.capacity(fstype=fstype, block=block)
+        return await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block)
 
     def _check_place(self, request: csi_pb2.CreateVolumeRequest) -> None:
         if not request.HasField("accessibility_requirements"):

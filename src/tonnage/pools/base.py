@@ -139,6 +139,11 @@ class Pool(ABC):
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """Room for volumes of that kind."""
 
+    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+        """Room for volumes of a class, for kinds where its parameters decide what fits. Raises Invalid, Unsupported
+        for parameters that create() would refuse."""
+        return await self.capacity(fstype=fstype, block=block)
+
     @abstractmethod
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
         """Make a file system volume reachable at the directory path: format it once, mount it. For raw block: attach.

@@ -86,12 +86,14 @@ class LvmPool(Pool):
         """See Pool."""
         return [record.volume() for record in self._store.all()]
 
-    async def capacity(
-        self, *, fstype: str = "", block: bool = False, parameters: Mapping[str, str] | None = None
-    ) -> Capacity:
-        """See Pool. parameters: of the class, as striped and raid1 volumes need room on several disks."""
+    async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
+        """See Pool."""
+        return await self.capacity_for({}, fstype=fstype, block=block)
+
+    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+        """See Pool. Striped and raid1 volumes need room on several disks, thin ones in the thin pool."""
         fstype = requests.fstype_of(self, fstype, block=block)
-        layout = self._store.layout(parameters or {})
+        layout = self._store.layout(parameters)
         return await self._threads.run(self._store.room, fstype, layout)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
