@@ -30,6 +30,7 @@ from tonnage.errors import (
     Unsupported,
 )
 from tonnage.host import dm, lvm, mount
+from tonnage.host.run import run
 from tonnage.pools.base import Pool, State, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.formats import EXT4
@@ -313,7 +314,7 @@ async def test_reading_and_counting_start_no_program(bench: Bench, monkeypatch: 
 
 
 async def test_many_at_once_keep_to_the_limit_and_none_is_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, running, most, real = await bench.pool(), set[object](), 0, lvm.run
+    pool, running, most, real = await bench.pool(), set[object](), 0, run
 
     def watched(*arguments: Any, **options: Any) -> str:
         nonlocal most
@@ -325,7 +326,7 @@ async def test_many_at_once_keep_to_the_limit_and_none_is_lost(bench: Bench, mon
         finally:
             running.discard(call)
 
-    monkeypatch.setattr(lvm, "run", watched)
+    monkeypatch.setattr("tonnage.host.lvm.run", watched)
     await asyncio.gather(*(pool.create(VolumeRequest(f"v{number}", MI)) for number in range(32)))
     assert 1 <= most <= lvm.AT_ONCE
     assert set(report()) == {f"v{number}" for number in range(32)}
