@@ -13,6 +13,7 @@ from tonnage.apiserver.catalogue import Catalogue
 from tonnage.apiserver.registry import RESOURCES
 
 Obj = dict[str, Any]
+_PROTOBUF3 = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 _PROTOBUF2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
@@ -65,8 +66,8 @@ async def test_openapi_index_names_each_document_with_its_hash(api: Any) -> None
     assert (await api.get(url))["openapi"] == "3.0.0"
 
 
-async def test_protobuf_alone_is_refused_by_name_and_beside_json_gets_json(api: Any) -> None:
-    refused = json.loads((await api.send("GET", "/openapi/v2", accept=_PROTOBUF2)).body)
+async def test_v3_as_protobuf_alone_is_refused_by_name_and_beside_json_gets_json(api: Any) -> None:
+    refused = json.loads((await api.send("GET", "/openapi/v3", accept=_PROTOBUF3)).body)
     assert (refused["code"], refused["reason"]) == (406, "NotAcceptable")
     both = await api.send("GET", "/openapi/v2", accept=f"{_PROTOBUF2},application/json")
     assert json.loads(both.body)["swagger"] == "2.0"

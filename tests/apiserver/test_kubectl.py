@@ -144,6 +144,17 @@ async def test_an_invalid_pod_is_told_why(kubectl: Kubectl) -> None:
     )
 
 
+async def test_lists_as_get_prints_them_are_taken_back(kubectl: Kubectl) -> None:
+    """kubectl validates files of kind List by itself, with the schemas that it asks for as protobuf."""
+    await kubectl("apply", "-f", "-", text="---".join((POD, CLAIM, QUOTA)))
+    listed = await kubectl("get", "pod,pvc,quota", "-o", "yaml")
+    assert "kind: List" in listed
+    assert len((await kubectl("apply", "-f", "-", text=listed)).splitlines()) == 3
+    await kubectl("delete", "--wait=false", "-f", "-", text=listed)
+    wrong = await kubectl("create", "-f", "-", text=listed.replace("dnsPolicy", "dnsPolitics"), fails=True)
+    assert 'unknown field "dnsPolitics" in io.k8s.api.core.v1.PodSpec' in wrong
+
+
 async def test_changing_things(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", text=POD)
     assert await kubectl("label", "pod", "p", "a=b") == "pod/p labeled\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tonnage.apiserver import discovery, openapi
+from tonnage.apiserver import discovery, openapi, openapi_protobuf
 from tonnage.apiserver.resource import Resource
 from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON, Request, Response
@@ -31,7 +31,7 @@ class Catalogue:
         self._kept: dict[str, tuple[bytes, str]] = {}
 
     async def answer(self, request: Request) -> Response | None:
-        """The document of a path, None for any other path. Raises ApiError 406 for protobuf alone."""
+        """The document of a path, None for any other path. Raises ApiError 406 (v3 as protobuf)."""
         if not request.path.startswith(("/api", "/openapi")) or request.method not in ("GET", "HEAD"):
             return None
         parts = [part for part in request.path.split("/") if part]
@@ -46,10 +46,12 @@ class Catalogue:
             case ["apis", group, version] if group in self._groups:
                 return self._versioned(group, version)
             case ["openapi", "v2"]:
-                _json_wanted(request.accept, _OPENAPI2_PROTOBUF)
+                if _protobuf_alone(request.accept, _OPENAPI2_PROTOBUF):
+                    return self._openapi2_protobuf()
                 return self._document("openapi/v2", lambda: openapi.v2(self._resources))
             case ["openapi", "v3", *rest]:
-                _json_wanted(request.accept, _OPENAPI3_PROTOBUF)
+                if _protobuf_alone(request.accept, _OPENAPI3_PROTOBUF):
+                    raise _NO_PROTOBUF
                 return self._openapi3("/".join(rest))
         return None
 
@@ -88,9 +90,14 @@ class Catalogue:
             shown[key] = {"serverRelativeURL": f"/openapi/v3/{key}?hash={digest}"}
         return {"paths": shown}
 
-    def _document(self, name: str, make: Callable[[], Any]) -> Response:
+    def _openapi2_protobuf(self) -> Response:
+        """What kubectl wants for files of `kind: List`, and takes in no other form."""
+        answer = self._document("openapi/v2 protobuf", lambda: openapi.v2(self._resources), openapi_protobuf.encode)
+        return _typed(answer, openapi_protobuf.MEDIA_TYPE)
+
+    def _document(self, name: str, make: Callable[[], Any], encode: Callable[[Any], bytes] = _encode) -> Response:
         if name not in self._kept:
-            body = _encode(make())
+            body = encode(make())
             etag = '"' + hashlib.sha256(body).hexdigest()[:32].upper() + '"'
             self._kept[name] = (gzip.compress(body, 6, mtime=0), etag)
         packed, etag = self._kept[name]
@@ -115,12 +122,14 @@ def _wants_aggregated(accept: str) -> bool:
     return False
 
 
-def _json_wanted(accept: str, protobuf: str) -> None:
-    """Protobuf alone is refused by name; a list that names JSON too gets JSON."""
+def _protobuf_alone(accept: str, protobuf: str) -> bool:
+    """Whether nothing but protobuf will do; a list that names JSON too gets JSON."""
     entries = [entry.strip().partition(";")[0] for entry in accept.split(",") if entry.strip()]
-    if entries and all(entry.startswith(protobuf) for entry in entries):
-        raise ApiError(
-            f"only the following media types are accepted: {JSON}; OpenAPI is not served as protobuf",
-            code=406,
-            reason="NotAcceptable",
-        )
+    return bool(entries) and all(entry.startswith(protobuf) for entry in entries)
+
+
+_NO_PROTOBUF = ApiError(
+    f"only the following media types are accepted: {JSON}; OpenAPI v3 is not served as protobuf",
+    code=406,
+    reason="NotAcceptable",
+)

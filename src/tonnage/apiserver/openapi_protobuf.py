@@ -1,0 +1,85 @@
+"""The OpenAPI v2 document as protobuf (gnostic's openapi.v2.Document), as far as kubectl reads it: the definitions.
+
+kubectl takes no other form where it validates by itself: files of `kind: List`, as `kubectl get -o yaml` writes them.
+The few messages are written by hand: field numbers are gnostic's, what a Schema cannot say goes as vendor_extension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_SWAGGER, _INFO, _PATHS, _DEFINITIONS = 1, 2, 8, 9
+_REF, _FORMAT, _DESCRIPTION, _REQUIRED, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _VENDOR = (
+    1,
+    2,
+    4,
+    19,
+    21,
+    22,
+    23,
+    25,
+    31,
+)
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """The document without its paths, which only say again what discovery says."""
+    info = document["info"]
+    return b"".join(
+        (
+            _text(_SWAGGER, document["swagger"]),
+            _field(_INFO, _text(1, info["title"]) + _text(2, info["version"])),
+            _field(_PATHS, b""),
+            _field(_DEFINITIONS, _named(document["definitions"])),
+        )
+    )
+
+
+def _named(schemas: Mapping[str, Any]) -> bytes:
+    """Repeated NamedSchema."""
+    return b"".join(_field(1, _text(1, name) + _field(2, _schema(schema))) for name, schema in schemas.items())
+
+
+def _schema(schema: Mapping[str, Any]) -> bytes:
+    """A Schema. Raises KeyError for a word that is not known here: nothing is left out unseen."""
+    return b"".join(_word(name, value) for name, value in schema.items())
+
+
+def _word(name: str, value: Any) -> bytes:
+    if name.startswith("x-"):
+        text = msgspec.json.encode(value).decode()  # JSON is YAML
+        return _field(_VENDOR, _text(1, name) + _field(2, _text(2, text)))
+    match name:
+        case "required":
+            return b"".join(_text(_REQUIRED, item) for item in value)
+        case "additionalProperties":
+            return _field(_ADDITIONAL, _field(1, _schema(value)))
+        case "items":
+            return _field(_ITEMS, _field(1, _schema(value)))
+        case "properties":
+            return _field(_PROPERTIES, _named(value))
+        case "type":
+            return _field(_TYPE, _text(1, value))
+    return _text({"$ref": _REF, "format": _FORMAT, "description": _DESCRIPTION}[name], value)
+
+
+def _text(number: int, value: str) -> bytes:
+    return _field(number, value.encode())
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A length-delimited field."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
