@@ -86,3 +86,29 @@ async def test_a_key_never_runs_twice_at_once_and_loses_no_change() -> None:
     task.cancel()
 
     assert (most, runs) == (1, 5)
+
+
+async def test_a_second_run_goes_on_where_the_first_was_cancelled() -> None:
+    begun: list[str] = []
+    free = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        begun.append(key)
+        await free.wait()
+
+    controller: Controller[str] = Controller("test", reconcile)
+    controller.enqueue("k")
+    first = asyncio.ensure_future(controller.run())
+    while begun != ["k"]:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+    second = asyncio.ensure_future(controller.run())
+    free.set()
+    async with asyncio.timeout(5):
+        while not controller.queue.idle:
+            await asyncio.sleep(0)
+    second.cancel()
+
+    assert begun == ["k", "k"]

@@ -106,13 +106,23 @@ class BoxNode:
         await self.driver.start()
         for registrar in self._registrars:
             self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
-        self._running = self._tasks.start(self.kubelet.run(), f"kubelet {self.name}")
+        self._running = self._tasks.start(self._run_kubelet(), f"kubelet {self.name}")
         self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
         ready = asyncio.ensure_future(self.kubelet.ready.wait())
         await asyncio.wait([ready, self._running], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if self._running.done():
             self._running.result()
+
+    async def _run_kubelet(self) -> None:
+        """A failure before it is ready is start()'s to report; later ones are logged, and it begins anew."""
+        try:
+            await self.kubelet.run()
+        except Exception:
+            if not self.kubelet.ready.is_set():
+                raise
+            log.exception("kubelet failed, starting it again node=%s", self.name)
+            await supervise(f"kubelet {self.name}", self.kubelet.run)
 
     def _link_registry(self) -> None:
         """Where the data folder's path is too long for our sockets, others may still put theirs at the usual place."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
@@ -38,6 +39,8 @@ from tonnage.scheduler.loop import Scheduler
 log = logging.getLogger(__name__)
 Progress = Callable[[str, str], None]
 _STOP_SECONDS = 4.0
+_EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
+"""Addresses to listen on that nobody can connect to -> how they stand in a URL."""
 
 
 class Box:
@@ -88,12 +91,15 @@ class Box:
         settle()
 
     async def _start_server(self) -> None:
-        credentials = auth.ensure(self.data.tls, self._clock)
+        host, port = self._listen
+        everywhere = host in _EVERYWHERE
+        credentials = auth.ensure(self.data.tls, self._clock, [gethostname()] if everywhere else [host])
         store = SqliteStore(self.data.state, extractor())
         self._server = ApiServer(store, clock=self._clock, pod_logs=self._pod_logs, credentials=credentials)
         await self._server.start()
-        host, port = self._listen
-        url = await self._server.listen(host, port, expose=host not in ("127.0.0.1", "localhost", "::1"))
+        url = await self._server.listen(host, port, expose=host not in auth.LOOPBACK)
+        if everywhere:
+            url = url.replace(_EVERYWHERE[host], "127.0.0.1")
         for file in {self.data.kubeconfig, self.kubeconfig}:
             auth.write_kubeconfig(file, url, credentials)
         self.client = Client(self._server.transport())

@@ -63,7 +63,7 @@ class Controller(Generic[K]):
         self._wake.set()
 
     async def run(self) -> None:
-        """Work until cancelled; begins when all watched informers have listed once."""
+        """Work until cancelled; begins when all watched informers have listed once. May be called again afterwards."""
         for informer in self._informers:
             await informer.wait_synced()
         loop = asyncio.get_running_loop()
@@ -91,6 +91,9 @@ class Controller(Generic[K]):
             if after is not None:
                 self.queue.add_at(key, loop.time() + after)
             self._ok.inc()
+        except asyncio.CancelledError:
+            self.queue.add(key)  # run() may be called again: it begins with what was not finished
+            raise
         except Exception as failure:
             delay = self.queue.add_limited(key, loop.time())
             self._failed.inc()
