@@ -438,3 +438,12 @@ async def test_documents(api: Any) -> None:
 async def test_pretty(api: Any) -> None:
     answer = await api.send("GET", "/api/v1/namespaces/default", query={"pretty": "true"})
     assert b'\n  "' in answer.body
+
+
+@pytest.mark.parametrize("subresource", ["exec", "attach", "portforward", "ephemeralcontainers"])
+async def test_what_is_not_built_is_refused_by_name(api: Any, subresource: str) -> None:
+    for method in ("GET", "POST"):
+        answer = await api.call(method, f"/api/v1/namespaces/default/pods/p/{subresource}", want=501)
+        assert answer["reason"] == "NotImplemented"
+        assert f"pods/{subresource} is not built here" in answer["message"]
+    await api.get("/api/v1/namespaces/default/pods/p/nonsense", want=404)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from tonnage.apiserver.errors import bad_request
 from tonnage.apiserver.resource import Resource
-from tonnage.errors import ApiError
+from tonnage.errors import ApiError, Unsupported
 
 MAX_ID = 253
 _MAX_PATH = 8 << 10
@@ -62,10 +62,20 @@ class Routes:
         name = _identifier(rest[1]) if len(rest) > 1 else ""
         subresource = rest[2] if len(rest) > 2 else ""
         if subresource and subresource not in resource.subresources:
+            if subresource in _NOT_BUILT.get(resource.key, ()):
+                raise Unsupported(f"{resource.key}/{subresource} is not built here: see docs/limitations.md")
             raise _nothing()
         if name and resource.kind.namespaced and namespace is None:
             raise _nothing()
         return Place(resource, namespace, name, subresource)
+
+
+_NOT_BUILT = {
+    "pods": ("exec", "attach", "portforward", "proxy", "ephemeralcontainers", "resize"),
+    "nodes": ("proxy",),
+    "serviceaccounts": ("token",),
+}
+"""Subresources that Kubernetes has and that clients ask for, refused by name."""
 
 
 def _nothing() -> ApiError:
