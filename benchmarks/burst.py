@@ -7,8 +7,8 @@ import time
 
 from benchmarks.box import ROOT, in_process
 from benchmarks.figure import Figure
-from tonnage.api.core import Pod
 from tonnage.api.kinds import PODS
+from tonnage.api.pods import Pod
 from tonnage.apps.cluster import Box
 from tonnage.cli.workloads import pod_with
 from tonnage.kube.informer import Informers

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.core import Pod
 from tonnage.api.kinds import CLAIMS, NODES, PODS, VOLUMES
 from tonnage.api.names import DRIVER
+from tonnage.api.pods import Pod
 from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings
 from tonnage.apps.plan import plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api.core import Pod, PodSpec
 from tonnage.api.meta import ObjectMeta
+from tonnage.api.pods import Pod, PodSpec
 from tonnage.kube.cache import Cache
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tonnage.aio.tasks import Background
-from tonnage.api.core import Event, Pod
+from tonnage.api.core import Event
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.pods import Pod
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.csi.client import CsiClient

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.api.core import ContainerState
 from tonnage.api.kinds import CONFIG_MAPS, PODS, SECRETS
+from tonnage.api.pods import ContainerState
 from tonnage.host import mount
 from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.api.core import Container, Pod
+from tonnage.api.pods import Container, Pod
 from tonnage.kubelet import status as statuses
 from tonnage.kubelet.containers import Containers, Run
 from tonnage.kubelet.runtime import Ended, NoneRuntime, Pretended

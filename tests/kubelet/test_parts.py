@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.aio.clock import RealClock
-from tonnage.api.core import Container, Pod, SecurityContext
+from tonnage.api.pods import Container, Pod, SecurityContext
 from tonnage.errors import ApiError, Invalid, Unsupported
 from tonnage.kubelet import atomic, env, fsgroup, logs, rootfs, subpaths, voldata
 from tonnage.kubelet.atomic import Content

@@ -14,6 +14,7 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.api import core, kinds, names, storage
 from tonnage.api.kinds import Kind
+from tonnage.api.pods import Pod
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.errors import Unavailable
@@ -73,7 +74,7 @@ class World:
         self.nodes.put(node)
         return node  # type: ignore[no-any-return]
 
-    def pod(self, name: str, *, requests: dict[str, str] | None = None, **spec: Any) -> core.Pod:
+    def pod(self, name: str, *, requests: dict[str, str] | None = None, **spec: Any) -> Pod:
         """pod(name, requests={}, claims=[...], ephemeral=[volume names], **spec); it goes nowhere yet."""
         volumes = [{"name": f"c-{c}", "persistentVolumeClaim": {"claimName": c}} for c in spec.pop("claims", ())]
         volumes += [{"name": v, "ephemeral": {"volumeClaimTemplate": {}}} for v in spec.pop("ephemeral", ())]
@@ -157,11 +158,11 @@ class World:
         self.capacities.put(found)
         return found
 
-    def decide(self, pod: core.Pod) -> Decision | Refusal:
+    def decide(self, pod: Pod) -> Decision | Refusal:
         """What the cycle says of a pod."""
         return self.cluster.cycle.decide(compile_ask(pod))
 
-    def place(self, pod: core.Pod) -> str:
+    def place(self, pod: Pod) -> str:
         """Decide and assume; the node, or the message of the refusal."""
         ask = compile_ask(pod)
         outcome = self.cluster.cycle.decide(ask)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.api.core import Taint, Toleration
+from tonnage.api.core import Taint
 from tonnage.api.kinds import CSI_NODES
+from tonnage.api.pods import Toleration
 from tonnage.scheduler.ask import tolerates
 from tonnage.scheduler.cycle import NO_NODES, Refusal
 from tonnage.scheduler.filters import Cause

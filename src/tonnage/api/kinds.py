@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tonnage.api import core, storage
+from tonnage.api import core, pods, storage
 from tonnage.api.meta import KubeObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -64,7 +64,7 @@ def _decoder(struct: type[T]) -> msgspec.json.Decoder[T]:
 _STORAGE = "storage.k8s.io"
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False, short=("ns",))
 NODES = Kind("", "v1", "Node", "nodes", core.Node, namespaced=False, short=("no",))
-PODS = Kind("", "v1", "Pod", "pods", core.Pod, short=("po",))
+PODS = Kind("", "v1", "Pod", "pods", pods.Pod, short=("po",))
 CLAIMS = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", core.PersistentVolumeClaim, short=("pvc",))
 VOLUMES = Kind(
     "", "v1", "PersistentVolume", "persistentvolumes", core.PersistentVolume, namespaced=False, short=("pv",)

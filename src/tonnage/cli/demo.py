@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from tonnage.api import names
-from tonnage.api.core import Pod
 from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, VOLUMES
+from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
 from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings

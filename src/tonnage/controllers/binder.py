@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CSI_DRIVERS, STORAGE_CLASSES
 from tonnage.api.matching import is_default
+from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.binder_claims import ClaimSync
 from tonnage.controllers.binder_view import BinderView

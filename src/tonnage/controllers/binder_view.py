@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.matching import class_name, is_delayed
+from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, StorageClass
 from tonnage.controllers.absent import Absent
 from tonnage.controllers.binding import bind, is_complete

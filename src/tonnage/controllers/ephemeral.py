@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
-from tonnage.api.core import PersistentVolumeClaim, Pod, Volume, claim_name
+from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.meta import to_builtins
+from tonnage.api.pods import Pod, Volume, claim_name
 from tonnage.controllers.indexes import PODS_BY_CLAIM, pods_by_claim
 from tonnage.errors import ApiAlreadyExists, Precondition, TonnageError
 from tonnage.kube.client import Client, refer

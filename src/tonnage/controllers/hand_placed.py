@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.api.core import Node, PersistentVolumeClaim, Pod
+from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import NODES, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_delayed, is_provisionable
+from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.ephemeral import check_owner
 from tonnage.controllers.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.matching import class_name, is_bound
+from tonnage.api.pods import Pod
 from tonnage.kube.cache import Cache
 from tonnage.kube.informer import Informer, Informers
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.api.pods import Pod
 from tonnage.controllers.absent import Absent
 from tonnage.controllers.finalizers import protect, release
 from tonnage.controllers.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes

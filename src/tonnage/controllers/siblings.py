@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim, Pod, claim_name
+from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.matching import default_class
 from tonnage.api.meta import ObjectReference, OwnerReference
+from tonnage.api.pods import Pod, claim_name
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.drivers import Drivers, NodeScope
 from tonnage.errors import ApiNotFound

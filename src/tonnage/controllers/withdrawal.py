@@ -18,8 +18,9 @@ from typing import Any
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS
+from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.binding import change

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.api.core import Container, Pod, VolumeMount
+from tonnage.api.pods import Container, Pod, VolumeMount
 from tonnage.errors import HostError, Invalid, Unsupported
 from tonnage.kubelet import env, rootfs, seccomp, subpaths
 from tonnage.kubelet.files import remove_tree

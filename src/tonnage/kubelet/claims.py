@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod, Volume, claim_name
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.api.pods import Pod, Volume, claim_name
 from tonnage.errors import ApiError, Precondition, TonnageError
 from tonnage.kube.client import Client
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from tonnage.aio.clock import Clock
-from tonnage.api.core import Container, ContainerStatus, Pod
+from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.errors import HostError, TonnageError
 from tonnage.kubelet.runtime import ContainerSpec, Ended, Found, Process, Runtime
 from tonnage.kubelet.volumes import Mounted

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tonnage.aio.tasks import KeyedLocks
-from tonnage.api.core import Pod
+from tonnage.api.pods import Pod
 from tonnage.csi.errors import CsiError
 from tonnage.csi.words import VolumeCapability
 from tonnage.errors import HostError, Invalid, TonnageError

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tonnage.api.core import Container, EnvVar, Pod
+from tonnage.api.pods import Container, EnvVar, Pod
 from tonnage.errors import Invalid, NotFound, Unsupported
 from tonnage.kubelet.sources import Sources, field, resource
 

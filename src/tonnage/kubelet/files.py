@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from tonnage.api.core import KeyToPath, Pod, Volume
+from tonnage.api.pods import KeyToPath, Pod, Volume
 from tonnage.api.quantity import to_bytes
 from tonnage.errors import HostError, Invalid, NotFound, Precondition, Unsupported
 from tonnage.host import mount as mounts

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from tonnage.aio.clock import Clock, parse_rfc3339
-from tonnage.api.core import Container, ContainerStatus, Pod
 from tonnage.api.kinds import PODS
+from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
 from tonnage.kubelet.inotify import CLOSE_WRITE, CREATE, DELETE_SELF, MODIFY, MOVED_TO, Inotify

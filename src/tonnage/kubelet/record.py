@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tonnage.api.core import Pod
+from tonnage.api.pods import Pod
 from tonnage.kubelet.containers import Containers
 from tonnage.kubelet.status import Status
 from tonnage.kubelet.volumes import Mounted

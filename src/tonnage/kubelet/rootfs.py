@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tonnage.api.core import Pod, SecurityContext
+from tonnage.api.pods import Pod, SecurityContext
 from tonnage.errors import Invalid, Unsupported
 
 CAPABILITIES = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tonnage.aio.clock import Clock, parse_rfc3339
-from tonnage.api.core import Container, Pod
+from tonnage.api.pods import Container, Pod
 from tonnage.kubelet.volumes import Mounted
 
 OnExit = Callable[[], None]

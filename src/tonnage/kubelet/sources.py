@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from tonnage.api.core import Container, Pod
 from tonnage.api.kinds import CONFIG_MAPS, SECRETS
+from tonnage.api.pods import Container, Pod
 from tonnage.api.quantity import Quantity
 from tonnage.errors import ApiNotFound, Invalid, NotFound, Unsupported
 from tonnage.kube.client import Client

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tonnage.aio.clock import rfc3339
-from tonnage.api.core import Pod, PodStatus
+from tonnage.api.pods import Pod, PodStatus
 from tonnage.kubelet.containers import CREATING, INITIALIZING, Containers, Run
 from tonnage.kubelet.runtime import Process
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.api import names
-from tonnage.api.core import LocalObjectReference, Pod, SecretReference, Volume, claim_name
+from tonnage.api.core import SecretReference
 from tonnage.api.kinds import PODS
+from tonnage.api.pods import LocalObjectReference, Pod, Volume, claim_name
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIDriver, CSIDriverSpec
 from tonnage.csi.words import AccessMode, VolumeCapability

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, rfc3339
-from tonnage.api.core import Pod
 from tonnage.api.kinds import PODS
 from tonnage.api.meta import ObjectReference
+from tonnage.api.pods import Pod
 from tonnage.errors import ApiConflict, ApiNotFound, NotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 import msgspec
 
-from tonnage.api.core import Affinity, Container, NodeSelector, Pod, Taint, Toleration, claim_name
+from tonnage.api.core import NodeSelector, Taint
+from tonnage.api.pods import Affinity, Container, Pod, Toleration, claim_name
 from tonnage.api.quantity import Quantity
 from tonnage.api.selectors import NodeMatcher, node_matcher, term_matcher
 

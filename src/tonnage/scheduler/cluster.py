@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from tonnage.api import matching, names
-from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
+from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
 from tonnage.errors import Invalid
 from tonnage.scheduler.ask import Ask, claim_uses, compile_demand

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import (
     ATTACHMENTS,
     CAPACITIES,
@@ -32,6 +32,7 @@ from tonnage.api.kinds import (
     Kind,
 )
 from tonnage.api.meta import KubeObject
+from tonnage.api.pods import Pod
 from tonnage.errors import ApiError, Precondition, TonnageError, Unavailable
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder

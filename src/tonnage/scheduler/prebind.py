@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tonnage.api import matching, names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
+from tonnage.api.pods import Pod
 from tonnage.errors import Precondition
 from tonnage.scheduler.cycle import Decision
 from tonnage.scheduler.static import reach_of

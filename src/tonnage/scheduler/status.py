@@ -13,9 +13,9 @@ from typing import Any
 
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.aio.tasks import Background
-from tonnage.api.core import Pod
 from tonnage.api.kinds import PODS
 from tonnage.api.meta import Condition
+from tonnage.api.pods import Pod
 from tonnage.errors import ApiError, ApiNotFound, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tonnage.api import matching, names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, Pod
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.pods import Pod
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, StorageClass, TopologyTerm
 from tonnage.kube.cache import Cache

@@ -1,0 +1,295 @@
+"""core/v1 Pod, its volumes and containers, with just the fields that we read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tonnage.api.core import (
+    HostPathVolumeSource,
+    NodeSelector,
+    NodeSelectorTerm,
+    PersistentVolumeClaimSpec,
+    ResourceRequirements,
+)
+from tonnage.api.meta import Condition, KubeObject, Object, ObjectMeta
+
+
+class PersistentVolumeClaimTemplate(Object, frozen=True):
+    """The claim that an ephemeral volume asks for; of metadata only labels and annotations count."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class EphemeralVolumeSource(Object, frozen=True):
+    """Generic ephemeral volume (KEP-1698)."""
+
+    volume_claim_template: PersistentVolumeClaimTemplate = PersistentVolumeClaimTemplate()
+
+
+class ClaimVolumeSource(Object, frozen=True):
+    """A volume that names a claim."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class LocalObjectReference(Object, frozen=True):
+    """A name in the same namespace."""
+
+    name: str = ""
+
+
+class CSIVolumeSource(Object, frozen=True):
+    """CSI inline ephemeral volume (KEP-596)."""
+
+    driver: str = ""
+    read_only: bool = False
+    fs_type: str | None = None
+    volume_attributes: dict[str, str] = {}
+    node_publish_secret_ref: LocalObjectReference | None = None
+
+
+class KeyToPath(Object, frozen=True):
+    """Which key of a ConfigMap or Secret goes to which file."""
+
+    key: str = ""
+    path: str = ""
+    mode: int | None = None
+
+
+class ConfigMapVolumeSource(Object, frozen=True):
+    """Files from a ConfigMap."""
+
+    name: str = ""
+    items: list[KeyToPath] = []
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class SecretVolumeSource(Object, frozen=True):
+    """Files from a Secret."""
+
+    secret_name: str = ""
+    items: list[KeyToPath] = []
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class EmptyDirVolumeSource(Object, frozen=True):
+    """A plain folder of the node."""
+
+    medium: str = ""
+    size_limit: str | None = None
+
+
+class Volume(Object, frozen=True):
+    """spec.volumes[] of a pod; exactly one source is set."""
+
+    name: str = ""
+    ephemeral: EphemeralVolumeSource | None = None
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    csi: CSIVolumeSource | None = None
+    config_map: ConfigMapVolumeSource | None = None
+    secret: SecretVolumeSource | None = None
+    empty_dir: EmptyDirVolumeSource | None = None
+    host_path: HostPathVolumeSource | None = None
+    projected: dict[str, Any] | None = None
+    downward_api: dict[str, Any] | None = msgspec.field(default=None, name="downwardAPI")
+
+
+class VolumeMount(Object, frozen=True):
+    """Where a container sees a volume."""
+
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+    sub_path_expr: str = ""
+    mount_propagation: str | None = None
+    read_only: bool = False
+
+
+class VolumeDevice(Object, frozen=True):
+    """Where a container sees a raw block volume."""
+
+    name: str = ""
+    device_path: str = ""
+
+
+class EnvVar(Object, frozen=True):
+    """One environment variable; value_from is kept raw."""
+
+    name: str = ""
+    value: str = ""
+    value_from: dict[str, Any] | None = None
+
+
+class ContainerPort(Object, frozen=True):
+    """A port; only host ports matter to the scheduler."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class SecurityContext(Object, frozen=True):
+    """What of a container's or pod's security context is honoured."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    fs_group: int | None = None
+    fs_group_change_policy: str | None = None
+    supplemental_groups: list[int] = []
+    read_only_root_filesystem: bool | None = None
+    privileged: bool | None = None
+
+
+class Container(Object, frozen=True):
+    """A container."""
+
+    name: str = ""
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+    working_dir: str = ""
+    env: list[EnvVar] = []
+    env_from: list[dict[str, Any]] = []
+    resources: ResourceRequirements = ResourceRequirements()
+    volume_mounts: list[VolumeMount] = []
+    volume_devices: list[VolumeDevice] = []
+    ports: list[ContainerPort] = []
+    security_context: SecurityContext = SecurityContext()
+    restart_policy: str | None = None
+    liveness_probe: dict[str, Any] | None = None
+    readiness_probe: dict[str, Any] | None = None
+    startup_probe: dict[str, Any] | None = None
+    lifecycle: dict[str, Any] | None = None
+
+
+class Toleration(Object, frozen=True):
+    """A pod's toleration of taints; toleration seconds are not used by the scheduler."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class PreferredSchedulingTerm(Object, frozen=True):
+    """A weighted wish."""
+
+    weight: int = 1
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Object, frozen=True):
+    """Node affinity of a pod."""
+
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[PreferredSchedulingTerm] = msgspec.field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Object, frozen=True):
+    """Affinity of a pod; inter-pod terms are kept raw."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: dict[str, Any] | None = None
+    pod_anti_affinity: dict[str, Any] | None = None
+
+
+class SchedulingGate(Object, frozen=True):
+    """A gate that holds a pod back from the scheduler."""
+
+    name: str = ""
+
+
+class PodSpec(Object, frozen=True):
+    """Pod spec."""
+
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    restart_policy: str = "Always"
+    service_account_name: str = ""
+    termination_grace_period_seconds: int | None = None
+    volumes: list[Volume] = []
+    init_containers: list[Container] = []
+    containers: list[Container] = []
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    scheduling_gates: list[SchedulingGate] = []
+    topology_spread_constraints: list[dict[str, Any]] = []
+    resource_claims: list[dict[str, Any]] = []
+    resources: ResourceRequirements = ResourceRequirements()
+    overhead: dict[str, str] = {}
+    priority: int | None = None
+    security_context: SecurityContext = SecurityContext()
+    host_network: bool = False
+    hostname: str = ""
+    active_deadline_seconds: int | None = None
+
+
+class ContainerState(Object, frozen=True):
+    """One of three states, raw."""
+
+    waiting: dict[str, Any] | None = None
+    running: dict[str, Any] | None = None
+    terminated: dict[str, Any] | None = None
+
+
+class ContainerStatus(Object, frozen=True):
+    """What a container does."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    image: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
+    container_id: str = msgspec.field(default="", name="containerID")
+    started: bool | None = None
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(Object, frozen=True):
+    """Pod status."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    nominated_node_name: str = ""
+    conditions: list[Condition] = []
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    start_time: str | None = None
+
+
+class Pod(KubeObject, frozen=True):
+    """core/v1 Pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def terminated(self) -> bool:
+        """Whether all containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def claim_names(self) -> list[str]:
+        """Names of all claims that the pod uses, ephemeral ones included, in the order of its volumes."""
+        return [n for v in self.spec.volumes if (n := claim_name(self.metadata.name, v))]
+
+
+def claim_name(pod_name: str, volume: Volume) -> str:
+    """Name of the claim behind a pod's volume, or an empty string (component-helpers storage/ephemeral)."""
+    if volume.ephemeral is not None:
+        return f"{pod_name}-{volume.name}"
+    return volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim else ""
