@@ -61,6 +61,7 @@ def test_names_of_the_device_mapper() -> None:
     ("said", "error"),
     [
         ('Volume group "vg0" has insufficient free space (869 extents): 50000 required.', Exhausted),
+        ("VG vg0 642 metadata on /dev/a (521860 bytes) exceeds maximum metadata size (521472 bytes)", Exhausted),
         ('Volume group "vgx" not found\n  Cannot process volume group vgx', Unavailable),
         ('Failed to find logical volume "vg0/nope"', NotFound),
         ("Logical volume vg0/t0 contains a filesystem in use.", Precondition),
