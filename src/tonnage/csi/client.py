@@ -24,8 +24,11 @@ from tonnage.csi.words import (
     Capacity,
     ContentSource,
     CreatedVolume,
+    Expanded,
+    Health,
     NodeInfo,
     PluginInfo,
+    Snapshot,
     Topology,
     TopologyRequirement,
     Usage,
@@ -175,6 +178,71 @@ class CsiClient:
         answer = await self._call(self._controller.ValidateVolumeCapabilities, request)
         return None if answer.HasField("confirmed") else answer.message
 
+    async def create_snapshot(
+        self,
+        name: str,
+        volume_id: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Snapshot:
+        """Keep a volume's content of now; the name is the snapshot's identity. Until `ready` is true repeat it."""
+        request = csi_pb2.CreateSnapshotRequest(
+            source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
+        )
+        answer = await self._call(self._controller.CreateSnapshot, request, timeout)
+        return convert.snapshot(answer.snapshot)
+
+    async def delete_snapshot(self, snapshot_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
+        """Delete a snapshot; an unknown one is success."""
+        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id, secrets=secrets or {})
+        await self._call(self._controller.DeleteSnapshot, request)
+
+    async def list_snapshots(self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500) -> list[Snapshot]:
+        """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
+        snapshots: list[Snapshot] = []
+        token = ""
+        while True:
+            request = csi_pb2.ListSnapshotsRequest(
+                max_entries=page, starting_token=token, source_volume_id=volume_id, snapshot_id=snapshot_id
+            )
+            answer = await self._call(self._controller.ListSnapshots, request)
+            snapshots.extend(convert.snapshot(entry.snapshot) for entry in answer.entries)
+            token = answer.next_token
+            if not token:
+                return snapshots
+
+    async def get_snapshot(self, snapshot_id: str) -> Snapshot:
+        """One snapshot, of a driver with GET_SNAPSHOT."""
+        answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
+        return convert.snapshot(answer.snapshot)
+
+    async def expand_volume(
+        self,
+        volume_id: str,
+        size: int,
+        *,
+        limit: int = 0,
+        capability: VolumeCapability | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Expanded:
+        """Make room for at least `size` bytes."""
+        request = csi_pb2.ControllerExpandVolumeRequest(
+            volume_id=volume_id,
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            secrets=secrets or {},
+            volume_capability=None if capability is None else volume_capability(capability),
+        )
+        answer = await self._call(self._controller.ControllerExpandVolume, request)
+        return Expanded(answer.capacity_bytes, answer.node_expansion_required)
+
+    async def get_volume(self, volume_id: str) -> tuple[CreatedVolume, Health]:
+        """One volume and its condition, of a driver with GET_VOLUME."""
+        request = csi_pb2.ControllerGetVolumeRequest(volume_id=volume_id)
+        answer = await self._call(self._controller.ControllerGetVolume, request)
+        return convert.created_volume(answer.volume), convert.health(answer.status.volume_condition)
+
     # Node
 
     async def node_info(self) -> NodeInfo:
@@ -251,6 +319,30 @@ class CsiClient:
             volume_id=volume_id, volume_path=str(path), staging_target_path=str(staging)
         )
         return convert.usage(await self._call(self._node.NodeGetVolumeStats, request, self._node_timeout))
+
+    async def expand_on_node(
+        self,
+        volume_id: str,
+        path: Path | str,
+        *,
+        size: int = 0,
+        limit: int = 0,
+        staging: Path | str = "",
+        capability: VolumeCapability | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> int:
+        """Let the file system at path take the room that expand_volume() made; its size then, 0 if the driver does
+        not say."""
+        request = csi_pb2.NodeExpandVolumeRequest(
+            volume_id=volume_id,
+            volume_path=str(path),
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            staging_target_path=str(staging),
+            volume_capability=None if capability is None else volume_capability(capability),
+            secrets=secrets or {},
+        )
+        answer = await self._call(self._node.NodeExpandVolume, request, self._node_timeout)
+        return answer.capacity_bytes
 
     # How
 

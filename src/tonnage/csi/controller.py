@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from tonnage.csi import capabilities, volume_id
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, Driver, context_of, is_inline
+from tonnage.csi.condition import to_proto
+from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, context_of, is_inline
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.parameters import Selection, select
+from tonnage.csi.parameters import KIND, POOL, Selection, select
+from tonnage.csi.snapshots import SnapshotCalls
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition
-from tonnage.pools.base import Capacity, Pool, Volume, VolumeRequest
+from tonnage.pools.base import Capacity, Pool, Source, Volume, VolumeRequest
 
 LEAST = 1 << 20
 """Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
@@ -23,44 +26,77 @@ _OFFERED = (
     _RPC.GET_CAPACITY,
     _RPC.LIST_VOLUMES,
     _RPC.SINGLE_NODE_MULTI_WRITER,
+    _RPC.GET_VOLUME,
+    _RPC.VOLUME_CONDITION,
 )
+_OF_POOLS = (
+    ("snapshots", (_RPC.CREATE_DELETE_SNAPSHOT, _RPC.LIST_SNAPSHOTS, _RPC.GET_SNAPSHOT)),
+    ("clones", (_RPC.CLONE_VOLUME,)),
+    ("expansion", (_RPC.EXPAND_VOLUME,)),
+)
+"""What is offered when one of the pools has it; the others then refuse by name."""
 
 
-class Controller:
+class Controller(SnapshotCalls):
     """The service."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
 
     async def ControllerGetCapabilities(
         self, _request: csi_pb2.ControllerGetCapabilitiesRequest
     ) -> csi_pb2.ControllerGetCapabilitiesResponse:
         """What is offered."""
-        offered = [csi_pb2.ControllerServiceCapability(rpc=_RPC(type=kind)) for kind in _OFFERED]
+        kinds = list(_OFFERED)
+        for flag, more in _OF_POOLS:
+            if any(getattr(pool, flag) for pool in self._driver.pools.values()):
+                kinds += more
+        offered = [csi_pb2.ControllerServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
         return csi_pb2.ControllerGetCapabilitiesResponse(capabilities=offered)
 
     async def CreateVolume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
         """Make a volume; the same name again gives the same volume.
 
-        Raises Invalid, Exhausted (also when the volume is wanted on another node), OutOfRange, AlreadyExists.
+        Raises Invalid, Exhausted (also when the volume is wanted on another node), OutOfRange, AlreadyExists, and with
+        a content source NotFound and Precondition.
         """
         if not request.name:
             raise Invalid("name is missing")
         use = capabilities.check(request.volume_capabilities)
         _refuse_unoffered(request)
         self._check_place(request)
-        selection = select(self._driver, request.parameters)
+        selection, source = self._select(request)
         fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
-        size, limit = await _sizes(request.capacity_range, selection.pool, fstype, block=use.block)
+        size, limit = await _sizes(request.capacity_range, selection.pool, fstype, source, block=use.block)
         name = volume_id.safe_name(request.name)
         await self._refuse_elsewhere(name, selection.pool)
         owner = {**selection.owner, **({OWNER_NAME: request.name} if name != request.name else {})}
         volume = await selection.pool.create(
-            VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner)
+            VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source)
         )
         if is_inline(volume):
             raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
+
+    def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, Source | None]:
+        """What the parameters mean; if they name no pool, a source's pool is chosen, for content stays in its pool."""
+        selection = select(self._driver, request.parameters)
+        if not request.HasField("volume_content_source"):
+            return selection, None
+        told = request.volume_content_source
+        kind = told.WhichOneof("type")
+        vid = told.snapshot.snapshot_id if kind == "snapshot" else told.volume.volume_id
+        if not vid:
+            raise Invalid("volume_content_source names neither a snapshot nor a volume")
+        place = self._driver.locate(vid)
+        if place is None:
+            raise NotFound(f"there is no {kind} {vid!r} on node {self._driver.node_id}")
+        pool, name = place
+        if pool is not selection.pool:
+            if POOL in request.parameters or KIND in request.parameters:
+                raise Invalid(
+                    f"{kind} {vid} lies in pool {pool.name}, the parameters choose {selection.pool.name}: content stays"
+                    f" in its pool, use a class for pool {pool.name}"
+                )
+            selection = select(self._driver, {**request.parameters, POOL: pool.name})
+        return selection, Source(snapshot=name) if kind == "snapshot" else Source(volume=name)
 
     async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
         """Delete a volume; an unknown one is success. Raises Precondition while it is in use, Unavailable when its
@@ -99,6 +135,37 @@ class Controller:
         )
         return csi_pb2.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
 
+    async def ControllerExpandVolume(
+        self, request: csi_pb2.ControllerExpandVolumeRequest
+    ) -> csi_pb2.ControllerExpandVolumeResponse:
+        """Make room for a larger size; one that is large enough already is success.
+
+        Raises NotFound, Invalid, Exhausted, OutOfRange (also for a limit below the present size: none is made smaller).
+        """
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        if not request.HasField("capacity_range"):
+            raise Invalid("capacity_range is missing")
+        pool, volume = await self._driver.find(request.volume_id)
+        if request.HasField("volume_capability"):
+            capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
+        asked = request.capacity_range
+        grown = await pool.expand(volume.name, asked.required_bytes, limit=asked.limit_bytes)
+        return csi_pb2.ControllerExpandVolumeResponse(capacity_bytes=grown.size, node_expansion_required=grown.pending)
+
+    async def ControllerGetVolume(
+        self, request: csi_pb2.ControllerGetVolumeRequest
+    ) -> csi_pb2.ControllerGetVolumeResponse:
+        """One volume and how it does. Raises NotFound."""
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        pool, volume = await self._driver.find(request.volume_id)
+        condition = to_proto(await pool.condition(volume.name))
+        return csi_pb2.ControllerGetVolumeResponse(
+            volume=self._volume(pool, volume),
+            status=csi_pb2.ControllerGetVolumeResponse.VolumeStatus(volume_condition=condition),
+        )
+
     async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
         """This driver's volumes in the order of their ids. A token is the last id told, so that it holds while volumes
         come and go. Inline volumes are not listed: they are the kubelet's, and no PV tells of them."""
@@ -111,9 +178,17 @@ class Controller:
         found.sort(key=lambda item: item[0])
         page = found[: request.max_entries] if request.max_entries else found
         return csi_pb2.ListVolumesResponse(
-            entries=[csi_pb2.ListVolumesResponse.Entry(volume=self._volume(pool, volume)) for _, pool, volume in page],
+            entries=[entry for _, pool, volume in page if (entry := await self._entry(pool, volume)) is not None],
             next_token=page[-1][0] if len(page) < len(found) else "",
         )
+
+    async def _entry(self, pool: Pool, volume: Volume) -> csi_pb2.ListVolumesResponse.Entry | None:
+        try:
+            condition = to_proto(await pool.condition(volume.name))
+        except NotFound:
+            return None  # deleted since it was listed
+        status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
+        return csi_pb2.ListVolumesResponse.Entry(volume=self._volume(pool, volume), status=status)
 
     async def _listed(self) -> AsyncIterator[tuple[str, Pool, Volume]]:
         for pool in self._driver.pools.values():
@@ -169,22 +244,35 @@ class Controller:
             volume_id=volume_id.join(pool.name, volume.name),
             volume_context=context_of(volume),
             accessible_topology=[csi_pb2.Topology(segments=self._driver.topology)],
+            content_source=_content_source(pool, volume.source),
         )
 
 
+def _content_source(pool: Pool, source: Source | None) -> csi_pb2.VolumeContentSource | None:
+    if source is None:
+        return None
+    kinds = csi_pb2.VolumeContentSource
+    if source.snapshot:
+        return kinds(snapshot=kinds.SnapshotSource(snapshot_id=volume_id.join(pool.name, source.snapshot)))
+    return kinds(volume=kinds.VolumeSource(volume_id=volume_id.join(pool.name, source.volume)))
+
+
 def _refuse_unoffered(request: csi_pb2.CreateVolumeRequest) -> None:
-    if request.HasField("volume_content_source"):
-        kind = request.volume_content_source.WhichOneof("type") or "empty"
-        raise Invalid(f"a volume from a {kind} source is not offered: ask for an empty volume")
     if request.mutable_parameters:
         raise Invalid("mutable_parameters are not offered (no MODIFY_VOLUME): remove the VolumeAttributesClass")
 
 
-async def _sizes(asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, *, block: bool) -> tuple[int, int]:
-    """Size and limit in bytes. Without a size: the least that makes sense, or what the limit allows."""
+async def _sizes(
+    asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, source: Source | None, *, block: bool
+) -> tuple[int, int]:
+    """Size and limit in bytes. Without a size: the source's, or the least that makes sense, or what the limit allows."""
     size, limit = asked.required_bytes, asked.limit_bytes
     if size < 0 or limit < 0:
         raise Invalid(f"capacity_range {size} to {limit} bytes: sizes must not be negative")
+    if size == 0 and source:
+        with suppress(NotFound):  # it may be gone and the volume made already: the pool knows
+            origin = await (pool.get_snapshot(source.snapshot) if source.snapshot else pool.get(source.volume))
+            return origin.size, limit
     if size == 0:
         room = await pool.capacity(fstype=fstype, block=block)
         size = min(max(room.smallest, LEAST), limit or max(room.smallest, LEAST))

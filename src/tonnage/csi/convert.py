@@ -11,6 +11,8 @@ from tonnage.csi.words import (
     Capacity,
     ContentSource,
     CreatedVolume,
+    Health,
+    Snapshot,
     TopologyRequirement,
     Usage,
     VolumeCapability,
@@ -64,6 +66,17 @@ def created_volume(volume: csi_pb2.Volume) -> CreatedVolume:
         topologies=tuple(dict(place.segments) for place in volume.accessible_topology),
         content=source,
     )
+
+
+def snapshot(told: csi_pb2.Snapshot) -> Snapshot:
+    """A snapshot as the driver tells of it."""
+    created = told.creation_time.seconds + told.creation_time.nanos / 1e9
+    return Snapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
+
+
+def health(condition: csi_pb2.VolumeCondition) -> Health:
+    """A condition; one that is not told is well."""
+    return Health(condition.abnormal, condition.message)
 
 
 def capacity(answer: csi_pb2.GetCapacityResponse) -> Capacity:

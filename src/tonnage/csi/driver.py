@@ -146,6 +146,10 @@ def lock_key(method: str, request: Message) -> str | None:
     """The key of InFlight for a request; None for calls that change no volume."""
     if method == "CreateVolume":
         return volume_id.safe_name(request.name)  # type: ignore[attr-defined]
+    if method == "CreateSnapshot":
+        return f"{volume_id.safe_name(request.name)} (snapshot)"  # type: ignore[attr-defined]
+    if method == "DeleteSnapshot":
+        return f"{volume_id.lock_key(request.snapshot_id)} (snapshot)"  # type: ignore[attr-defined]
     if method in _LOCKED:
         return volume_id.lock_key(request.volume_id)  # type: ignore[attr-defined]
     return None
@@ -153,4 +157,5 @@ def lock_key(method: str, request: Message) -> str | None:
 
 _LOCKED = frozenset(
     {"DeleteVolume", "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
+    | {"ControllerExpandVolume", "NodeExpandVolume"}
 )

@@ -31,10 +31,13 @@ class Identity:
     async def GetPluginCapabilities(
         self, _request: csi_pb2.GetPluginCapabilitiesRequest
     ) -> csi_pb2.GetPluginCapabilitiesResponse:
-        """A controller service, and volumes that are bound to a place."""
+        """A controller service, volumes that are bound to a place, and that grow while they are in use."""
         capabilities = [
             csi_pb2.PluginCapability(service=csi_pb2.PluginCapability.Service(type=kind)) for kind in _SERVICES
         ]
+        if any(pool.expansion for pool in self._driver.pools.values()):
+            kind = csi_pb2.PluginCapability.VolumeExpansion
+            capabilities.append(csi_pb2.PluginCapability(volume_expansion=kind(type=kind.ONLINE)))
         return csi_pb2.GetPluginCapabilitiesResponse(capabilities=capabilities)
 
     async def Probe(self, _request: csi_pb2.ProbeRequest) -> csi_pb2.ProbeResponse:

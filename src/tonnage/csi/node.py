@@ -8,16 +8,22 @@ from pathlib import Path
 from tonnage.api import names
 from tonnage.csi import capabilities
 from tonnage.csi._proto import csi_pb2
+from tonnage.csi.condition import to_proto
 from tonnage.csi.driver import Driver
 from tonnage.csi.inline import Inline
 from tonnage.csi.limits import check_path
 from tonnage.csi.targets import SingleWriters
 from tonnage.csi.volume_id import split
-from tonnage.errors import Invalid, NotFound, Precondition, Unavailable
+from tonnage.errors import Invalid, NotFound, OutOfRange, Precondition, Unavailable
 from tonnage.pools.base import Stats
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
-_OFFERED = (_RPC.STAGE_UNSTAGE_VOLUME, _RPC.GET_VOLUME_STATS, _RPC.SINGLE_NODE_MULTI_WRITER)
+_OFFERED = (
+    _RPC.STAGE_UNSTAGE_VOLUME,
+    _RPC.GET_VOLUME_STATS,
+    _RPC.SINGLE_NODE_MULTI_WRITER,
+    _RPC.VOLUME_CONDITION,
+)
 
 
 class Node:
@@ -32,7 +38,9 @@ class Node:
         self, _request: csi_pb2.NodeGetCapabilitiesRequest
     ) -> csi_pb2.NodeGetCapabilitiesResponse:
         """What is offered."""
-        offered = [csi_pb2.NodeServiceCapability(rpc=_RPC(type=kind)) for kind in _OFFERED]
+        expands = any(pool.expansion for pool in self._driver.pools.values())
+        kinds = (*_OFFERED, _RPC.EXPAND_VOLUME) if expands else _OFFERED
+        offered = [csi_pb2.NodeServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
         return csi_pb2.NodeGetCapabilitiesResponse(capabilities=offered)
 
     async def NodeGetInfo(self, _request: csi_pb2.NodeGetInfoRequest) -> csi_pb2.NodeGetInfoResponse:
@@ -124,7 +132,33 @@ class Node:
         pool, volume = inline or await self._driver.find(request.volume_id)
         if not path.is_absolute() or not os.path.lexists(path):
             raise NotFound(f"volume {request.volume_id}: nothing is at {path}")
-        return csi_pb2.NodeGetVolumeStatsResponse(usage=_usage(await pool.stats(volume.name, path)))
+        usage = _usage(await pool.stats(volume.name, path))
+        condition = to_proto(await pool.condition(volume.name, path))
+        return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
+
+    async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
+        """Let the file system or device at volume_path take the room that ControllerExpandVolume made.
+
+        Raises NotFound for the volume or the path, OutOfRange when less was made than is asked, Precondition when the
+        kernel cannot do it while the volume is mounted.
+        """
+        _check_given(request.volume_id)
+        if not request.volume_path:
+            raise Invalid("volume_path is missing")
+        path = Path(request.volume_path)
+        pool, volume = await self._driver.find(request.volume_id)
+        if request.HasField("volume_capability"):
+            capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
+        if not path.is_absolute() or not os.path.lexists(path):
+            raise NotFound(f"volume {request.volume_id}: nothing is at {path}")
+        asked = request.capacity_range
+        if asked.required_bytes > volume.size or 0 < asked.limit_bytes < volume.size:
+            raise OutOfRange(
+                f"volume {request.volume_id} has {volume.size} bytes, asked are {asked.required_bytes} to"
+                f" {asked.limit_bytes or 'any'}: call ControllerExpandVolume first; none is made smaller"
+            )
+        grown = await pool.grow(volume.name, path)
+        return csi_pb2.NodeExpandVolumeResponse(capacity_bytes=grown.size)
 
 
 def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:

@@ -79,6 +79,34 @@ class CreatedVolume:
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as the driver tells of it. size: the least bytes of a volume made from it, 0: unknown. created:
+    seconds since the epoch. ready: it can be used as a source."""
+
+    id: str
+    volume_id: str
+    size: int
+    created: float
+    ready: bool
+
+
+@dataclass(frozen=True)
+class Health:
+    """A volume's condition as the driver tells of it."""
+
+    abnormal: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """Answer of ControllerExpandVolume. on_node: NodeExpandVolume is to be called."""
+
+    size: int
+    on_node: bool
+
+
+@dataclass(frozen=True)
 class Capacity:
     """Answer of GetCapacity. maximum, minimum: None when the driver does not say."""
 
@@ -127,6 +155,10 @@ PUBLISH_UNPUBLISH_VOLUME = "PUBLISH_UNPUBLISH_VOLUME"
 LIST_VOLUMES = "LIST_VOLUMES"
 GET_CAPACITY = "GET_CAPACITY"
 CREATE_DELETE_SNAPSHOT = "CREATE_DELETE_SNAPSHOT"
+LIST_SNAPSHOTS = "LIST_SNAPSHOTS"
+GET_SNAPSHOT = "GET_SNAPSHOT"
+GET_VOLUME = "GET_VOLUME"
+VOLUME_CONDITION = "VOLUME_CONDITION"
 CLONE_VOLUME = "CLONE_VOLUME"
 EXPAND_VOLUME = "EXPAND_VOLUME"
 MODIFY_VOLUME = "MODIFY_VOLUME"

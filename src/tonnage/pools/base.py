@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from tonnage.errors import Invalid
+from tonnage.errors import Invalid, NotFound, Unsupported
 
 MAX_NAME = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*")
@@ -37,12 +37,24 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
+class Source:
+    """What a new volume is filled from, in the same pool: a snapshot or a volume, by name; the other is ""."""
+
+    snapshot: str = ""
+    volume: str = ""
+
+    def __str__(self) -> str:
+        return f"snapshot {self.snapshot}" if self.snapshot else f"volume {self.volume}"
+
+
+@dataclass(frozen=True)
 class VolumeRequest:
     """What is asked of create().
 
     size: bytes wanted, at least 1. limit: bytes not to be passed, 0 for none. block: raw device instead of a file
     system. fstype: "" for the pool's default. parameters: class parameters meant for the pool, already checked to be
     known ones. owner: what to keep with the volume about whom it was made for (cluster, claim, ephemeral, reclaim).
+    source: what it is filled from; then fstype "" means the source's.
     """
 
     name: str
@@ -52,11 +64,13 @@ class VolumeRequest:
     fstype: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] = field(default_factory=dict)
+    source: Source | None = None
 
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume as its record says. size: usable bytes. created: seconds since the epoch."""
+    """A volume as its record says. size: usable bytes. created: seconds since the epoch. source: what it was filled
+    from. pending: it was expanded, and on its node grow() is still to be called (or the next stage() does it)."""
 
     name: str
     size: int
@@ -66,6 +80,33 @@ class Volume:
     parameters: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
+    source: Source | None = None
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A volume's content at one moment. volume: whose; it may be gone meanwhile. size: the least bytes that a volume
+    made from it has. created: seconds since the epoch."""
+
+    name: str
+    volume: str
+    size: int
+    block: bool = False
+    fstype: str = ""
+    owner: Mapping[str, str] = field(default_factory=dict)
+    created: float = 0.0
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How a volume does. message: for people, also when all is well."""
+
+    abnormal: bool
+    message: str
+
+
+WELL = Condition(abnormal=False, message="the volume is well")
 
 
 @dataclass(frozen=True)
@@ -106,6 +147,12 @@ class Pool(ABC):
     """Whether raw block volumes can be had."""
     parameters: frozenset[str] = frozenset()
     """Class parameters that this kind understands, beside `pool`, `kind` and those under csi.storage.k8s.io/."""
+    snapshots: bool = False
+    """Whether there are snapshots; without, their methods raise Unsupported (and list_snapshots() finds none)."""
+    clones: bool = False
+    """Whether create() takes a source."""
+    expansion: bool = False
+    """Whether volumes can be made larger."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -120,7 +167,8 @@ class Pool(ABC):
         """Make a volume, durable when this returns; an existing one of that name that fits the request is returned.
 
         Raises Exhausted (no room now), OutOfRange (can never fit, or size > limit), AlreadyExists (name taken by
-        something that does not fit the request), Invalid, Unsupported.
+        something that does not fit the request), Invalid, Unsupported. With a source: NotFound when there is none,
+        OutOfRange when the size is below the source's, Precondition when it cannot be copied while it is in use.
         """
 
     @abstractmethod
@@ -171,3 +219,50 @@ class Pool(ABC):
     @abstractmethod
     async def stats(self, name: str, path: Path) -> Stats:
         """Usage of the volume as seen at path. Raises NotFound when the volume or path is not there."""
+
+    async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
+        """Keep a volume's content of now, durable when this returns; an existing snapshot of that name and volume is
+        returned. It is of one moment also while the volume is in use, and outlives the volume.
+
+        Raises NotFound (no such volume), AlreadyExists (name taken by one of another volume), Exhausted, Precondition
+        (the volume is in use in a way that allows no copy of one moment), Invalid, Unsupported.
+        """
+        raise self._unsupported("snapshots")
+
+    async def delete_snapshot(self, name: str) -> None:
+        """Remove a snapshot; an unknown one is success. Volumes made from it stay."""
+        raise self._unsupported("snapshots")
+
+    async def get_snapshot(self, name: str) -> Snapshot:
+        """Read one snapshot's record. Raises NotFound, also where there are no snapshots."""
+        raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}")
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        """All snapshots in the order of their names."""
+        return []
+
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+        """Make room for at least `size` bytes, durable when this returns: the controller's part. A volume that is
+        large enough is returned as it is. limit: bytes not to be passed, 0 for none.
+
+        Raises NotFound, Exhausted, OutOfRange (can never fit, or the volume is larger than limit: none is ever made
+        smaller), Invalid, Unsupported.
+        """
+        raise self._unsupported("larger volumes")
+
+    async def grow(self, name: str, path: Path) -> Volume:
+        """Let the file system at path (or the raw block device) take the room that expand() made: the node's part.
+
+        Raises NotFound when the volume or path is not there, Precondition when it cannot be done while the volume is
+        mounted (the next stage() does it), HostError, Unsupported.
+        """
+        raise self._unsupported("larger volumes")
+
+    async def condition(self, name: str, path: Path | None = None) -> Condition:
+        """Health of a volume, and of its mount at path if one is given. Raises NotFound for an unknown volume; what
+        is wrong with a known one is told, not raised."""
+        await self.get(name)
+        return WELL
+
+    def _unsupported(self, what: str) -> Unsupported:
+        return Unsupported(f"pool {self.name!r} ({self.kind}) does not offer {what}")

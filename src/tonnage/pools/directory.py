@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
-from tonnage.pools.base import MAX_NAME, State, Volume
+from tonnage.pools.base import MAX_NAME, Snapshot, Source, State, Volume
 
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
@@ -38,7 +38,9 @@ class Marker(msgspec.Struct):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A volume's sidecar. size: usable bytes; length: of the image file, 0 for none; uuid: of its file system."""
+    """A volume's or snapshot's sidecar. size: usable bytes; length: of the image file, 0 for none; uuid: of its file
+    system; made: the image's length when its file system was made, 0 for the present one; pending: the file system has
+    yet to grow; shared: the image shares its blocks with another; from_...: what it was filled from."""
 
     name: str
     size: int
@@ -51,7 +53,29 @@ class Record(msgspec.Struct, frozen=True):
     parameters: dict[str, str] = {}
     owner: dict[str, str] = {}
     created: float = 0.0
+    made: int = 0
+    pending: bool = False
+    shared: bool = False
+    from_snapshot: str = ""
+    from_volume: str = ""
     version: int = VERSION
+
+    @property
+    def source(self) -> Source | None:
+        """What it was filled from."""
+        return Source(self.from_snapshot, self.from_volume) if self.from_snapshot or self.from_volume else None
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot as the pool's users see it, for a record of one."""
+        return Snapshot(
+            self.name,
+            self.from_volume,
+            self.size,
+            block=self.block,
+            fstype=self.fstype,
+            owner=self.owner,
+            created=self.created,
+        )
 
     def volume(self) -> Volume:
         """The volume as the pool's users see it."""
@@ -64,6 +88,8 @@ class Record(msgspec.Struct, frozen=True):
             parameters=self.parameters,
             owner=self.owner,
             created=self.created,
+            source=self.source,
+            pending=self.pending,
         )
 
 

@@ -11,14 +11,15 @@ import asyncio
 import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
 from tonnage.pools import request as requests
-from tonnage.pools.base import Capacity, Pool, Stats, Volume, VolumeRequest
+from tonnage.pools.base import Capacity, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
 
 
 class MemoryPool(Pool):
@@ -31,6 +32,7 @@ class MemoryPool(Pool):
     kind = "memory"
     fstypes = ("ext4", "xfs", "btrfs")
     parameters = frozenset({"erase"})
+    snapshots = clones = expansion = True
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class MemoryPool(Pool):
         self._directories = directories
         self._clock = clock or RealClock()
         self._volumes: dict[str, Volume] = {}
+        self._snapshots: dict[str, Snapshot] = {}
         self._used = 0
         self._staged: dict[str, set[str]] = {}
         self._targets: dict[str, tuple[str, bool]] = {}
@@ -62,8 +65,12 @@ class MemoryPool(Pool):
 
     async def create(self, request: VolumeRequest) -> Volume:
         """See Pool."""
-        want = requests.check(self, request, least=self._smallest)
         if found := self._volumes.get(request.name):
+            request = requests.again(found, request)
+        elif request.source:
+            request = requests.filled(self, request, self._origin(request.source))
+        want = requests.check(self, request, least=self._smallest)
+        if found:
             return requests.existing(found, request, want)
         requests.check_room(self, request.name, want.size, self._room(), most=self._largest)
         volume = Volume(
@@ -74,10 +81,17 @@ class MemoryPool(Pool):
             parameters=dict(request.parameters),
             owner=dict(request.owner),
             created=self._clock.time(),
+            source=request.source,
         )
         self._volumes[request.name] = volume
         self._used += want.size
         return volume
+
+    def _origin(self, source: Source) -> Volume | Snapshot:
+        found = self._snapshots.get(source.snapshot) if source.snapshot else self._volumes.get(source.volume)
+        if found is None:
+            raise NotFound(f"pool {self.name!r} has no {str(source)[:140]}")
+        return found
 
     async def delete(self, name: str) -> None:
         """See Pool."""
@@ -114,6 +128,8 @@ class MemoryPool(Pool):
         volume = await self.get(name)
         if self._directories and not volume.block:
             os.makedirs(path, exist_ok=True)
+        if volume.pending:
+            self._volumes[name] = replace(volume, pending=False)
         self._staged.setdefault(name, set()).add(str(path))
 
     async def unstage(self, name: str, path: Path) -> None:
@@ -146,6 +162,49 @@ class MemoryPool(Pool):
         if str(path) not in self._staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
             raise NotFound(f"volume {name} is not at {path}")
         return Stats(total=volume.size, used=0, available=volume.size)
+
+    async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
+        """See Pool."""
+        check_name(name)
+        if found := self._snapshots.get(name):
+            return requests.existing_snapshot(found, volume)
+        of = await self.get(volume)
+        requests.check_room(self, name, of.size, self._room())
+        made = Snapshot(name, volume, of.size, of.block, of.fstype, dict(owner or {}), self._clock.time())
+        self._snapshots[name] = made
+        self._used += made.size
+        return made
+
+    async def delete_snapshot(self, name: str) -> None:
+        """See Pool."""
+        if found := self._snapshots.pop(name, None):
+            self._used -= found.size
+
+    async def get_snapshot(self, name: str) -> Snapshot:
+        """See Pool."""
+        try:
+            return self._snapshots[name]
+        except KeyError:
+            raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}") from None
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        """See Pool."""
+        return [self._snapshots[name] for name in sorted(self._snapshots)]
+
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+        """See Pool."""
+        volume = await self.get(name)
+        wanted = requests.larger(self, volume, size, limit)
+        requests.check_more(self, volume, wanted, self._room())
+        self._used += wanted - volume.size
+        self._volumes[name] = replace(volume, size=wanted, pending=volume.pending or wanted > volume.size)
+        return self._volumes[name]
+
+    async def grow(self, name: str, path: Path) -> Volume:
+        """See Pool."""
+        await self.stats(name, path)
+        self._volumes[name] = replace(self._volumes[name], pending=False)
+        return self._volumes[name]
 
 
 def _forget(index: dict[str, set[str]], name: str, path: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, OutOfRange, Unsupported
-from tonnage.pools.base import Capacity, Pool, Volume, VolumeRequest, check_name
+from tonnage.pools.base import Capacity, Pool, Snapshot, Volume, VolumeRequest, check_name
 
 LARGEST = 2**63 - 1
 """CSI counts bytes in int64."""
@@ -41,6 +41,8 @@ def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) 
     if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
         raise Invalid(f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes")
     fstype = fstype_of(pool, request.fstype, block=request.block)
+    if request.source and not pool.clones:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer volumes made from a {request.source}")
     if unknown := sorted(set(request.parameters) - pool.parameters):
         raise Invalid(f"pool {pool.name!r} ({pool.kind}) does not know the parameter {unknown[0][:60]!r}")
     if request.limit and request.size > request.limit:
@@ -68,9 +70,80 @@ def existing(volume: Volume, request: VolumeRequest, want: Want) -> Volume:
         differs.append(f"its file system is {volume.fstype}, asked is {want.fstype}")
     if dict(volume.parameters) != dict(request.parameters):
         differs.append(f"its parameters are {dict(volume.parameters)}, asked are {dict(request.parameters)}")
+    if volume.source != request.source:
+        differs.append(f"it was made from {volume.source or 'nothing'}, asked is {request.source or 'an empty one'}")
     if differs:
         raise AlreadyExists(f"volume {request.name} exists and {'; '.join(differs)}")
     return volume
+
+
+def filled(pool: Pool, request: VolumeRequest, origin: Volume | Snapshot) -> VolumeRequest:
+    """The request for a volume that is filled from origin, completed by what origin is.
+
+    Raises Unsupported, Invalid when it is of another kind, OutOfRange when the size is below origin's.
+    """
+    if not pool.clones:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer volumes made from a {request.source}")
+    if request.block != origin.block:
+        is_ = "raw block" if origin.block else "a file system"
+        raise Invalid(f"volume {request.name}: its source, {request.source}, is {is_}: ask for the same")
+    if request.fstype not in ("", origin.fstype):
+        raise Invalid(
+            f"volume {request.name}: its source, {request.source}, has the file system {origin.fstype}, asked is"
+            f" {request.fstype[:40]}: content is copied as it is, ask for {origin.fstype}"
+        )
+    if request.size < origin.size:
+        raise OutOfRange(
+            f"volume {request.name}: size {request.size} is less than that of its source, {request.source}:"
+            f" ask for {origin.size} bytes or more"
+        )
+    return replace(request, fstype=origin.fstype)
+
+
+def again(volume: Volume, request: VolumeRequest) -> VolumeRequest:
+    """The request as it was when volume was made: fstype "" with a source meant the source's."""
+    return replace(request, fstype=volume.fstype) if request.source and not request.fstype else request
+
+
+def existing_snapshot(snapshot: Snapshot, volume: str) -> Snapshot:
+    """Return the snapshot if it is of that volume. Raises AlreadyExists."""
+    if snapshot.volume != volume:
+        raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, asked is {volume}")
+    return snapshot
+
+
+def larger(pool: Pool, volume: Volume, size: int, limit: int, *, step: int = 1) -> int:
+    """The size that a volume is to have after expand(), its own when it is large enough.
+
+    Raises Invalid, Unsupported, and OutOfRange when it is larger than limit or would be: none is made smaller.
+    """
+    if not pool.expansion:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer larger volumes")
+    if not 0 <= size <= LARGEST or not 0 <= limit <= LARGEST:
+        raise Invalid(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {LARGEST} bytes")
+    if limit and volume.size > limit:
+        raise OutOfRange(
+            f"volume {volume.name} has {volume.size} bytes, asked are at most {limit}: a volume is never made smaller,"
+            " its content could be cut off; make a new one and copy"
+        )
+    wanted = max(volume.size, -(-size // step) * step)
+    if limit and wanted > limit:
+        raise OutOfRange(f"volume {volume.name}: {wanted} bytes (whole blocks) are more than the limit {limit}")
+    return wanted
+
+
+def check_more(pool: Pool, volume: Volume, size: int, room: Capacity) -> None:
+    """Raises OutOfRange when a volume of `size` bytes can never be, Exhausted when there is no room to grow so far."""
+    if size > room.total:
+        raise OutOfRange(
+            f"volume {volume.name} cannot have {from_bytes(size)}: pool {pool.name!r} holds"
+            f" {from_bytes(room.total)} at most"
+        )
+    if size - volume.size > room.free:
+        raise Exhausted(
+            f"volume {volume.name} cannot grow by {from_bytes(size - volume.size)}: pool {pool.name!r} has"
+            f" {from_bytes(room.free)} free ({from_bytes(room.used)} of {from_bytes(room.total)} promised)"
+        )
 
 
 def check_room(pool: Pool, name: str, size: int, room: Capacity, *, most: int = LARGEST) -> None:
