@@ -24,7 +24,8 @@ from tonnage.errors import (
     Unsupported,
 )
 from tonnage.host import mount
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.host.superblock import may_grow_ext4
+from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
 
@@ -69,6 +70,8 @@ class Bench:
         pool = await self.again()
         for volume in await pool.list():
             await pool.delete(volume.name)
+        for snapshot in await pool.list_snapshots():
+            await pool.delete_snapshot(snapshot.name)
 
 
 def _make(kind: str, folder: Path) -> Pool:
@@ -397,3 +400,230 @@ async def test_a_pool_that_is_not_open_never_says_that_a_volume_is_gone(bench: B
     ):
         with pytest.raises(Unavailable, match="not open"):
             await call
+
+
+async def _write(bench: Bench, name: str, text: str) -> None:
+    """Leave a file with that text in a volume."""
+    staging = bench.folder / f"staging-{name}"
+    await bench.pool.stage(name, staging)
+    if bench.mounts:
+        (staging / "file").write_text(text)
+    await bench.pool.unstage(name, staging)
+
+
+async def _shows(bench: Bench, name: str, text: str, *, least: int = 0) -> None:
+    """Check that a volume has that text and room for `least` bytes in all."""
+    staging = bench.folder / f"staging-{name}"
+    await bench.pool.stage(name, staging)
+    if bench.mounts:
+        assert (staging / "file").read_text() == text
+        assert (await bench.pool.stats(name, staging)).available >= least
+    await bench.pool.unstage(name, staging)
+
+
+def _needs(bench: Bench, *flags: str) -> None:
+    for flag in flags:
+        if not getattr(bench.pool, flag):
+            pytest.skip(f"{bench.kind} pools have no {flag}")
+
+
+async def test_what_a_pool_does_not_offer_is_refused_by_name(bench: Bench) -> None:
+    pool = bench.pool
+    await pool.create(VolumeRequest("a", 20 * MI))
+    if not pool.snapshots:
+        assert await pool.list_snapshots() == []
+        with pytest.raises(Unsupported, match="snapshots"):
+            await pool.create_snapshot("s", "a")
+    if not pool.clones:
+        with pytest.raises(Unsupported, match="volume a"):
+            await pool.create(VolumeRequest("b", 20 * MI, source=Source(volume="a")))
+    if not pool.expansion:
+        with pytest.raises(Unsupported, match="larger"):
+            await pool.expand("a", 30 * MI)
+    assert not (await pool.condition("a")).abnormal
+    with pytest.raises(NotFound):
+        await pool.condition("nobody")
+
+
+async def test_a_snapshot_keeps_what_was_and_outlives_its_volume(bench: Bench) -> None:
+    _needs(bench, "snapshots", "clones")
+    pool = bench.pool
+    await pool.create(VolumeRequest("a", 20 * MI, owner={"claim": "x"}))
+    await _write(bench, "a", "first")
+    snapshot = await pool.create_snapshot("s", "a", owner={"driver": "d"})
+    assert (snapshot.name, snapshot.volume, snapshot.size, snapshot.owner) == ("s", "a", 20 * MI, {"driver": "d"})
+    assert await pool.create_snapshot("s", "a") == snapshot == await pool.get_snapshot("s")
+    await _write(bench, "a", "second")
+    assert (await pool.capacity()).used == 40 * MI
+    await pool.delete("a")
+    assert await pool.create_snapshot("s", "a") == snapshot, "repeated after its volume is gone"
+
+    pool = await bench.again()
+    assert await pool.list_snapshots() == [snapshot]
+    request = VolumeRequest("b", 30 * MI, source=Source(snapshot="s"))
+    volume = await pool.create(request)
+    assert (volume.size, volume.source, volume.fstype) == (30 * MI, request.source, snapshot.fstype)
+    for _ in range(2):
+        await pool.delete_snapshot("s")
+    assert await pool.create(request) == volume, "repeated after its source is gone"
+    await _shows(bench, "b", "first", least=29 * MI)
+    assert (await pool.capacity()).used == 30 * MI
+    await pool.delete("b")
+    assert (await (await bench.again()).capacity()).used == 0
+
+
+async def test_a_snapshot_of_a_volume_in_use_is_of_one_moment(bench: Bench) -> None:
+    _needs(bench, "snapshots", "clones")
+    pool, staging = bench.pool, bench.folder / "staging"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    if bench.mounts:
+        (staging / "file").write_text("not yet on the disk")
+    await pool.create_snapshot("s", "a")
+    if bench.mounts:
+        (staging / "file").write_text("later: it is not frozen")
+    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("c", 24 * MI, source=Source(volume="a")))
+    both = bench.folder / "both"
+    await pool.stage("b", both)  # beside its source: they must not be taken for the same
+    if bench.mounts:
+        assert (both / "file").read_text() == "not yet on the disk"
+        (both / "file").write_text("its own")
+        assert (staging / "file").read_text() == "later: it is not frozen"
+    await pool.unstage("b", both)
+    await _shows(bench, "c", "later: it is not frozen", least=22 * MI)
+    await pool.unstage("a", staging)
+
+
+async def test_a_copy_of_a_volume_that_was_never_used(bench: Bench) -> None:
+    _needs(bench, "snapshots", "clones")
+    pool = bench.pool
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.create_snapshot("s", "a")
+    for name, source in (("b", Source(snapshot="s")), ("c", Source(volume="a"))):
+        await pool.create(VolumeRequest(name, 24 * MI, source=source))
+        await _write(bench, name, name)
+        await _shows(bench, name, name, least=22 * MI)
+
+
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+async def test_every_file_system_is_copied_and_grows(
+    bench: Bench, fstype: str, need_program: Callable[[str], None]
+) -> None:
+    _needs(bench, "snapshots", "clones", "expansion")
+    if bench.kind != "image":
+        pytest.skip("only image pools have several")
+    need_program(f"mkfs.{fstype}")
+    pool, staging = bench.pool, bench.folder / "staging"
+    await pool.create(VolumeRequest("a", 310 * MI, fstype=fstype))
+    await pool.stage("a", staging)
+    (staging / "file").write_text("content")
+    await pool.create_snapshot("s", "a")
+    await pool.create(VolumeRequest("b", 600 * MI, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("c", 310 * MI, source=Source(volume="a")))
+    await _shows(bench, "b", "content", least=599 * MI)
+    await _shows(bench, "c", "content", least=309 * MI)
+    expanded = await pool.expand("a", 700 * MI)
+    assert (expanded.size, expanded.pending) == (700 * MI, True)
+    if fstype == "ext4" and not may_grow_ext4():
+        with pytest.raises(Precondition, match="CAP_SYS_RESOURCE"):
+            await pool.grow("a", staging)
+    else:
+        assert not (await pool.grow("a", staging)).pending
+        assert (await pool.stats("a", staging)).available >= 699 * MI
+    await pool.unstage("a", staging)
+    await _shows(bench, "a", "content", least=699 * MI)
+    assert not (await pool.get("a")).pending
+    other = "xfs" if fstype == "ext4" else "ext4"
+    with pytest.raises(Invalid, match=fstype):
+        await pool.create(VolumeRequest("d", 400 * MI, fstype=other, source=Source(snapshot="s")))
+
+
+async def test_raw_block_is_copied_and_grows(bench: Bench) -> None:
+    _needs(bench, "snapshots", "clones", "expansion", "blocks")
+    pool, staging = bench.pool, bench.folder / "staging"
+    await pool.create(VolumeRequest("a", 8 * MI, block=True))
+    await pool.create_snapshot("s", "a")
+    await pool.create(VolumeRequest("b", 12 * MI, block=True, source=Source(snapshot="s")))
+    with pytest.raises(Invalid, match="raw block"):
+        await pool.create(VolumeRequest("c", 30 * MI, source=Source(snapshot="s")))
+    await pool.stage("b", staging)
+    await pool.expand("b", 16 * MI)
+    grown = await pool.grow("b", staging)
+    assert (grown.size, grown.pending) == (16 * MI, False)
+    if bench.mounts:
+        with (staging / "device").open("rb") as device:
+            assert device.seek(0, os.SEEK_END) == 16 * MI
+    await pool.unstage("b", staging)
+
+
+async def test_snapshots_that_are_refused(bench: Bench) -> None:
+    _needs(bench, "snapshots", "clones")
+    pool = bench.pool
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.create(VolumeRequest("b", 20 * MI))
+    await pool.create_snapshot("s", "a")
+    with pytest.raises(AlreadyExists, match="of volume a"):
+        await pool.create_snapshot("s", "b")
+    for volume, error in (("nobody", NotFound), ("a", Invalid)):
+        with pytest.raises(error):
+            await pool.create_snapshot("../x" if volume == "a" else "t", volume)
+    with pytest.raises(OutOfRange, match="less than that of its source"):
+        await pool.create(VolumeRequest("c", 10 * MI, source=Source(snapshot="s")))
+    for source in (Source(snapshot="nobody"), Source(volume="nobody")):
+        with pytest.raises(NotFound):
+            await pool.create(VolumeRequest("c", 20 * MI, source=source))
+    with pytest.raises(AlreadyExists, match="made from nothing"):
+        await pool.create(VolumeRequest("a", 20 * MI, source=Source(snapshot="s")))
+    await pool.delete_snapshot("nobody")
+    with pytest.raises(NotFound):
+        await pool.get_snapshot("nobody")
+    await pool.create(VolumeRequest("big", SIZE - 60 * MI))
+    with pytest.raises(Exhausted):
+        await pool.create_snapshot("t", "a")
+    assert [snapshot.name for snapshot in await pool.list_snapshots()] == ["s"]
+
+
+async def test_volumes_grow_and_never_shrink(bench: Bench) -> None:
+    _needs(bench, "expansion")
+    pool, staging = bench.pool, bench.folder / "staging"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await _write(bench, "a", "content")
+    for _ in range(2):
+        assert (await pool.expand("a", 40 * MI)).size == 40 * MI
+    assert (await pool.expand("a", 10 * MI)).size == 40 * MI, "large enough"
+    assert (await pool.capacity()).used == 40 * MI
+    with pytest.raises(OutOfRange, match="never made smaller"):
+        await pool.expand("a", 10 * MI, limit=30 * MI)
+    with pytest.raises(OutOfRange):
+        await pool.expand("a", SIZE + MI)
+    with pytest.raises(NotFound):
+        await pool.expand("nobody", MI)
+    with pytest.raises(NotFound):
+        await pool.grow("a", staging)
+    await pool.create(VolumeRequest("b", SIZE - 60 * MI))
+    with pytest.raises(Exhausted, match="cannot grow by"):
+        await pool.expand("a", 100 * MI)
+    pool = await bench.again()
+    await pool.stage("a", staging)
+    for _ in range(2):
+        assert not (await pool.grow("a", staging)).pending
+    assert (await pool.stats("a", staging)).total >= 40 * MI
+    assert (await pool.expand("a", 60 * MI)).size == 60 * MI
+    await pool.unstage("a", staging)
+    await _shows(bench, "a", "content", least=58 * MI)
+    assert (await pool.capacity()).used == SIZE
+
+
+async def test_copies_at_once_do_not_wait_in_a_circle(bench: Bench) -> None:
+    _needs(bench, "clones")
+    pool = bench.pool
+    await pool.create(VolumeRequest("a", 20 * MI))
+    requests = [VolumeRequest(f"v{n}", 20 * MI, source=Source(volume="a")) for n in range(6)]
+    missing = [
+        VolumeRequest("x", 20 * MI, source=Source(volume="y")),
+        VolumeRequest("y", 20 * MI, source=Source(volume="x")),
+    ]
+    answers = await asyncio.gather(*(pool.create(r) for r in [*requests, *missing]), return_exceptions=True)
+    assert [isinstance(answer, NotFound) for answer in answers] == [False] * 6 + [True] * 2
+    assert (await pool.capacity()).used == 7 * 20 * MI

@@ -265,7 +265,7 @@ def _refuse_unoffered(request: csi_pb2.CreateVolumeRequest) -> None:
 async def _sizes(
     asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, source: Source | None, *, block: bool
 ) -> tuple[int, int]:
-    """Size and limit in bytes. Without a size: the source's, or the least that makes sense, or what the limit allows."""
+    """Size and limit in bytes. Without a size: the source's, else the least that makes sense or the limit allows."""
     size, limit = asked.required_bytes, asked.limit_bytes
     if size < 0 or limit < 0:
         raise Invalid(f"capacity_range {size} to {limit} bytes: sizes must not be negative")

@@ -26,10 +26,11 @@ def _ioctl(direction: int, number: int, size: int) -> int:
 
 _SYNC, _FS_INFO, _INO_LOOKUP = _ioctl(0, 8, 0), _ioctl(2, 31, 1024), _ioctl(3, 18, 4096)
 _SUBVOL_CREATE_V2, _SNAP_DESTROY = _ioctl(1, 24, 4096), _ioctl(1, 15, 4096)
+_SNAP_CREATE_V2 = _ioctl(1, 23, 4096)
 _QUOTA_CTL, _QGROUP_CREATE, _QGROUP_LIMIT = _ioctl(3, 40, 16), _ioctl(1, 42, 16), _ioctl(2, 43, 48)
 _QUOTA_RESCAN_WAIT = _ioctl(0, 46, 0)
 _ENABLE, _ENABLE_SIMPLE = 1, 4
-_FLAG_INHERIT, _SET_LIMITS, _LIMIT_REFERENCED = 4, 1, 1
+_FLAG_READONLY, _FLAG_INHERIT, _SET_LIMITS, _LIMIT_REFERENCED = 2, 4, 1, 1
 _NAME_MAX = 255
 
 
@@ -53,12 +54,12 @@ def fsid(at: int) -> UUID | None:
     return UUID(bytes=bytes(buffer[16:32]))
 
 
-def _arguments(name: str, *, flags: int = 0, size: int = 0, pointer: int = 0) -> bytearray:
+def _arguments(name: str, *, flags: int = 0, size: int = 0, pointer: int = 0, fd: int = 0) -> bytearray:
     """struct btrfs_ioctl_vol_args_v2."""
     encoded = os.fsencode(name)
     if len(encoded) > _NAME_MAX:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    return bytearray(struct.pack("=qQQQQQQ", 0, 0, flags, size, pointer, 0, 0) + encoded.ljust(4040, b"\0"))
+    return bytearray(struct.pack("=qQQQQQQ", fd, 0, flags, size, pointer, 0, 0) + encoded.ljust(4040, b"\0"))
 
 
 def create(at: int, name: str, limit: int) -> None:
@@ -67,6 +68,12 @@ def create(at: int, name: str, limit: int) -> None:
     memory = ctypes.create_string_buffer(inherit, len(inherit))
     pointer = ctypes.addressof(memory)
     fcntl.ioctl(at, _SUBVOL_CREATE_V2, _arguments(name, flags=_FLAG_INHERIT, size=len(inherit), pointer=pointer))
+
+
+def snapshot(at: int, name: str, source: int, *, readonly: bool) -> None:
+    """Make a snapshot of the subvolume `source` (an open directory) in the directory `at`. Where quotas are full ones
+    it has the source's limit, where they are simple ones none: call limit() then."""
+    fcntl.ioctl(at, _SNAP_CREATE_V2, _arguments(name, flags=_FLAG_READONLY if readonly else 0, fd=source))
 
 
 def delete(at: int, name: str) -> None:
@@ -94,6 +101,15 @@ def commit(at: int) -> None:
 def has_quota(fs: UUID) -> bool:
     """Whether quotas are switched on."""
     return os.path.isdir(f"{_SYSFS}/{fs}/qgroups")
+
+
+def has_simple_quota(fs: UUID) -> bool:
+    """Whether quotas are simple ones: what a subvolume has written stays its own, whoever else shares it."""
+    try:
+        with open(f"{_SYSFS}/{fs}/qgroups/mode") as file:
+            return file.read().strip() == "squota"
+    except OSError:
+        return False
 
 
 def enable_quota(at: int) -> None:

@@ -124,6 +124,14 @@ def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Seq
         _move(tree, at, target)
 
 
+def visit(source: str, fstype: str, options: Sequence[str] = ()) -> None:
+    """Mount a file system at no place and let it go again, which replays its log. Raises HostError."""
+    try:
+        os.close(_new_tree(source, fstype, options))
+    except OSError as failure:
+        raise HostError(f"cannot mount {fstype} of {source}: {failure.strerror}") from failure
+
+
 def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:
     """A mount that is not yet anywhere; it dies with its descriptor. Raises OSError."""
     context = libc.syscall(_FSOPEN, fstype.encode(), _CLOEXEC)

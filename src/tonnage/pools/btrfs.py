@@ -7,19 +7,22 @@ File systems only, no raw block. Needs root, and btrfs-progs for an image.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.pools import disks as accounts
 from tonnage.pools import request as requests
-from tonnage.pools.base import Capacity, Pool, Stats, Volume, VolumeRequest
-from tonnage.pools.btrfsstore import LEAST, BtrfsStore
+from tonnage.pools.base import Capacity, Condition, Pool, Snapshot, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.btrfsdepot import BtrfsDepot
+from tonnage.pools.btrfsstore import LEAST
 from tonnage.pools.commit import SharedCommit
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import BLOCK
 from tonnage.pools.imagestore import Bounds
+from tonnage.pools.snapshots import source_of
 from tonnage.pools.threads import Threads
 
 
@@ -29,6 +32,7 @@ class BtrfsPool(Pool):
     kind = "btrfs"
     fstypes = ("btrfs",)
     blocks = False
+    snapshots = clones = expansion = True
 
     def __init__(
         self,
@@ -42,7 +46,7 @@ class BtrfsPool(Pool):
         self.name = name
         self.directory = directory
         self.bounds = bounds or Bounds()
-        self._store = BtrfsStore(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
+        self._store = BtrfsDepot(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
         self._locks = KeyedLocks()
         self._threads = Threads(name)
         self._commit = SharedCommit(self._commit_now)
@@ -62,19 +66,25 @@ class BtrfsPool(Pool):
 
     async def create(self, request: VolumeRequest) -> Volume:
         """See Pool."""
-        want = requests.check(self, request, least=LEAST, step=BLOCK)
         self._store.check_open()
-        async with self._locks.hold(request.name):
-            if found := self._store.records.get(request.name):
+        async with self._locks.hold_all(request.name, *source_of(request)):
+            found, origin = self._store.records.get(request.name), None
+            if found is not None:
+                request = requests.again(found.volume(), request)
+            elif request.source:
+                origin = self._store.origin(request.source)
+                request = requests.filled(self, request, origin.volume())
+            want = requests.check(self, request, least=LEAST, step=BLOCK)
+            if found is not None:
                 volume = requests.existing(found.volume(), request, want)
             else:
-                volume = (await self._threads.run(self._create, request, want)).volume()
+                volume = (await self._threads.run(self._create, request, want, origin)).volume()
             await self._commit.wait()  # also for one that exists: its maker may have been cancelled before this
             return volume
 
-    def _create(self, request: VolumeRequest, want: requests.Want) -> Record:
+    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
         requests.check_room(self, request.name, want.size, self._store.room())
-        return self._store.create(request, want)
+        return self._store.create(request, want, origin)
 
     async def delete(self, name: str) -> None:
         """See Pool."""
@@ -118,3 +128,54 @@ class BtrfsPool(Pool):
     async def stats(self, name: str, path: Path) -> Stats:
         """See Pool."""
         return await self._threads.run(self._store.stats, name, path)
+
+    async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
+        """See Pool. Subvolumes that a pod made inside the volume are not in it."""
+        check_name(name)
+        async with self._locks.hold_all(f"{name}@", volume):
+            self._store.check_open()
+            if found := self._store.snapshots.find(name):
+                snapshot = requests.existing_snapshot(found.snapshot(), volume)
+            else:
+                size = self._store.record(volume).size
+                room = await self._threads.run(self._store.room)
+                requests.check_room(self, name, size, replace(room, largest=room.free))
+                snapshot = (await self._threads.run(self._store.snapshot, name, volume, owner or {})).snapshot()
+            await self._commit.wait()
+            return snapshot
+
+    async def delete_snapshot(self, name: str) -> None:
+        """See Pool."""
+        async with self._locks.hold(f"{name}@"):
+            await self._threads.run(self._store.delete_snapshot, name)
+            await self._commit.wait()
+
+    async def get_snapshot(self, name: str) -> Snapshot:
+        """See Pool."""
+        self._store.check_open()
+        return self._store.snapshots.record(name).snapshot()
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        """See Pool."""
+        self._store.check_open()
+        return [record.snapshot() for record in self._store.snapshots.all()]
+
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+        """See Pool. Effective at once: there is nothing to grow on the node."""
+        async with self._locks.hold(name):
+            volume = self._store.record(name).volume()
+            wanted = requests.larger(self, volume, size, limit, step=BLOCK)
+            if wanted > volume.size:
+                requests.check_more(self, volume, wanted, await self._threads.run(self._store.room))
+                volume = (await self._threads.run(self._store.expand, name, wanted)).volume()
+            await self._commit.wait()
+            return volume
+
+    async def grow(self, name: str, path: Path) -> Volume:
+        """See Pool."""
+        await self.stats(name, path)  # raises NotFound
+        return self._store.record(name).volume()
+
+    async def condition(self, name: str, path: Path | None = None) -> Condition:
+        """See Pool."""
+        return await self._threads.run(self._store.condition, name, path)

@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,13 +21,14 @@ from tonnage.aio.clock import Clock
 from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, Precondition, Unavailable, Unsupported
 from tonnage.host import btrfs, mount, tree
 from tonnage.pools import filesystem
-from tonnage.pools.base import Capacity, Stats, VolumeRequest
+from tonnage.pools.base import Capacity, Source, Stats, VolumeRequest
 from tonnage.pools.btrfsimage import BtrfsImage
 from tonnage.pools.directory import Directory, Record
 from tonnage.pools.disks import Disk, Disks
 from tonnage.pools.formats import BLOCK, MI
 from tonnage.pools.imagestore import Bounds
 from tonnage.pools.request import Want
+from tonnage.pools.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 _SUBVOLUME = ".vol"
@@ -40,8 +42,12 @@ def _limit(size: int) -> int:
     return size + MI + size // 512
 
 
-class BtrfsStore:
-    """Subvolumes in a directory of a btrfs, or of a btrfs image made there."""
+def _nothing(_path: Path) -> int:
+    return 0
+
+
+class BtrfsStore(ABC):
+    """Subvolumes in a directory of a btrfs, or of a btrfs image made there; btrfsdepot.py has the rest of it."""
 
     def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
         self.path = path.parent.resolve() / path.name
@@ -51,13 +57,14 @@ class BtrfsStore:
         self._used = 0
         self._lock = threading.Lock()
         self._disks = disks
-        self._clock = clock
+        self.clock = clock
         self._image: BtrfsImage | None = None
         self._directory = Directory(self.path, "btrfs")
+        self.snapshots = Snapshots(self.path, "btrfs", _SUBVOLUME)
         self._fs: UUID | None = None
         self._disk: Disk | None = None
         self._shown: dict[str, set[Path]] = {}
-        self._stale: set[int] = set()
+        self._stale: dict[int, None] = {}
 
     def open(self) -> None:
         """Find or make the btrfs, switch quotas on, read the records, throw away what a kill left.
@@ -105,12 +112,23 @@ class BtrfsStore:
             name = entry.removesuffix(_SUBVOLUME)
             if name != entry and name not in records and name not in damaged:
                 log.info("removing subvolume without a record path=%s", self._directory.path / entry)
-                self._destroy(entry)
+                self.destroy(self._directory.path / entry)
+        self.snapshots = Snapshots(self._directory.path, "btrfs", _SUBVOLUME)
+        self.snapshots.open(self._discard)
         self.records, self._damaged = records, damaged
-        self._used = sum(record.size for record in records.values())
+        self._used = sum(record.size for record in records.values()) + self.snapshots.used()
         self._disk = self._disks.of(self._directory.path)
         for record in records.values():
-            self._disk.remember(self._subvolume(record.name), record.size, allocated=self._allocated)
+            self._disk.remember(self.subvolume(record.name), record.size, allocated=self.allocated)
+        for record in self.snapshots.all():
+            self._disk.remember(self.snapshots.content(record.name), record.length, allocated=_nothing)
+        for name in records:
+            with suppress(HostError):  # condition() tells of one that is damaged
+                self.limit(name)  # an expand() or delete_snapshot() may have been killed before it
+
+    def _discard(self, path: Path) -> None:
+        log.info("removing subvolume without a record path=%s", path)
+        self.destroy(path)
 
     def _find_shown(self) -> None:
         """Find where volumes are mounted since an earlier run."""
@@ -124,13 +142,17 @@ class BtrfsStore:
         """Give directory and image back. May be repeated."""
         if self._disk is not None:
             for name in self.records:
-                self._disk.forget(self._subvolume(name))
+                self._disk.forget(self.subvolume(name))
+            for name in self.snapshots.records:
+                self._disk.forget(self.snapshots.content(name))
         self._disk = None
+        self.snapshots.close()
         self._directory.close()
         if self._image is not None:
             self._image.close()
 
-    def _subvolume(self, name: str) -> Path:
+    def subvolume(self, name: str) -> Path:
+        """Where a volume's content lies."""
         return self._directory.path / f"{name}{_SUBVOLUME}"
 
     def all(self) -> list[Record]:
@@ -140,7 +162,7 @@ class BtrfsStore:
 
     def check_open(self) -> None:
         """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
-        _ = self._account
+        _ = self.account
 
     def record(self, name: str) -> Record:
         """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
@@ -153,7 +175,13 @@ class BtrfsStore:
             raise NotFound(f"btrfs pool {self.path} has no volume {name[:128]!r}") from None
 
     @property
-    def _account(self) -> Disk:
+    def at(self) -> int:
+        """The open directory of the subvolumes."""
+        return self._directory.at
+
+    @property
+    def account(self) -> Disk:
+        """What is promised of the disk. Raises Unavailable when the pool is not open."""
         if self._disk is None:
             raise Unavailable(f"btrfs pool {self.path} is not open")
         return self._disk
@@ -163,16 +191,18 @@ class BtrfsStore:
         size, used = self.bounds.size, self._used
         free = max(0, size - used) if size else _HUGE
         try:
-            free = self._account.room(ratio=self.bounds.ratio, enough=free)
+            free = self.account.room(ratio=self.bounds.ratio, enough=free)
         except OSError as failure:
             raise Unavailable(f"cannot see how full {self.path} is: {failure.strerror}") from failure
         largest = free // BLOCK * BLOCK
         return Capacity(size or used + free, free, largest if largest >= LEAST else 0, LEAST, used)
 
-    def create(self, request: VolumeRequest, want: Want) -> Record:
-        """Make subvolume and record; the caller commits. Raises Exhausted, HostError."""
+    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+        """Make subvolume and record; the caller commits. origin: what it is filled from. Raises Exhausted,
+        HostError."""
         if request.name in self._damaged:
             self.record(request.name)
+        source = request.source or Source()
         record = Record(
             request.name,
             want.size,
@@ -181,30 +211,64 @@ class BtrfsStore:
             state="formatted",
             parameters=dict(request.parameters),
             owner=dict(request.owner),
-            created=self._clock.time(),
+            created=self.clock.time(),
+            from_snapshot=source.snapshot,
+            from_volume=source.volume,
         )
-        path = self._subvolume(record.name)
-        with self._lock:
-            if self.bounds.size and self._used + record.size > self.bounds.size:
-                raise Exhausted(f"volume {record.name} of {record.size} bytes does not fit any more into {self.path}")
-            self._used += record.size
+        path = self.subvolume(record.name)
+        self.book(record.name, record.size)
         try:
-            self._account.promise(path, record.size, ratio=self.bounds.ratio, allocated=self._allocated)
-            self._make(path, record)
-            self._directory.write(record, durable=False)
+            self.account.promise(path, record.size, ratio=self.bounds.ratio, allocated=self.allocated)
+            if origin is None:
+                self._make(path, record)
+            else:
+                record = self.fill(record, origin)
+            self.write(record)
+            if origin is not None:
+                self.limit(record.name)
+                self.limit(record.from_volume)
         except BaseException:
-            self._unbook(record)
+            self.unbook(record, path)
+            self.records.pop(record.name, None)
             with suppress(HostError):
                 self._directory.remove(record.name, durable=False)
-                self._destroy(path.name)
+                self.destroy(path)
             raise
-        self.records[record.name] = record
         return record
+
+    @abstractmethod
+    def fill(self, record: Record, origin: Record) -> Record:
+        """Make the subvolume of a volume from another; the record as it is then."""
+
+    def write(self, record: Record) -> None:
+        """Write a volume's record; the caller commits. Raises Exhausted, HostError."""
+        self._directory.write(record, durable=False)
+        self.records[record.name] = record
+
+    def limit(self, name: str) -> None:
+        """Set a volume's limit to what its record says; none for one that is gone. Repeatable. Raises HostError."""
+        if (record := self.records.get(name)) is None or self._fs is None:
+            return
+        size = _limit(record.size)
+        if btrfs.has_simple_quota(self._fs):
+            others = (*self.snapshots.records.values(), *self.records.values())
+            size += sum(other.length for other in others if other.from_volume == name)
+        try:
+            btrfs.limit(self.at, self._id(self.subvolume(name)), size)
+        except OSError as failure:
+            raise HostError(f"cannot set the limit of {self.subvolume(name)}: {failure.strerror}") from failure
+
+    def book(self, name: str, size: int) -> None:
+        """Count bytes, less when negative. Raises Exhausted."""
+        with self._lock:
+            if size > 0 and self.bounds.size and self._used + size > self.bounds.size:
+                raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.path}")
+            self._used += size
 
     def _make(self, path: Path, record: Record) -> None:
         try:
             with suppress(FileNotFoundError):
-                self._destroy(path.name)
+                self.destroy(path)
             btrfs.create(self._directory.at, path.name, _limit(record.size))
             os.chmod(path, 0o755)
         except OSError as failure:
@@ -212,10 +276,10 @@ class BtrfsStore:
                 raise Exhausted(f"no room for a subvolume in {self.path}: {failure.strerror}") from failure
             raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
 
-    def _unbook(self, record: Record) -> None:
-        with self._lock:
-            self._used -= record.size
-        self._account.forget(self._subvolume(record.name))
+    def unbook(self, record: Record, path: Path) -> None:
+        """Count it no more."""
+        self.book(record.name, -record.size)
+        self.account.forget(path)
 
     def delete(self, name: str) -> None:
         """Remove a volume; the caller commits. Raises Precondition while it is mounted, HostError."""
@@ -229,8 +293,9 @@ class BtrfsStore:
             raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
         self._directory.remove(name, durable=False)
         del self.records[name]
-        self._unbook(record)
-        self._destroy(f"{name}{_SUBVOLUME}")
+        self.unbook(record, self.subvolume(name))
+        self.destroy(self.subvolume(name))
+        self.limit(record.from_volume)
 
     def _uses(self, name: str) -> list[Path]:
         """Where a volume is mounted."""
@@ -244,27 +309,29 @@ class BtrfsStore:
         if not mount.is_mount(path):
             return False
         with suppress(OSError):
-            wanted, shown = os.stat(self._subvolume(name)), os.stat(path)
+            wanted, shown = os.stat(self.subvolume(name)), os.stat(path)
             return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
         return False
 
-    def _destroy(self, entry: str) -> None:
+    def destroy(self, path: Path) -> None:
         """Delete a subvolume with those that a pod made inside it; one that is gone is success. Raises HostError."""
-        path, at = self._directory.path / entry, self._directory.at
         try:
             identity = self._id(path)
+            at = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                btrfs.delete(at, entry)
+                btrfs.delete(at, path.name)
             except OSError as failure:
                 if failure.errno != errno.ENOTEMPTY:
                     raise
                 _delete_nested(path)
-                btrfs.delete(at, entry)
+                btrfs.delete(at, path.name)
+            finally:
+                os.close(at)
         except FileNotFoundError:
             return
         except OSError as failure:
             raise HostError(f"cannot delete subvolume {path}: {failure.strerror}") from failure
-        self._stale.add(identity)
+        self._stale[identity] = None
 
     def _id(self, path: Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -278,8 +345,9 @@ class BtrfsStore:
         try:
             btrfs.commit(self._directory.at)
             for identity in list(self._stale)[:_AT_ONCE]:
-                if btrfs.remove_qgroup(self._directory.at, identity):
-                    self._stale.discard(identity)
+                del self._stale[identity]
+                if not btrfs.remove_qgroup(self._directory.at, identity):
+                    self._stale[identity] = None  # at the end: a snapshot may keep it for long
         except OSError as failure:
             raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
 
@@ -293,7 +361,7 @@ class BtrfsStore:
                 raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
         else:
             filesystem.make_directory(path)
-            mount.bind(self._subvolume(name), path, options=("nodev", *options))
+            mount.bind(self.subvolume(name), path, options=("nodev", *options))
         self._shown.setdefault(name, set()).add(path)
 
     def unstage(self, name: str, path: Path) -> None:
@@ -319,10 +387,11 @@ class BtrfsStore:
         record = self.record(name)
         if not self._shows(name, path):
             raise NotFound(f"volume {name} is not mounted at {path}")
-        used = min(record.size, self._allocated(self._subvolume(name)))
-        return Stats(record.size, used, min(record.size - used, self._account.free()))
+        used = min(record.size, self.allocated(self.subvolume(name)))
+        return Stats(record.size, used, min(record.size - used, self.account.free()))
 
-    def _allocated(self, path: Path) -> int:
+    def allocated(self, path: Path) -> int:
+        """Bytes that a subvolume refers to; 0 when it cannot be told."""
         if self._fs is None:
             return 0
         try:

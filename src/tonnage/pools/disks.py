@@ -29,16 +29,19 @@ class Disk:
         self._total = 0
 
     def promise(self, path: Path, length: int, *, ratio: float, allocated: Callable[[Path], int] | None = None) -> None:
-        """Count something that will grow to length bytes. ratio: how often free space may be promised, inf for no
-        bound. allocated: says how many bytes it takes now; by default path is a file.
+        """Count something that will grow to length bytes; for what is counted already only the rest is needed.
+
+        ratio: how often free space may be promised, inf for no bound. allocated: says how many bytes it takes now; by
+        default path is a file.
 
         Raises Exhausted.
         """
         with self._lock:
-            if ratio != float("inf") and length > (room := self._room(ratio, length)):
+            more = length - self._length(path)
+            if ratio != float("inf") and more > (room := self._room(ratio, more)):
                 raise Exhausted(
                     f"the disk under {self._path} has {from_bytes(max(0, room))} that is neither used nor promised,"
-                    f" {from_bytes(length)} are needed: free space there, or give the pool overcommit="
+                    f" {from_bytes(more)} are needed: free space there, or give the pool overcommit="
                 )
             self._add(path, length, allocated)
 

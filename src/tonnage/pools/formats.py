@@ -28,6 +28,12 @@ class Format:
         """The length of the image in bytes, a multiple of 4096, so that at least `usable` bytes can be used."""
         return _LENGTHS[self.name](usable)
 
+    def grown(self, usable: int, made: int) -> int:
+        """The same for a file system that was made for an image of `made` bytes and grows: what mkfs chose stays."""
+        if self.name != "ext4":
+            return max(made, self.length(usable))
+        return max(made, _ext4_length(usable, made=made // BLOCK))
+
     def usable(self, length: int) -> int:
         """The largest usable size, a multiple of 4096, whose image is at most `length` bytes; 0 when none is."""
         low, high = 0, length // BLOCK
@@ -97,23 +103,25 @@ def _sparse_groups(groups: int) -> int:
     return len([group for group in copies if group < groups])
 
 
-def _ext4_available(blocks: int) -> int:
-    """Blocks that can be written on a new ext4 of that many blocks (mke2fs 1.46+ with the options above)."""
-    groups = _ceil(blocks, _GROUP)
-    inodes = _ceil(_ceil(blocks * BLOCK, _ext4_ratio(blocks)), groups)
+def _ext4_available(blocks: int, made: int = 0) -> int:
+    """Blocks that can be written on an ext4 of that many blocks (mke2fs 1.46+ with the options above), that was made
+    for `made` blocks and has grown; 0: it is new."""
+    made = made or blocks
+    groups, first = _ceil(blocks, _GROUP), _ceil(made, _GROUP)
+    inodes = _ceil(_ceil(made * BLOCK, _ext4_ratio(made)), first)
     table = _ceil(min(inodes, _GROUP) * _INODE, BLOCK)
     descriptors = _ceil(groups * 64, BLOCK)
-    grown = _ceil(min(blocks * 1024, 0xFFFFFFFF), _GROUP)  # groups that the resize inode keeps descriptors for
-    reserved = max(0, min(_ceil(grown, 64) - descriptors, BLOCK // 4))
+    grown = _ceil(min(made * 1024, 0xFFFFFFFF), _GROUP)  # groups that the resize inode keeps descriptors for
+    reserved = max(0, min(_ceil(grown, 64) - _ceil(first * 64, BLOCK), BLOCK // 4))
     copies = _sparse_groups(groups) * (1 + descriptors + reserved)
-    overhead = copies + groups * (2 + table) + _ext4_journal(blocks) + 8  # 8: root, lost+found, resize inode, extents
+    overhead = copies + groups * (2 + table) + _ext4_journal(made) + 8  # 8: root, lost+found, resize inode, extents
     return blocks - overhead - min(blocks // 50, 4096)  # the kernel keeps 2 %, at most 16 MiB, for its own metadata
 
 
-def _ext4_length(usable: int) -> int:
+def _ext4_length(usable: int, made: int = 0) -> int:
     want = max(1, _ceil(usable, BLOCK))
     blocks = want
-    while (missing := want - _ext4_available(blocks)) > 0:
+    while (missing := want - _ext4_available(blocks, made)) > 0:
         blocks += missing
     last = blocks % _GROUP
     if last and blocks > _GROUP and last < 1200:  # mke2fs drops a last group too small for its own tables

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,17 +21,19 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, Precondition, Unavailable
-from tonnage.host import loop, mount
-from tonnage.pools import filesystem, imagefile
-from tonnage.pools.base import Capacity, Stats, VolumeRequest
+from tonnage.host import loop, mount, superblock
+from tonnage.pools import filesystem, imagecopy, imagefile, stillness
+from tonnage.pools.base import Capacity, Source, Stats, VolumeRequest
 from tonnage.pools.directory import Directory, Record
 from tonnage.pools.disks import Disk, Disks
 from tonnage.pools.formats import BLOCK, FORMATS
 from tonnage.pools.request import Want
+from tonnage.pools.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 _IMAGE = ".img"
-_NODE = "device"  # the device node inside the staging directory of a raw block volume
+NODE = "device"
+"""Name of the device node inside the staging directory of a raw block volume."""
 _HUGE = 2**62
 
 
@@ -44,8 +47,12 @@ class Bounds:
     sparse: bool = False
 
 
-class ImageStore:
-    """Image files in a directory."""
+def _nothing(_path: Path) -> int:
+    return 0
+
+
+class ImageStore(ABC):
+    """Image files in a directory; imagedepot.py has the rest of it."""
 
     def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
         self.path = path.parent.resolve() / path.name  # the kernel names the files of loop devices by real paths
@@ -55,9 +62,10 @@ class ImageStore:
         self._used = 0
         self._lock = threading.Lock()
         self._directory = Directory(self.path, "image")
+        self.snapshots = Snapshots(self.path, "image", _IMAGE)
         self._disks = disks
         self._disk: Disk | None = None
-        self._clock = clock
+        self.clock = clock
 
     def open(self) -> None:
         """Take the directory, read the records, throw away what a kill left. Raises Unavailable, HostError."""
@@ -85,10 +93,32 @@ class ImageStore:
             name = entry.removesuffix(_IMAGE)
             if name != entry and name not in records and name not in damaged:
                 self._discard(self.path / entry)
+        self.snapshots.open(self._discard)
+        stillness.thaw_all(self.path, records, _IMAGE)
         self.records, self._damaged = records, damaged
         self._used = sum(record.size for record in records.values()) + sum(map(self._length, damaged))
+        self._used += self.snapshots.used()
         for record in records.values():
-            self._disk.remember(self._image(record.name), record.length)
+            self._cut(record)
+            image = self.image(record.name)
+            self._disk.remember(image, record.length, allocated=_nothing if record.shared else None)
+        for record in self.snapshots.all():
+            image = self.snapshots.content(record.name)
+            self._disk.remember(image, self.held(image), allocated=_nothing if record.shared else None)
+
+    def held(self, image: Path) -> int:
+        """Bytes that an image has taken. A missing one has none."""
+        with suppress(OSError):
+            return os.stat(image).st_blocks * 512
+        return 0
+
+    def _cut(self, record: Record) -> None:
+        """Take back what an expand() that was killed before its record was written has added: nobody ever saw it."""
+        image = self.image(record.name)
+        with suppress(FileNotFoundError):
+            if os.stat(image).st_size > record.length:
+                log.info("cutting what an unfinished expansion added path=%s to=%d", image, record.length)
+                os.truncate(image, record.length)
 
     def _discard(self, image: Path) -> None:
         if imagefile.is_used(image):
@@ -99,7 +129,7 @@ class ImageStore:
 
     def _length(self, name: str) -> int:
         with suppress(OSError):
-            return os.stat(self._image(name)).st_size
+            return os.stat(self.image(name)).st_size
         return 0
 
     def _free_loops(self) -> None:
@@ -126,11 +156,15 @@ class ImageStore:
         """Give the directory back. May be repeated."""
         if self._disk is not None:
             for name in self.records:
-                self._disk.forget(self._image(name))
+                self._disk.forget(self.image(name))
+            for name in self.snapshots.records:
+                self._disk.forget(self.snapshots.content(name))
         self._disk = None
+        self.snapshots.close()
         self._directory.close()
 
-    def _image(self, name: str) -> Path:
+    def image(self, name: str) -> Path:
+        """Where a volume's image lies."""
         return self.path / f"{name}{_IMAGE}"
 
     def all(self) -> list[Record]:
@@ -140,7 +174,7 @@ class ImageStore:
 
     def check_open(self) -> None:
         """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
-        _ = self._account
+        _ = self.account
 
     def record(self, name: str) -> Record:
         """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
@@ -153,7 +187,8 @@ class ImageStore:
             raise NotFound(f"pool directory {self.path} has no volume {name[:128]!r}") from None
 
     @property
-    def _account(self) -> Disk:
+    def account(self) -> Disk:
+        """What is promised of the disk. Raises Unavailable when the pool is not open."""
         if self._disk is None:
             raise Unavailable(f"pool directory {self.path} is not open")
         return self._disk
@@ -165,7 +200,7 @@ class ImageStore:
         free = max(0, size - used) if size else _HUGE
         enough = FORMATS[fstype].length(free) if fstype and size else free
         try:
-            room = self._account.room(ratio=self.bounds.ratio, enough=enough)
+            room = self.account.room(ratio=self.bounds.ratio, enough=enough)
         except OSError as failure:
             raise Unavailable(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
         if room < enough:
@@ -175,53 +210,86 @@ class ImageStore:
             total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
         )
 
-    def create(self, request: VolumeRequest, want: Want) -> Record:
-        """Make image and record; durable when this returns. Raises Exhausted, HostError."""
+    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+        """Make image and record; durable when this returns. origin: what it is filled from. Raises Exhausted,
+        HostError."""
         self.record_is_free(request.name)
-        length = FORMATS[want.fstype].length(want.size) if want.fstype else want.size
-        created = self._clock.time()
-        record = Record(
+        record = self._new(request, want, origin)
+        self.book(record)
+        image = self.image(record.name)
+        try:
+            self.account.promise(image, record.length, ratio=self.bounds.ratio)
+            if origin is None:
+                imagefile.make(image, record)
+            else:
+                record = self.fill(record, origin)
+            self.write(record)
+        except BaseException:
+            self.unbook(record, image)
+            with suppress(HostError):
+                self._directory.remove(record.name)  # it may be there: only its fsync failed
+                imagefile.remove(image)
+            raise
+        return record
+
+    def _new(self, request: VolumeRequest, want: Want, origin: Record | None) -> Record:
+        created = self.clock.time()
+        source = request.source or Source()
+        return Record(
             request.name,
             want.size,
             uuid5(NAMESPACE_URL, f"{self.path}/{request.name}/{created!r}"),
-            length=length,
+            length=self._length_for(want) if origin is None else self.length_of(origin, want.size),
             sparse=self.bounds.sparse,
             block=request.block,
             fstype=want.fstype,
             parameters=dict(request.parameters),
             owner=dict(request.owner),
             created=created,
+            from_snapshot=source.snapshot,
+            from_volume=source.volume,
         )
-        self._book(record)
-        image = self._image(record.name)
-        try:
-            self._account.promise(image, length, ratio=self.bounds.ratio)
-            imagefile.make(image, record)
-            self._directory.write(record)
-        except BaseException:
-            self._unbook(record)
-            with suppress(HostError):
-                self._directory.remove(record.name)  # it may be there: only its fsync failed
-                imagefile.remove(image)
-            raise
+
+    def _length_for(self, want: Want) -> int:
+        return FORMATS[want.fstype].length(want.size) if want.fstype else want.size
+
+    @abstractmethod
+    def length_of(self, origin: Record, size: int) -> int:
+        """The length of an image of `size` usable bytes that is filled from origin."""
+
+    @abstractmethod
+    def fill(self, record: Record, origin: Record) -> Record:
+        """Make the image of a volume from another's; the record as it is then."""
+
+    @abstractmethod
+    def grown(self, record: Record) -> Record:
+        """Write down that the file system has its size."""
+
+    def write(self, record: Record) -> None:
+        """Write a volume's record: it is so from here on. Raises Exhausted, HostError."""
+        self._directory.write(record)
         self.records[record.name] = record
-        return record
 
     def record_is_free(self, name: str) -> None:
         """Raises HostError when a damaged record has that name."""
         if name in self._damaged:
             self.record(name)
 
-    def _book(self, record: Record) -> None:
-        with self._lock:
-            if self.bounds.size and self._used + record.size > self.bounds.size:
-                raise Exhausted(f"volume {record.name} of {record.size} bytes does not fit any more into {self.path}")
-            self._used += record.size
+    def book(self, record: Record) -> None:
+        """Count a volume or snapshot. Raises Exhausted."""
+        self.book_bytes(record.name, record.size)
 
-    def _unbook(self, record: Record) -> None:
+    def book_bytes(self, name: str, size: int) -> None:
+        """Count bytes, less when negative. Raises Exhausted."""
         with self._lock:
-            self._used -= record.size
-        self._account.forget(self._image(record.name))
+            if size > 0 and self.bounds.size and self._used + size > self.bounds.size:
+                raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.path}")
+            self._used += size
+
+    def unbook(self, record: Record, image: Path) -> None:
+        """Count it no more."""
+        self.book_bytes(record.name, -record.size)
+        self.account.forget(image)
 
     def delete(self, name: str) -> None:
         """Remove a volume. Raises Precondition while its image is in use, HostError."""
@@ -230,26 +298,28 @@ class ImageStore:
         if record is None:
             self.record_is_free(name)
             return
-        image = self._image(name)
+        image = self.image(name)
         if imagefile.is_used(image):
             raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
         if record.parameters.get("erase") == "zero":
             imagefile.zero(image)
         self._directory.remove(name)
         del self.records[name]
-        self._unbook(record)
+        self.unbook(record, image)
         imagefile.remove(image)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
         """See Pool.stage."""
-        record, image = self.record(name), self._image(name)
+        record, image = self.record(name), self.image(name)
         if mount.is_mount(path):
             if not imagefile.shows(image, path):
                 raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
+            if record.pending and record.fstype != "ext4" and "ro" not in options:  # killed between mount and this
+                self._grow(record, path)
             return
         filesystem.make_directory(path)
         if record.block:
-            self._stage_block(record, image, path / _NODE)
+            self._stage_block(record, image, path / NODE)
             return
         if record.state == "new" and not image.exists():
             imagefile.make(image, record)  # a power cut may take an empty image whose record it kept
@@ -257,13 +327,28 @@ class ImageStore:
         try:
             if record.state == "new":
                 imagefile.format_image(fd, image, record)
-                record = msgspec.structs.replace(record, state="formatted")
-                self._directory.write(record)
-                self.records[name] = record
+                record = msgspec.structs.replace(record, state="formatted", pending=False)
+                self.write(record)
             imagefile.fill_holes(fd, image, record)
+            if record.pending and record.fstype == "ext4":
+                imagecopy.resize_ext4(fd, record.length)
+                record = self.grown(record)
             imagefile.mount_image(fd, image, record, path, options)
         finally:
             os.close(fd)
+        if record.pending and "ro" not in options:
+            self._grow(record, path)
+
+    def _grow(self, record: Record, path: Path) -> None:
+        """Let a mounted xfs or btrfs take the room it was given while it was not mounted."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            superblock.grow(fd, record.fstype, record.length)
+        except OSError as failure:
+            raise HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}") from failure
+        finally:
+            os.close(fd)
+        self.grown(record)
 
     def _stage_block(self, record: Record, image: Path, node: Path) -> None:
         if mount.is_mount(node):
@@ -272,6 +357,7 @@ class ImageStore:
             return
         filesystem.make_file(node)
         self._show_block(record, image, node, readonly=False)
+        self.grown(record)
 
     def _show_block(self, record: Record, image: Path, node: Path, *, readonly: bool) -> None:
         fd = imagefile.open_image(image, shared=readonly)
@@ -288,7 +374,7 @@ class ImageStore:
 
     def unstage(self, name: str, path: Path) -> None:
         """See Pool.unstage."""
-        node = path / _NODE
+        node = path / NODE
         if not mount.is_mount(path) and mount.is_mount(node):
             self._hide_block(name, node)
         filesystem.unstage(path)
@@ -296,15 +382,15 @@ class ImageStore:
     def _hide_block(self, name: str, node: Path) -> None:
         """Unmount and remove a device node and free its loop device if it is the volume's."""
         index = imagefile.loop_of(node)
-        is_ours = index is not None and loop.backs(index, self._image(name))
+        is_ours = index is not None and loop.backs(index, self.image(name))
         filesystem.unpublish(node)
         if index is not None and is_ours:
             loop.detach(index)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
         """See Pool.publish."""
-        record, image = self.record(name), self._image(name)
-        source = staging / _NODE if record.block else staging
+        record, image = self.record(name), self.image(name)
+        source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         if not record.block:
@@ -333,10 +419,10 @@ class ImageStore:
         """See Pool.stats."""
         record = self.record(name)
         if record.block:
-            node = path / _NODE if path.is_dir() else path
+            node = path / NODE if path.is_dir() else path
             if imagefile.loop_of(node) is None:
                 raise NotFound(f"volume {name} is not at {path}")
             return Stats(total=record.size, used=record.size, available=0)
-        if not mount.is_mount(path) or not imagefile.shows(self._image(name), path):
+        if not mount.is_mount(path) or not imagefile.shows(self.image(name), path):
             raise NotFound(f"volume {name} is not mounted at {path}")
         return filesystem.stats(path)

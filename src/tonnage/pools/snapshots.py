@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tonnage.errors import HostError, NotFound, Unavailable
+from tonnage.pools.base import VolumeRequest
 from tonnage.pools.directory import Directory, Record
 
 FOLDER = ".snapshots"
@@ -95,3 +96,10 @@ class Snapshots:
     def all(self) -> list[Record]:
         """All records in the order of their names."""
         return [record for _, record in sorted(self.records.items())]
+
+
+def source_of(request: VolumeRequest) -> tuple[str, ...]:
+    """The name to lock for what a volume is filled from; a snapshot's has a sign that no volume's has."""
+    if request.source is None:
+        return ()
+    return (f"{request.source.snapshot}@",) if request.source.snapshot else (request.source.volume,)

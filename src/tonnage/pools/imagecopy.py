@@ -1,0 +1,171 @@
+"""Copies of image files: shared blocks where the file system can, else byte by byte; and what a copied file system
+needs to be one of its own: its log replayed, a UUID of its own, a larger size. Blocking.
+
+While a program works on a copy the file is locked by a descriptor that the program inherits, as in imagefile.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID
+
+from tonnage.errors import Exhausted, HostError
+from tonnage.host import loop, mount
+from tonnage.host.run import CommandFailed, run
+
+log = logging.getLogger(__name__)
+_FICLONE = 0x40049409
+_NO_REFLINK = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
+_CHUNK = 16 * 1024**2
+_TELL = 1024**3  # bytes between two words on the progress of a copy
+_TIMEOUT = 3600.0  # seconds: checking a large file system takes a while
+_FIXED = 1  # exit code of e2fsck: the log was replayed or something small mended
+
+
+def make(path: Path) -> int:
+    """Make an empty file for a copy and lock it; replaces a leftover without a record. Raises HostError."""
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    except OSError as failure:
+        raise HostError(f"cannot make {path}: {failure.strerror}") from failure
+
+
+def can_share(fd: int, source: int) -> bool:
+    """Whether the empty file fd can share its blocks with source; it is empty afterwards too. Raises HostError."""
+    try:
+        fcntl.ioctl(fd, _FICLONE, source)
+        os.ftruncate(fd, 0)
+    except OSError as failure:
+        if failure.errno in _NO_REFLINK:
+            return False
+        raise _failed(failure, "try to share blocks") from failure
+    return True
+
+
+def copy(fd: int, source: int, path: Path) -> bool:
+    """Copy all of source into the empty file fd, holes as holes; whether they share blocks now. Not yet durable.
+
+    path: of the copy, for messages. Raises Exhausted, HostError.
+    """
+    try:
+        fcntl.ioctl(fd, _FICLONE, source)
+        return True
+    except OSError as failure:
+        if failure.errno not in _NO_REFLINK:
+            raise _failed(failure, f"copy to {path}") from failure
+    try:
+        _copy_data(fd, source, path)
+    except OSError as failure:
+        raise _failed(failure, f"copy to {path}") from failure
+    return False
+
+
+def _copy_data(fd: int, source: int, path: Path) -> None:
+    found = os.fstat(source)
+    end, at, done, told = found.st_size, 0, 0, 0
+    os.ftruncate(fd, end)
+    while at < end:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as failure:
+            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
+                break
+            raise
+        at = os.lseek(source, start, os.SEEK_HOLE)
+        while start < at:
+            count = _copy_some(fd, source, start, min(_CHUNK, at - start))
+            start, done = start + count, done + count
+            if done - told >= _TELL:
+                told = done
+                log.info("copying path=%s bytes=%d of=%d", path, done, found.st_blocks * 512)
+
+
+def _copy_some(fd: int, source: int, offset: int, count: int) -> int:
+    try:
+        copied = os.copy_file_range(source, fd, count, offset, offset)
+    except OSError as failure:
+        if failure.errno not in _NO_REFLINK:
+            raise
+        copied = os.pwrite(fd, os.pread(source, count, offset), offset)
+    if not copied:
+        raise OSError(errno.EIO, "the file became shorter while it was copied")
+    return copied
+
+
+def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
+    """Make an image at least `length` bytes long, allocated unless sparse; nothing is cut off. May be repeated.
+
+    Raises Exhausted, HostError.
+    """
+    before = os.fstat(fd).st_size
+    try:
+        if not sparse:
+            os.posix_fallocate(fd, 0, length)
+        elif before < length:
+            os.ftruncate(fd, length)
+        os.fsync(fd)
+    except OSError as failure:
+        with suppress(OSError):
+            os.ftruncate(fd, before)
+        raise _failed(failure, f"extend {path} to {length} bytes") from failure
+
+
+def _failed(failure: OSError, what: str) -> Exhausted | HostError:
+    if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return Exhausted(f"no room to {what}: {failure.strerror}")
+    return HostError(f"cannot {what}: {failure.strerror}")
+
+
+def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
+    """Give a copied file system a UUID of its own, its log replayed before. Raises HostError."""
+    if fstype == "ext4":
+        check_ext4(fd)
+        _run(fd, "tune2fs", "-U", str(uuid))
+        return
+    command = ("xfs_admin", "-U") if fstype == "xfs" else ("btrfstune", "-f", "-M")
+    try:
+        _run(fd, *command, str(uuid))
+    except CommandFailed as failure:
+        log.info("replaying the log of a copied file system path=%s because=%s", path, failure.stderr[:200])
+        _replay(fd, path, fstype)
+        _run(fd, *command, str(uuid))
+
+
+def _replay(fd: int, path: Path, fstype: str) -> None:
+    """Mount and unmount it, at no place: should we be killed, mount and device go by themselves."""
+    attached = loop.attach(fd, str(path))
+    try:
+        mount.visit(attached.path, fstype, ("nouuid",) if fstype == "xfs" else ())
+    finally:
+        attached.close()
+
+
+def check_ext4(fd: int) -> None:
+    """Replay the log of an ext4 that is not mounted and check it, as the tools want before they change it.
+
+    Raises HostError when it is damaged.
+    """
+    try:
+        _run(fd, "e2fsck", "-f", "-p")
+    except CommandFailed as failure:
+        if failure.code != _FIXED:
+            raise
+
+
+def resize_ext4(fd: int, length: int) -> None:
+    """Let an ext4 that is not mounted take `length` bytes of its image. May be repeated. Raises HostError."""
+    check_ext4(fd)
+    run(["resize2fs", f"/dev/fd/{fd}", str(length // 4096)], timeout=_TIMEOUT, pass_fds=(fd,))
+
+
+def _run(fd: int, *command: str) -> None:
+    run([*command, f"/dev/fd/{fd}"], timeout=_TIMEOUT, pass_fds=(fd,))
