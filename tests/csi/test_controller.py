@@ -17,7 +17,7 @@ from tonnage.csi.connection import Connection
 from tonnage.csi.driver import CONTEXT_CREATED, Driver
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import AccessMode, ContentSource, TopologyRequirement, VolumeCapability
+from tonnage.csi.words import AccessMode, TopologyRequirement, VolumeCapability
 from tonnage.pools.memory import MemoryPool
 
 GIB = 1 << 30
@@ -35,12 +35,23 @@ async def test_identity(client: CsiClient) -> None:
     manifest = {names.MANIFEST_DEFAULT_POOL: "default"}
     assert await client.plugin_info() == words.PluginInfo("csi.tonnage.dev", __version__, manifest)
     assert client.driver == "csi.tonnage.dev"
-    assert await client.plugin_capabilities() == {"CONTROLLER_SERVICE", "VOLUME_ACCESSIBILITY_CONSTRAINTS"}
+    assert await client.plugin_capabilities() == {
+        "CONTROLLER_SERVICE",
+        "VOLUME_ACCESSIBILITY_CONSTRAINTS",
+        "EXPANSION_ONLINE",
+    }
     assert await client.controller_capabilities() == {
         "CREATE_DELETE_VOLUME",
         "GET_CAPACITY",
         "LIST_VOLUMES",
         "SINGLE_NODE_MULTI_WRITER",
+        "GET_VOLUME",
+        "VOLUME_CONDITION",
+        "CREATE_DELETE_SNAPSHOT",
+        "LIST_SNAPSHOTS",
+        "GET_SNAPSHOT",
+        "CLONE_VOLUME",
+        "EXPAND_VOLUME",
     }
 
 
@@ -197,9 +208,7 @@ async def test_a_volume_is_made_only_where_it_is_wanted(refused: Refused, client
         await refused(wanted(requisite, preferred), Code.RESOURCE_EXHAUSTED, "this is node node-1")
 
 
-async def test_content_and_mutable_parameters_are_not_offered(refused: Refused, client: CsiClient) -> None:
-    for source, kind in ((ContentSource(snapshot_id="s"), "snapshot"), (ContentSource(volume_id="v"), "volume")):
-        await refused(client.create_volume("a", 1, MOUNT, source=source), Code.INVALID_ARGUMENT, f"{kind} source")
+async def test_mutable_parameters_are_not_offered(refused: Refused, client: CsiClient) -> None:
     mutable = client.create_volume("a", 1, MOUNT, mutable_parameters={"iops": "1"})
     await refused(mutable, Code.INVALID_ARGUMENT, "MODIFY_VOLUME")
 
@@ -253,14 +262,11 @@ async def test_a_volume_in_use_is_not_deleted(refused: Refused, client: CsiClien
 
 async def test_what_is_not_advertised_is_unimplemented(refused: Refused, endpoint: DriverEndpoint) -> None:
     connection = Connection(endpoint.socket)
-    controller, node = csi_grpc.ControllerStub(connection.channel), csi_grpc.NodeStub(connection.channel)
+    controller = csi_grpc.ControllerStub(connection.channel)
     group = csi_grpc.GroupControllerStub(connection.channel)
     calls: list[tuple[Any, Any]] = [
-        (controller.ControllerGetVolume, csi_pb2.ControllerGetVolumeRequest(volume_id="default/a")),
         (controller.ControllerPublishVolume, csi_pb2.ControllerPublishVolumeRequest()),
-        (controller.ControllerExpandVolume, csi_pb2.ControllerExpandVolumeRequest()),
-        (controller.CreateSnapshot, csi_pb2.CreateSnapshotRequest()),
-        (node.NodeExpandVolume, csi_pb2.NodeExpandVolumeRequest()),
+        (controller.ControllerModifyVolume, csi_pb2.ControllerModifyVolumeRequest()),
         (group.GroupControllerGetCapabilities, csi_pb2.GroupControllerGetCapabilitiesRequest()),
     ]
     for method, request in calls:

@@ -45,7 +45,13 @@ def target(folder: Path) -> Path:
 
 async def test_node_info(client: CsiClient) -> None:
     assert await client.node_info() == NodeInfo("node-1", 0, {names.TOPOLOGY_NODE: "node-1"})
-    assert await client.node_capabilities() == {"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER"}
+    assert await client.node_capabilities() == {
+        "STAGE_UNSTAGE_VOLUME",
+        "GET_VOLUME_STATS",
+        "SINGLE_NODE_MULTI_WRITER",
+        "VOLUME_CONDITION",
+        "EXPAND_VOLUME",
+    }
 
 
 async def test_the_life_of_a_volume_each_step_twice(

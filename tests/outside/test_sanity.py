@@ -23,8 +23,7 @@ VOLUME = 64 << 20
 LEAST_PASSED = 42
 NOT_OFFERED = (
     "ControllerPublishVolume", "ControllerUnpublishVolume", "Controller Publish, UnpublishVolume",
-    "CreateSnapshot", "DeleteSnapshot", "ListSnapshots", "GetSnapshot", "Snapshot", "Volume Cloning",
-    "ControllerExpandVolume", "NodeExpandVolume", "ControllerModifyVolume", "Modify Volume", "Modify volume",
+    "ControllerModifyVolume", "Modify Volume", "Modify volume",
     "GroupControllerService", "ControllerGetVolumeHealth", "ControllerListVolumeHealth", "NodeGetVolumeHealth",
     "NodeGetStorageHealth",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tonnage.errors import Exhausted, HostError
-from tonnage.host import loop, mount
+from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 
 log = logging.getLogger(__name__)
@@ -132,12 +132,21 @@ def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
         _run(fd, "tune2fs", "-U", str(uuid))
         return
     command = ("xfs_admin", "-U") if fstype == "xfs" else ("btrfstune", "-f", "-M")
-    try:
+    with suppress(CommandFailed):
         _run(fd, *command, str(uuid))
-    except CommandFailed as failure:
-        log.info("replaying the log of a copied file system path=%s because=%s", path, failure.stderr[:200])
+    if not _has(fd, path, uuid):  # xfs_admin refuses a log that is not empty, and calls that success
         _replay(fd, path, fstype)
         _run(fd, *command, str(uuid))
+        if not _has(fd, path, uuid):
+            raise HostError(f"{command[0]} did not give the copy {path} a UUID of its own")
+
+
+def _has(fd: int, path: Path, uuid: UUID) -> bool:
+    try:
+        found = device.probe(fd)
+    except OSError as failure:
+        raise HostError(f"cannot read {path}: {failure.strerror}") from failure
+    return found is not None and found.uuid == uuid
 
 
 def _replay(fd: int, path: Path, fstype: str) -> None:
