@@ -20,10 +20,10 @@ import pytest
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # a first build of csi-sanity takes minutes
 
 VOLUME = 64 << 20
-LEAST_PASSED = 42
+LEAST_PASSED = 71
 NOT_OFFERED = (
     "ControllerPublishVolume", "ControllerUnpublishVolume", "Controller Publish, UnpublishVolume",
-    "ControllerModifyVolume", "Modify Volume", "Modify volume",
+    "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", "ControllerModifyVolume", "Modify Volume", "Modify volume",
     "GroupControllerService", "ControllerGetVolumeHealth", "ControllerListVolumeHealth", "NodeGetVolumeHealth",
     "NodeGetStorageHealth",
 )  # fmt: skip

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import Invalid, TonnageError, Unavailable, Unsupported
-from tonnage.host import btrfs, loop, mount
-from tonnage.pools.base import VolumeRequest
+from tonnage.host import btrfs, loop, mount, tree
+from tonnage.host.run import run
+from tonnage.pools.base import Source, VolumeRequest
 from tonnage.pools.btrfs import BtrfsPool
 from tonnage.pools.disks import Disks
 from tonnage.pools.imagestore import Bounds
@@ -170,3 +171,76 @@ async def test_taken_by_another_process(pool: BtrfsPool, real_folder: Path) -> N
         await other.open()
     await other.close()
     assert mount.is_mount(real_folder / "pool" / "mounted")
+
+
+@pytest.fixture(params=["simple", "full"])
+def native(request: pytest.FixtureRequest, real_folder: Path, need_program: Callable[[str], None]) -> Path:
+    """A folder on a btrfs that was there before, with either kind of quotas."""
+    need_program("mkfs.btrfs")
+    need_program("btrfs")
+    image, root = real_folder / "disk", real_folder / "root"
+    with image.open("wb") as file:
+        file.truncate(500 * MI)
+    run(["mkfs.btrfs", "-q", str(image)])
+    root.mkdir()
+    fd = os.open(image, os.O_RDWR)
+    attached = loop.attach(fd, str(image))
+    os.close(fd)
+    try:
+        mount.mount(attached.path, root, "btrfs")
+    finally:
+        attached.close()
+    if request.param == "full":
+        run(["btrfs", "quota", "enable", str(root)])
+    return root
+
+
+def _overwrite(path: Path, size: int) -> None:
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size // MI):
+            file.write(os.urandom(MI))
+            os.fdatasync(file.fileno())
+
+
+async def test_a_volume_with_snapshots_is_overwritten_and_keeps_its_limit(native: Path) -> None:
+    pool, staging = BtrfsPool("p", native / "pool", ANY, disks=Disks()), native / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    for number in range(3):
+        _overwrite(staging / "file", 15 * MI)  # 60 MiB in all are kept, the volume shows 15
+        await pool.create_snapshot(f"s{number}", "a")
+    _overwrite(staging / "file", 15 * MI)
+    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s0")))
+    for number in range(3):
+        await pool.delete_snapshot(f"s{number}")
+    await pool.unstage("a", staging)
+    await pool.stage("b", staging)
+    assert (staging / "file").stat().st_size == 15 * MI
+    with pytest.raises(OSError, match="quota"):
+        _overwrite(staging / "other", 30 * MI)  # the clone has a limit of its own
+    await pool.unstage("b", staging)
+    await pool.close()
+
+
+async def test_a_folder_with_snapshots_can_be_removed(native: Path) -> None:
+    pool = BtrfsPool("p", native / "pool", ANY, disks=Disks())
+    await pool.open()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", native / "staging")
+    (native / "staging" / "file").write_text("content")
+    await pool.create_snapshot("s", "a")
+    await pool.unstage("a", native / "staging")
+    await pool.close()
+    tree.remove(native / "pool")
+    assert not (native / "pool").exists()
+
+
+async def test_a_subvolume_that_is_gone_is_told(pool: BtrfsPool) -> None:
+    await pool.create(VolumeRequest("a", 20 * MI))
+    assert not (await pool.condition("a")).abnormal
+    [path] = pool.directory.rglob("a.vol")
+    path.rmdir()
+    told = await pool.condition("a")
+    assert told.abnormal
+    assert "is gone" in told.message

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ import pytest
 
 from tonnage.errors import Busy
 from tonnage.host import loop, mount
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
 
@@ -61,6 +61,45 @@ async def _life(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
     await pool.close()
 
 
+async def _copies(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
+    """The life of a volume with a snapshot and a clone, and growth; the snapshot is made while it is mounted."""
+    staging = folder / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("v", 16 * MI))
+    await pool.stage("v", staging)
+    _write(staging / "file", b"first")
+    say("written")
+    await pool.create_snapshot("s", "v")
+    say("kept")
+    _write(staging / "file", b"second")
+    say("changed")
+    await pool.expand("v", 24 * MI)
+    say("expanded")
+    await pool.unstage("v", staging)
+    await pool.create(VolumeRequest("c", 20 * MI, source=Source(snapshot="s")))
+    say("cloned")
+    await pool.stage("v", staging)
+    await pool.grow("v", staging)
+    say("grown")
+    await pool.unstage("v", staging)
+    await pool.delete_snapshot("s")
+    say("forgotten")
+    await pool.close()
+
+
+def _write(path: Path, content: bytes) -> None:
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    try:
+        os.write(fd, content)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+Life = Callable[[Pool, Path, Callable[[str], None]], Coroutine[Any, Any, None]]
+Check = Callable[[str, str, Path, list[str]], Coroutine[Any, Any, None]]
+
+
 class _Killer:
     """Counts the lines of host/ and pools/ in all threads and kills the process at one of them."""
 
@@ -84,7 +123,7 @@ class _Killer:
         return self._line
 
 
-def _run(kind: str, option: str, folder: Path, at: int) -> tuple[list[str], int]:
+def _run(kind: str, option: str, folder: Path, at: int, life: Life = _life) -> tuple[list[str], int]:
     """Live in a child killed at line `at`; what it was told, and how many lines it lived if it ended by itself."""
     folder.mkdir()
     log = folder / "log"
@@ -96,7 +135,7 @@ def _run(kind: str, option: str, folder: Path, at: int) -> tuple[list[str], int]
             killer = _Killer(at)
             killer.start()
             asyncio.run(
-                _life(_pool(kind, option, folder), folder, lambda word: void(os.write(fd, f"{word}\n".encode())))
+                life(_pool(kind, option, folder), folder, lambda word: void(os.write(fd, f"{word}\n".encode())))
             )
             sys.settrace(None)
             os.write(fd, f"lines {killer.count}\n".encode())
@@ -138,10 +177,44 @@ async def _check(kind: str, option: str, folder: Path, said: list[str]) -> None:
     await pool.close()
 
 
-async def _stage(pool: Pool, staging: Path) -> None:
+async def _check_copies(kind: str, option: str, folder: Path, said: list[str]) -> None:
+    pool, staging = _pool(kind, option, folder), folder / "staging"
+    await pool.open()
+    volumes = {volume.name: volume for volume in await pool.list()}
+    snapshots = [snapshot.name for snapshot in await pool.list_snapshots()]
+    assert ("v" in volumes) or "written" not in said
+    assert ("c" in volumes) or "cloned" not in said
+    assert (snapshots == ["s"]) or not ("kept" in said and "grown" not in said)
+    if "expanded" in said:
+        assert volumes["v"].size == 24 * MI
+    used = sum(volume.size for volume in volumes.values()) + 16 * MI * len(snapshots)
+    used += 8 * MI * (bool(snapshots) and "v" in volumes and (await pool.get_snapshot("s")).size == 24 * MI)
+    assert (await pool.capacity()).used == used
+    if "written" in said:
+        await _stage(pool, staging)
+        now = (staging / "file").read_bytes()  # hangs where a frozen file system was forgotten
+        assert now == b"second" if "changed" in said else now in (b"first", b"", b"second")
+        _write(staging / "other", b"written")
+        await pool.grow("v", staging) if not volumes["v"].pending else None
+        await pool.unstage("v", staging)
+    if snapshots:
+        await pool.create(VolumeRequest("d", 30 * MI, source=Source(snapshot="s")))
+        volumes["d"] = await pool.get("d")
+    for name in sorted(volumes.keys() & {"c", "d"}):
+        await _stage(pool, staging, name)
+        assert (staging / "file").read_bytes() == b"first"
+        await pool.unstage(name, staging)
+    await pool.delete_snapshot("s")
+    for name in volumes:
+        await pool.delete(name)
+    assert (await pool.capacity()).used == 0
+    await pool.close()
+
+
+async def _stage(pool: Pool, staging: Path, name: str = "v") -> None:
     for _ in range(100):  # an orphaned mkfs may still be at work
         with suppress(Busy):
-            await pool.stage("v", staging)
+            await pool.stage(name, staging)
             return
         time.sleep(0.02)  # noqa: ASYNC251
     raise AssertionError("busy for ever")
@@ -159,23 +232,32 @@ def _left(folder: Path) -> list[str]:
 def _found(folder: Path) -> list[str]:
     left = [entry.target for entry in mount.mounts() if entry.target.startswith(f"{folder}/")]
     left += [path for _, path in loop.attached() if path.startswith(f"{folder}/")]
-    expected = {".tonnage-pool", "pool.img", "mounted"}
-    return left + [entry for entry in os.listdir(folder / "pool") if entry not in expected]
+    expected = {".tonnage-pool", "pool.img", "mounted", ".snapshots"}
+    left += [entry for entry in os.listdir(folder / "pool") if entry not in expected]
+    if (folder / "pool" / ".snapshots").exists():
+        left += [entry for entry in os.listdir(folder / "pool" / ".snapshots") if entry not in expected]
+    return left
 
 
+LIVES = [pytest.param(_life, _check, id="life"), pytest.param(_copies, _check_copies, id="copies")]
+
+
+@pytest.mark.parametrize(("life", "check"), LIVES)
 @pytest.mark.parametrize(("kind", "option"), KINDS)
-def test_killed_at_any_line(kind: str, option: str, real_folder: Path, need_program: Callable[[str], None]) -> None:
+def test_killed_at_any_line(
+    kind: str, option: str, life: Life, check: Check, real_folder: Path, need_program: Callable[[str], None]
+) -> None:
     need_program("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
-    said, lines = _run(kind, option, real_folder / "whole", 0)
-    assert said[-1] == "deleted"
+    said, lines = _run(kind, option, real_folder / "whole", 0, life)
+    asyncio.run(check(kind, option, real_folder / "whole", said))
     assert _left(real_folder / "whole") == []
 
     chosen = random.Random(lines).sample(range(1, lines), min(POINTS, lines - 1))
     for at in sorted(chosen):
         folder = real_folder / f"at{at}"
-        said, _ = _run(kind, option, folder, at)
+        said, _ = _run(kind, option, folder, at, life)
         try:
-            asyncio.run(_check(kind, option, folder, said))
+            asyncio.run(check(kind, option, folder, said))
             assert _left(folder) == []
         except BaseException as failure:
             failure.add_note(f"killed at line {at} of {lines}, after {said}")

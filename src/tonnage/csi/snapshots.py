@@ -11,7 +11,7 @@ from tonnage.csi import volume_id
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, Driver, is_inline
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable
+from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable, Unsupported
 from tonnage.pools.base import Pool, Snapshot
 
 
@@ -34,6 +34,8 @@ class SnapshotCalls:
         if place is None:
             raise NotFound(f"there is no volume {request.source_volume_id!r} on node {self._driver.node_id}")
         pool, volume = place
+        if not pool.snapshots:
+            raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
         name = volume_id.safe_name(request.name)
         owner = {OWNER_DRIVER: self._driver.name, **({OWNER_NAME: request.name} if name != request.name else {})}
         for other in self._driver.pools.values():

@@ -130,6 +130,15 @@ def usage(fs: UUID, subvolume: int) -> Usage:
     return Usage(_number(f"{folder}/referenced"), _number(f"{folder}/max_referenced") if limited else None)
 
 
+def is_unused(fs: UUID, subvolume: int) -> bool:
+    """Whether the group of a subvolume counts nothing, or is gone."""
+    folder = f"{_SYSFS}/{fs}/qgroups/0_{subvolume}"
+    try:
+        return not _number(f"{folder}/referenced") and not _number(f"{folder}/exclusive")
+    except FileNotFoundError:
+        return True
+
+
 def _number(path: str) -> int:
     with open(path) as file:
         return int(file.read(), 0)

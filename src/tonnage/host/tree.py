@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tonnage.host import libc
+from tonnage.host import btrfs, libc
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
@@ -142,6 +142,11 @@ def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None
     try:
         _refuse_mount(fd, path)
         _empty(fd, top, path, depth + 1, "")
+    except OSError as failure:
+        if failure.errno != errno.EROFS:
+            raise
+        btrfs.delete(at, name)  # a snapshot goes as a whole or not at all
+        return
     finally:
         os.close(fd)
     os.rmdir(name, dir_fd=at)

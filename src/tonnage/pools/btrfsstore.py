@@ -346,7 +346,9 @@ class BtrfsStore(ABC):
             btrfs.commit(self._directory.at)
             for identity in list(self._stale)[:_AT_ONCE]:
                 del self._stale[identity]
-                if not btrfs.remove_qgroup(self._directory.at, identity):
+                # One that still counts something would, when removed, make all limits void until a rescan.
+                is_empty = self._fs is not None and btrfs.is_unused(self._fs, identity)
+                if not is_empty or not btrfs.remove_qgroup(self._directory.at, identity):
                     self._stale[identity] = None  # at the end: a snapshot may keep it for long
         except OSError as failure:
             raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
