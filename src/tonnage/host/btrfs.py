@@ -135,7 +135,9 @@ def is_unused(fs: UUID, subvolume: int) -> bool:
     folder = f"{_SYSFS}/{fs}/qgroups/0_{subvolume}"
     try:
         return not _number(f"{folder}/referenced") and not _number(f"{folder}/exclusive")
-    except FileNotFoundError:
+    except OSError as failure:
+        if failure.errno not in (errno.ENOENT, errno.ENODEV):  # the latter while it goes
+            raise
         return True
 
 
