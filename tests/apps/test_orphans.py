@@ -22,7 +22,7 @@ CLAIM = {
     "metadata": {"name": "data", "namespace": "default"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "x"},
 }
-OLD, NOW = rfc3339(1_700_000_000), rfc3339(RealClock().time())
+OLD = rfc3339(1_700_000_000)
 
 
 @pytest.fixture
@@ -94,7 +94,8 @@ async def test_others(kube: Client, registry: Registry) -> None:
     assert await registry.owner(_volume(inline=True)) is Owner.POD
     assert await registry.owner(_volume(cluster="elsewhere")) is Owner.FOREIGN
     assert await registry.owner(_volume(cluster=here)) is Owner.NOBODY
-    assert await registry.owner(msgspec.structs.replace(_volume(), created=NOW)) is Owner.YOUNG
+    now = rfc3339(RealClock().time())
+    assert await registry.owner(msgspec.structs.replace(_volume(), created=now)) is Owner.YOUNG
 
 
 async def test_adopted(kube: Client, registry: Registry) -> None:
