@@ -21,6 +21,18 @@ def test_only_the_owner_may_open_it(folder: Path) -> None:
         assert os.listdir(path.parent) == ["csi.sock"], "nothing else is left"
 
 
+def test_what_a_killed_process_left_half_made_is_replaced(folder: Path) -> None:
+    path = folder / "csi.sock"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rename", lambda *_: os._exit(9))
+        if (child := os.fork()) == 0:
+            sockets.bind_private(path)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert len(os.listdir(folder)) == 1
+    with sockets.bind_private(path):
+        assert os.listdir(folder) == ["csi.sock"]
+
+
 def test_a_dead_process_socket_is_replaced(folder: Path) -> None:
     path = folder / "csi.sock"
     sockets.bind_private(path).close()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tonnage.errors import HostError, Invalid, Precondition
@@ -24,8 +28,9 @@ def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
     check_length(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _refuse_taken(path)
-        return _bind(path, backlog)
+        with _locked(path.parent):
+            _refuse_taken(path)
+            return _bind(path, backlog)
     except OSError as failure:
         raise HostError(f"cannot make the socket {path}: {failure.strerror or failure}") from failure
 
@@ -34,6 +39,17 @@ def check_length(path: Path) -> None:
     """Raises Invalid when no unix socket can have this path."""
     if (size := len(os.fsencode(path))) > LONGEST_PATH:
         raise Invalid(f"socket path {path} has {size} bytes, Linux takes {LONGEST_PATH}: choose a shorter folder")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Of two processes that want the same socket, one looks after the other is done."""
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(at, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(at)
 
 
 def _refuse_taken(path: Path) -> None:
@@ -56,7 +72,8 @@ def _answers(path: Path) -> bool:
 
 def _bind(path: Path, backlog: int) -> socket.socket:
     # The dot keeps a kubelet, which watches the folder of registration sockets, from looking at the unfinished one.
-    beside = path.with_name(f".{os.getpid()}")
+    # It is named after the socket, so that what a killed process left is found and replaced by its successor.
+    beside = path.with_name(f".{zlib.crc32(os.fsencode(path.name)):08x}")
     beside.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
