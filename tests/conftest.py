@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -31,6 +34,53 @@ _TOLD: list[str] = []
 def tell() -> Callable[[str], None]:
     """Adds a line to what is shown after all tests: counts that people want to see though the test passed."""
     return _TOLD.append
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How much of what is chosen at random is run; the same seed chooses the same."""
+    group = parser.getgroup("tonnage")
+    group.addoption("--kills", type=int, default=600, help="kills of drivers in all (default %(default)s)")
+    group.addoption("--kill-seed", type=int, default=1, help="seed of the first life (default %(default)s)")
+    group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
+    group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")
+
+
+class LineKiller:
+    """Counts the lines of our code in all threads and kills the process before one of them, 0 for none.
+
+    Made in a process that was forked to be killed.
+    """
+
+    def __init__(self, at: int, folders: tuple[str, ...]) -> None:
+        self.count = 0
+        self.places: dict[str, list[int]] = {}
+        """By source line: the counts at which it ran. Only kept when nothing is to be killed."""
+        self._at = at
+        self._folders = tuple(f"/tonnage/{folder}/" for folder in folders)
+
+    def start(self) -> None:
+        """Begin to count, in this thread and in those to come."""
+        sys.settrace(self._call)
+        threading.settrace(self._call)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        return self._line if any(folder in name for folder in self._folders) and "_proto" not in name else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.count += 1
+            if not self._at:
+                self.places.setdefault(f"{frame.f_code.co_filename}:{frame.f_lineno}", []).append(self.count)
+            elif self.count == self._at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self._line
+
+
+@pytest.fixture
+def line_killer() -> type[LineKiller]:
+    """kill -9 at a line."""
+    return LineKiller
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,14 +6,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -100,30 +97,9 @@ Life = Callable[[Pool, Path, Callable[[str], None]], Coroutine[Any, Any, None]]
 Check = Callable[[str, str, Path, list[str]], Coroutine[Any, Any, None]]
 
 
-class _Killer:
-    """Counts the lines of host/ and pools/ in all threads and kills the process at one of them."""
-
-    def __init__(self, at: int) -> None:
-        self.count = 0
-        self._at = at
-
-    def start(self) -> None:
-        sys.settrace(self._call)
-        threading.settrace(self._call)
-
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        name = frame.f_code.co_filename
-        return self._line if "/tonnage/pools/" in name or "/tonnage/host/" in name else None
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
-            self.count += 1
-            if self.count == self._at:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self._line
-
-
-def _run(kind: str, option: str, folder: Path, at: int, life: Life = _life) -> tuple[list[str], int]:
+def _run(
+    kind: str, option: str, folder: Path, at: int, killers: Callable[..., Any], life: Life
+) -> tuple[list[str], int]:
     """Live in a child killed at line `at`; what it was told, and how many lines it lived if it ended by itself."""
     folder.mkdir()
     log = folder / "log"
@@ -132,7 +108,7 @@ def _run(kind: str, option: str, folder: Path, at: int, life: Life = _life) -> t
         code = 1
         try:
             fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-            killer = _Killer(at)
+            killer = killers(at, ("pools", "host"))
             killer.start()
             asyncio.run(
                 life(_pool(kind, option, folder), folder, lambda word: void(os.write(fd, f"{word}\n".encode())))
@@ -245,17 +221,23 @@ LIVES = [pytest.param(_life, _check, id="life"), pytest.param(_copies, _check_co
 @pytest.mark.parametrize(("life", "check"), LIVES)
 @pytest.mark.parametrize(("kind", "option"), KINDS)
 def test_killed_at_any_line(
-    kind: str, option: str, life: Life, check: Check, real_folder: Path, need_program: Callable[[str], None]
+    kind: str,
+    option: str,
+    life: Life,
+    check: Check,
+    real_folder: Path,
+    need_program: Callable[[str], None],
+    line_killer: Callable[..., Any],
 ) -> None:
     need_program("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
-    said, lines = _run(kind, option, real_folder / "whole", 0, life)
+    said, lines = _run(kind, option, real_folder / "whole", 0, line_killer, life)
     asyncio.run(check(kind, option, real_folder / "whole", said))
     assert _left(real_folder / "whole") == []
 
     chosen = random.Random(lines).sample(range(1, lines), min(POINTS, lines - 1))
     for at in sorted(chosen):
         folder = real_folder / f"at{at}"
-        said, _ = _run(kind, option, folder, at, life)
+        said, _ = _run(kind, option, folder, at, line_killer, life)
         try:
             asyncio.run(check(kind, option, folder, said))
             assert _left(folder) == []
