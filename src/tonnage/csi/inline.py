@@ -18,6 +18,7 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.capabilities import Use
 from tonnage.csi.driver import OWNER_INLINE, OWNER_NAME, Driver, is_inline
 from tonnage.csi.parameters import Selection, select
+from tonnage.csi.places import check_parent
 from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition
 from tonnage.pools.base import Pool, VolumeRequest
 
@@ -38,8 +39,7 @@ class Inline:
         if use.block:
             raise Invalid("an inline volume is a file system: raw block needs a claim")
         pool, wanted = self._request(request.volume_id, dict(request.volume_context), use)
-        if not os.path.isdir(target.parent):
-            raise Precondition(f"{target.parent} is not there: the caller makes the folder that holds the target path")
+        check_parent(target)
         found = await self._driver.find_inline(request.volume_id)
         if found is not None and found[0] is not pool:
             raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
@@ -67,7 +67,10 @@ class Inline:
     async def _take_back(self, pool: Pool, name: str, target: Path | None) -> None:
         """Undo what a failed publish made: after a final error the kubelet calls no unpublish (6.5)."""
         try:
-            await self._remove(pool, name, target)
+            if target is not None:
+                with suppress(Precondition):  # something else lies there, which stays
+                    await pool.unpublish(name, target)
+            await self._remove(pool, name, None)
         except Exception as failure:
             log.error("inline volume left after a failed publish pool=%s volume=%s error=%r", pool.name, name, failure)
 

@@ -12,6 +12,7 @@ from tonnage.csi.condition import to_proto
 from tonnage.csi.driver import Driver
 from tonnage.csi.inline import Inline
 from tonnage.csi.limits import check_path
+from tonnage.csi.places import check_parent, refuse_link
 from tonnage.csi.targets import SingleWriters
 from tonnage.csi.volume_id import split
 from tonnage.errors import Invalid, NotFound, OutOfRange, Precondition, Unavailable
@@ -61,6 +62,8 @@ class Node:
         use = capabilities.check_one(request)
         pool, volume = await self._driver.find(request.volume_id)
         capabilities.check_fits(volume, use)
+        check_parent(staging)
+        refuse_link(staging)
         await pool.stage(volume.name, staging, options=use.flags)
         return csi_pb2.NodeStageVolumeResponse()
 
@@ -68,6 +71,7 @@ class Node:
         """Undo stage; success when nothing is there."""
         _check_given(request.volume_id)
         staging = Path(check_path("staging_target_path", request.staging_target_path))
+        refuse_link(staging, staging.parent)
         try:
             place = self._driver.locate(request.volume_id)
         except Unavailable:
@@ -96,6 +100,7 @@ class Node:
         staging = Path(check_path("staging_target_path", request.staging_target_path))
         self._writers.check(volume.name, target, single=use.single_writer)
         check_parent(target)
+        refuse_link(staging, staging.parent)
         readonly = request.readonly or use.readonly or "ro" in use.flags
         await pool.publish(volume.name, staging, target, readonly=readonly)
         self._writers.add(volume.name, target, single=use.single_writer)
@@ -107,6 +112,7 @@ class Node:
         """Undo publish; success when nothing is there. Ends an inline volume."""
         _check_given(request.volume_id)
         target = Path(check_path("target_path", request.target_path))
+        refuse_link(target.parent)
         try:
             place = self._driver.locate(request.volume_id)
         except Unavailable:
@@ -182,12 +188,6 @@ def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
 def _check_given(volume_id: str) -> None:
     if not volume_id:
         raise Invalid("volume_id is missing")
-
-
-def check_parent(target: Path) -> None:
-    """Raises Precondition when the folder that shall hold target is missing: making it is the kubelet's part."""
-    if not os.path.isdir(target.parent):
-        raise Precondition(f"{target.parent} is not there: the caller makes the folder that holds the target path")
 
 
 def _refuse_mounted(path: Path) -> None:

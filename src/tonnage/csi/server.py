@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
@@ -28,6 +28,7 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background
 from tonnage.csi import sockets
 from tonnage.csi.errors import Code, CsiError, expected, to_csi
+from tonnage.csi.http2 import ServerProtocol
 from tonnage.csi.inflight import InFlight
 from tonnage.csi.limits import check_request
 from tonnage.csi.redact import describe
@@ -127,7 +128,11 @@ class CsiServer:
         self, service: Service, method: str, function: Unary
     ) -> Callable[[Stream[Any, Any]], Awaitable[None]]:
         async def handle(stream: Stream[Any, Any]) -> None:
-            request = await stream.recv_message()
+            try:
+                request = await stream.recv_message()
+            except DecodeError as failure:  # INTERNAL is what gRPC says for it
+                log.info("request cannot be read method=%s error=%s", method, failure)
+                raise GRPCError(Status.INTERNAL, f"{method}: the request cannot be read: {failure}") from None
             if request is None:
                 raise GRPCError(Status.INVALID_ARGUMENT, f"{method} without a request")
             started = self._clock.monotonic()
@@ -237,7 +242,8 @@ class _UnixServer(Server):
 
     def _protocol_factory(self) -> H2Protocol:
         self._protocols = [protocol for protocol in self._protocols if not _closed(protocol)]
-        protocol = super()._protocol_factory()
+        plain = super()._protocol_factory()
+        protocol = ServerProtocol(plain.handler, plain.config, plain.h2_config)
         self._protocols.append(protocol)
         return protocol
 

@@ -73,8 +73,10 @@ def unpublish(target: Path) -> None:
     while mount.umount(target):
         pass
     try:
-        mode = os.lstat(target).st_mode
-        os.rmdir(target) if stat.S_ISDIR(mode) else os.unlink(target)
+        found = os.lstat(target)
+        if stat.S_ISREG(found.st_mode) and found.st_size:
+            raise Precondition(f"{target} is a file with content, which nothing of ours is: look at it")
+        os.rmdir(target) if stat.S_ISDIR(found.st_mode) else os.unlink(target)
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as failure:

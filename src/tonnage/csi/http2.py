@@ -1,0 +1,35 @@
+"""grpclib's HTTP/2 with what it lacks towards callers that say something strange."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import BaseTransport
+from typing import Any
+
+from grpclib.protocol import H2Protocol
+from h2.events import AlternativeServiceAvailable, UnknownFrameReceived
+
+log = logging.getLogger(__name__)
+
+
+class ServerProtocol(H2Protocol):
+    """One connection. Frames of an unknown kind are ignored, as RFC 9113 (4.1) wants it; who does not speak HTTP/2
+    loses the connection and nothing else."""
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Called by asyncio."""
+        super().connection_made(transport)
+        for event in (UnknownFrameReceived, AlternativeServiceAvailable):
+            self.processor.processors[event] = _ignore
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio."""
+        try:
+            super().data_received(data)
+        except Exception as failure:
+            log.info("connection closed, not HTTP/2 error=%r", failure)
+            self.processor.close("Protocol error")
+
+
+def _ignore(_event: Any) -> None:
+    """Nothing follows from it."""
