@@ -35,6 +35,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="life"))
+        (self.folder / "staging").mkdir()
         self.runner = asyncio.Runner()
         self.pool = MemoryPool("p", SIZE)
         self.driver = Driver("node", {"p": self.pool}, self.folder / "state")

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from google.protobuf.message import Message
@@ -35,7 +36,10 @@ from tonnage.host import btrfs, loop, mount
 from tonnage.host.run import run
 from tonnage.pools import imagefile, imagestore
 from tonnage.pools.config import make, parse
+from tonnage.pools.directory import Record
 from tonnage.pools.disks import Disks
+from tonnage.pools.formats import FORMATS
+from tonnage.pools.templates import Templates
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(0)]  # each process has an end of its own instead
 
@@ -109,6 +113,8 @@ class Rig:
     bodies: dict[str, Message] = field(default_factory=dict)
     kills: int = 0
     undone: int = 0
+    warm: bool = False
+    """Whether a driver process begins with the templates of file systems that an earlier volume has left it."""
     points: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -203,6 +209,8 @@ def _driver(rig: Rig, call: Call, *, at: int = 0, times: int = 1, trace: bool = 
             signal.alarm(LONGEST)
             killer = rig.killers(at, TRACED)
             _count_formats(told)
+            if not rig.warm:
+                imagefile._templates = Templates()
             if trace:
                 killer.start()
             asyncio.run(_serve(rig, call, killer, told, times=times))
@@ -309,6 +317,19 @@ def _same(rig: Rig, call: Call, answer: Answer) -> None:
     assert got == rig.bodies[call.name]
 
 
+def _warm_up(folder: Path) -> None:
+    """Format a file here as the driver processes do, which are copies of this one."""
+    length = FORMATS["ext4"].length(16 * MI)
+    record = Record("warm", 16 * MI, uuid4(), length=length, sparse=True, fstype="ext4")
+    imagefile.make(folder / "warm.img", record)
+    fd = imagefile.open_image(folder / "warm.img")
+    try:
+        imagefile.format_image(fd, folder / "warm.img", record)
+    finally:
+        os.close(fd)
+    imagefile.remove(folder / "warm.img")
+
+
 def _learn(rig: Rig, responses: Mapping[str, type[Message]]) -> None:
     """Live without kills: which lines each call runs, what it answers, what it leaves."""
     for number in range(2):  # the first may still make things that stay, such as folders
@@ -349,6 +370,7 @@ class _Life:
     def live(self) -> None:
         """Live it. Raises AssertionError with the story so far."""
         before = list(self._calls)[-1]
+        self._rig.warm = self._chance.random() < 0.5
         try:
             for call in self._calls.values():
                 self._one(call, before)
@@ -407,10 +429,16 @@ class _Life:
 
 
 @pytest.fixture
-def rig(request: pytest.FixtureRequest, real_folder: Path, line_killer: Callable[..., Any]) -> Rig:
+def rig(
+    request: pytest.FixtureRequest,
+    real_folder: Path,
+    line_killer: Callable[..., Any],
+    need_program: Callable[[str], None],
+) -> Rig:
     """Of the kind that the test is for."""
     rig = Rig(KINDS[request.param], real_folder, line_killer, home=real_folder / "pool")
     if rig.kind.pool == "btrfs":
+        need_program("mkfs.btrfs")
         rig.home = _mounted_btrfs(real_folder) / "pool"
     return rig
 
@@ -432,9 +460,8 @@ def _mounted_btrfs(folder: Path) -> Path:
 
 @pytest.mark.parametrize("rig", KINDS, indirect=True)
 def test_a_driver_killed_in_any_call_is_as_one_that_was_not(
-    rig: Rig, request: pytest.FixtureRequest, need_program: Callable[[str], None], tell: Callable[[str], None]
+    rig: Rig, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
-    need_program("mkfs.btrfs" if rig.kind.pool == "btrfs" else "mkfs.ext4")
     assert threading.active_count() == 1 or sys.version_info < (3, 12), "a process with threads must not fork"
     service = csi_pb2.DESCRIPTOR.services_by_name
     responses = {
@@ -442,6 +469,7 @@ def test_a_driver_killed_in_any_call_is_as_one_that_was_not(
         for name in ("Controller", "Node")
         for method in service[name].methods
     }
+    _warm_up(rig.folder)
     _learn(rig, responses)
     wanted, seed = request.config.getoption("--kills") / len(KINDS), request.config.getoption("--kill-seed")
     lives = 0

@@ -16,6 +16,11 @@ import msgspec
 import pytest
 
 from tonnage.csi.capabilities import MOUNT_OPTIONS
+from tonnage.csi.client import CsiClient
+from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.errors import CsiError
+from tonnage.csi.words import VolumeCapability
 from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
 from tonnage.pools.base import State, VolumeRequest
@@ -451,3 +456,23 @@ async def test_every_option_that_is_let_through_mounts(
     for option in sorted(MOUNT_OPTIONS - {"dax"}):  # which needs memory as a disk
         await pool.stage("v", staging, options=(option,))
         await pool.unstage("v", staging)
+
+
+async def test_a_file_with_content_is_never_unpublished(opened: Opener, real_folder: Path) -> None:
+    pool = await opened()
+    (real_folder / "file").write_text("precious")
+    with pytest.raises(Precondition, match="is a file with content"):
+        await pool.unpublish("v", real_folder / "file")
+    assert (real_folder / "file").read_text() == "precious"
+
+
+async def test_an_inline_volume_whose_target_is_a_file_is_taken_back(opened: Opener, real_folder: Path) -> None:
+    pool = await opened()
+    (real_folder / "file").write_text("precious")
+    context = {"csi.storage.k8s.io/ephemeral": "true", "size": "16Mi"}
+    driver = Driver("node", {"pool": pool}, real_folder / "state")
+    async with DriverEndpoint(driver, real_folder / "s") as served, CsiClient(served.socket) as client:
+        with pytest.raises(CsiError, match="FailedPrecondition"):
+            await client.publish("csi-1", real_folder / "file", VolumeCapability(), context=context)
+    assert await pool.list() == []
+    assert (real_folder / "file").read_text() == "precious"
