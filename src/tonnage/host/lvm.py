@@ -202,7 +202,12 @@ def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
 
 
 _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
-    (re.compile(r"insufficient (free space|suitable)|not enough (free|pvs)|no space left|maximum metadata size", re.I), Exhausted),
+    (
+        re.compile(
+            r"insufficient (free space|suitable)|not enough (free|pvs)|no space left|maximum metadata size", re.I
+        ),
+        Exhausted,
+    ),
     (re.compile(r"volume group .* not found|cannot process volume group", re.I), Unavailable),
     (re.compile(r"failed to find logical volume", re.I), NotFound),
     (re.compile(r"in use\.|contains a filesystem|used by another device", re.I), Precondition),
