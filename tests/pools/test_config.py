@@ -14,6 +14,7 @@ from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
 from tonnage.pools.image import ImagePool
 from tonnage.pools.lvm import LvmPool
 from tonnage.pools.memory import MemoryPool
+from tonnage.pools.quota import QuotaPool
 
 GI = 1024**3
 
@@ -89,6 +90,7 @@ def test_make(tmp_path: Path) -> None:
     memory = make(parse("memory,name=m,size=1Gi"))
     image = make(parse(f"image:{tmp_path},size=1Gi,sparse=yes"))
     btrfs = make(parse("btrfs,size=1Gi").at(tmp_path))
+    assert isinstance(make(parse(f"quota:{tmp_path},size=1Gi")), QuotaPool)
     lvm = make(parse("lvm:vg0,thin=pool,overcommit=2"))
     assert isinstance(lvm, LvmPool)
     assert (lvm.name, lvm.group, lvm.bounds.thin, lvm.bounds.ratio) == ("lvm", "vg0", "pool", 2.0)

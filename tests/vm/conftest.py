@@ -19,7 +19,10 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 RUNNER = HERE / "uml.py"
+HUNG, TRIES = 123, 3
+"""Exit code of a guest whose kernel hung, and how often one is started: see uml.py."""
 _LINE = re.compile(r"^(\S+::\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
+_HUNG: pytest.StashKey[list[str]] = pytest.StashKey()
 _REPORTS: pytest.StashKey[dict[str, dict[str, str]]] = pytest.StashKey()
 
 
@@ -59,10 +62,14 @@ def uml_missing() -> str:
 
 
 @pytest.fixture
-def in_guest(uml_missing: str) -> Callable[..., Ended]:
-    """Runs a command inside and sees that no process is left; skips where there is no user-mode Linux."""
+def in_guest(uml_missing: str, request: pytest.FixtureRequest) -> Callable[..., Ended]:
+    """Runs a command inside and sees that no process is left; skips where there is no user-mode Linux.
+
+    A guest whose kernel hangs is started again, which is told at the end of the session.
+    """
     if uml_missing:
         pytest.skip(uml_missing)
+    hung = request.config.stash.setdefault(_HUNG, [])
 
     def run(
         command: Sequence[str], *, disks: Sequence[str] = (), seconds: float = 60, environment: Sequence[str] = ()
@@ -70,6 +77,14 @@ def in_guest(uml_missing: str) -> Callable[..., Ended]:
         words = [sys.executable, str(RUNNER), "--timeout", str(seconds)]
         words += [word for size in disks for word in ("--disk", size)]
         words += ["--", "env", *environment, *command]
+        for _ in range(TRIES):
+            ended = once(words, seconds)
+            if ended.code != HUNG:
+                break
+            hung.append(" ".join(command[-2:]))
+        return ended
+
+    def once(words: Sequence[str], seconds: float) -> Ended:
         mark = f"TONNAGE_GUEST={uuid4()}"
         done = subprocess.run(
             words, capture_output=True, text=True, errors="replace", cwd=ROOT, timeout=seconds + 60, check=False,
@@ -107,3 +122,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for test, result in results.items():
             if result != "PASSED" or config.get_verbosity() > 0:
                 terminalreporter.line(f"{result} {test}")
+    for command in config.stash.get(_HUNG, []):
+        terminalreporter.line(f"user-mode Linux hung and was started again: {command}")

@@ -506,7 +506,8 @@ def killed_writer(folder: Path, delay: float) -> list[str]:
     with suppress(subprocess.TimeoutExpired):
         process.wait(delay)
     process.send_signal(signal.SIGKILL)
-    return process.communicate()[0].splitlines()
+    said = process.communicate()[0]
+    return said[: said.rfind("\n") + 1].splitlines()  # the last line may have been cut off
 
 
 def answered(lines: list[str]) -> set[str]:

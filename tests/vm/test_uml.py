@@ -1,4 +1,4 @@
-"""The guest itself, and the suites that run in it: LVM, which the machine's own kernel may not have."""
+"""The guest itself, and the suites that run in it: LVM and project quotas, which the machine's own kernel may not have."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(1000)]
-SECONDS = 900.0
+pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(2000)]
+SECONDS = 600.0
 """Far above what a suite takes, for machines that do other things as well."""
 CONTRACT = "tests/conformance/test_pools.py"
-GUEST = "tests/vm/guest_lvm.py"
 
 
 def need_lvm() -> None:
@@ -73,4 +72,24 @@ def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
 
 def test_lvm(guest_suite: Callable[..., Any]) -> None:
     need_lvm()
-    check(guest_suite("LVM", GUEST, disks=["2G", "2G"], seconds=SECONDS))
+    check(guest_suite("LVM", "tests/vm/guest_lvm.py", disks=["2G", "2G"], seconds=SECONDS))
+
+
+QUOTA = "mkfs.xfs -q /dev/ubda && mkdir /run/disk && mount -o prjquota /dev/ubda /run/disk"
+
+
+def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
+    pool = "quota:/run/disk/pool,overcommit=yes"
+    ended = guest_suite(
+        f"the contract of pools over {pool}",
+        CONTRACT,
+        before=QUOTA,
+        disks=["40G"],
+        seconds=SECONDS,
+        environment=[f"TONNAGE_TEST_POOL={pool}"],
+    )
+    check(ended)
+
+
+def test_quotas(guest_suite: Callable[..., Any]) -> None:
+    check(guest_suite("project quotas", "tests/vm/guest_quota.py", disks=["2G"], seconds=SECONDS))

@@ -6,7 +6,9 @@
 The guest's root is the machine's own file system (hostfs), so the same Python, packages and working tree are there and
 what is written is written for real; /dev, /proc, /run, /sys and /etc/lvm are the guest's own, scratch disks are
 /dev/ubda, /dev/ubdb ... Standard output and error are passed on, the exit code is the command's; TIMED_OUT when it was
-stopped for time, DIED when the kernel ended before the command did. No process is left behind, whatever happens.
+stopped for time, DIED when the kernel ended before the command did, HUNG when nothing at all moves inside any more:
+kernel 6.1 does so now and then when processes are killed, which is no fault of the command; run it again. No process is
+left behind, whatever happens.
 Needs the Debian package user-mode-linux and no privilege. Standard library only.
 """
 
@@ -28,7 +30,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-TIMED_OUT, DIED = 124, 125
+HUNG, TIMED_OUT, DIED = 123, 124, 125
+STILL = 60.0
+"""Seconds without a sign of life (guest_init.py gives one every other second) after which a kernel counts as hung."""
 KERNEL = os.environ.get("UML_KERNEL", "linux.uml")
 MODULES = Path(os.environ.get("UML_MODULES", "/usr/lib/uml/modules"))
 WANTED = ("loop", "dm-mod", "dm-thin-pool", "dm-snapshot", "dm-mirror", "dm-raid", "raid1", "quota_v2")
@@ -92,7 +96,7 @@ def _kernel(folder: Path, disks: Sequence[str], memory: str, *, verbose: bool) -
 
 
 def boot(command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: float, verbose: bool) -> int:
-    """Run command in a guest and return its exit code, TIMED_OUT or DIED. timeout: seconds."""
+    """Run command in a guest and return its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
     folder = _run_folder()
     try:
         _prepare(folder, command)
@@ -120,10 +124,8 @@ def _run(folder: Path, arguments: Sequence[str], console: int, timeout: float) -
         start_new_session=True,
     )
     try:
-        process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        print(f"uml: not done after {timeout:g} s, stopped", file=sys.stderr)
-        return TIMED_OUT
+        if code := _watch(process, folder / "alive", timeout):
+            return code
     finally:
         _stop(process)
     with suppress(OSError, ValueError):
@@ -131,6 +133,26 @@ def _run(folder: Path, arguments: Sequence[str], console: int, timeout: float) -
     said = (folder / "console").read_bytes().decode(errors="replace").splitlines()[-30:]
     print("uml: the kernel ended before the command did", *said, sep="\n", file=sys.stderr)
     return DIED
+
+
+def _watch(process: subprocess.Popen[bytes], alive: Path, timeout: float) -> int:
+    """Wait for the kernel's end; 0, or why we do not wait any longer."""
+    begun = moved = time.monotonic()
+    seen = 0.0
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+            return 0
+        now = time.monotonic()
+        with suppress(FileNotFoundError):
+            if (sign := alive.stat().st_mtime) != seen:
+                seen, moved = sign, now
+        if now - begun >= timeout:
+            print(f"uml: not done after {timeout:g} s, stopped", file=sys.stderr)
+            return TIMED_OUT
+        if now - moved >= STILL:
+            print(f"uml: the kernel hung, no sign of life for {STILL:g} s, stopped", file=sys.stderr)
+            return HUNG
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

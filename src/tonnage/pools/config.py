@@ -19,6 +19,7 @@ from tonnage.pools.image import ImagePool
 from tonnage.pools.imagestore import Bounds
 from tonnage.pools.lvm import LvmPool
 from tonnage.pools.memory import MemoryPool
+from tonnage.pools.quota import QuotaPool
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -26,6 +27,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "image": ("name", "size", "sparse", "overcommit"),
     "btrfs": ("name", "size", "sparse", "overcommit"),
     "lvm": ("name", "size", "thin", "thinsize", "overcommit"),
+    "quota": ("name", "size", "overcommit"),
 }
 KINDS = tuple(_KEYS)
 
@@ -78,8 +80,10 @@ class PoolConfig:
 def parse(text: str) -> PoolConfig:
     """Read a description. Unknown kinds and keys are refused by name.
 
-    Keys: name; size (a quantity); image and btrfs: sparse=yes|no, overcommit=yes|no|RATIO; memory: largest,
-    directories=yes|no; lvm, whose WHERE is a volume group: thin=THIN_POOL, thinsize, overcommit. Raises Invalid.
+    Keys: name; size (a quantity); image and btrfs: sparse=yes|no; these and quota: overcommit=yes|no|RATIO; memory:
+    largest, directories=yes|no; lvm, whose WHERE is a volume group: thin=THIN_POOL, thinsize, overcommit.
+
+    Raises Invalid.
     """
     head, *pairs = text.split(",")
     kind, _, where = head.partition(":")
@@ -161,6 +165,8 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
     if config.where is None:
         raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     bounds = Bounds(config.size, config.overcommit, config.sparse)
+    if config.kind == "quota":
+        return QuotaPool(name, config.where, bounds, disks=disks, clock=clock)
     if config.kind == "image":
         return ImagePool(name, config.where, bounds, disks=disks, clock=clock)
     return BtrfsPool(name, config.where, bounds, disks=disks, clock=clock)
