@@ -112,7 +112,7 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
     if runtime not in RUNTIMES:
         raise Invalid(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
     real = [pool.kind for pool in pools if pool.kind != "memory"]
-    looped = [kind for kind in real if kind != "lvm"]
+    looped = [kind for kind in real if kind in ("image", "btrfs")]
     if real and os.geteuid() != 0:
         raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")
     if runtime == "bwrap" and os.geteuid() != 0:
