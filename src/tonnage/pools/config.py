@@ -1,4 +1,7 @@
-"""Pools from their one-line description: `KIND[:WHERE][,key=value...]`, as `image:/var/lib/tonnage,size=100Gi`."""
+"""Pools from their one-line description: `KIND[:WHERE][,key=value...]`, as `image:/var/lib/tonnage,size=100Gi`.
+
+Each kind is loaded only when it is asked for: a process has one or two of them, and all together cost 2 MiB.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,9 @@ from pathlib import Path
 from tonnage.aio.clock import Clock
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
-from tonnage.host.lvm import check_group, check_thin
-from tonnage.pools import lvmstore
 from tonnage.pools.base import Pool, check_name
-from tonnage.pools.btrfs import BtrfsPool
 from tonnage.pools.disks import Disks
-from tonnage.pools.image import ImagePool
 from tonnage.pools.imagestore import Bounds
-from tonnage.pools.lvm import LvmPool
-from tonnage.pools.memory import MemoryPool
-from tonnage.pools.quota import QuotaPool
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -90,6 +86,8 @@ def parse(text: str) -> PoolConfig:
     if kind not in _KEYS:
         raise Invalid(f"pool {text[:80]!r}: unknown kind {kind[:40]!r}, want one of {', '.join(KINDS)}")
     if kind == "lvm":
+        from tonnage.host.lvm import check_group
+
         check_group(where)
     elif where and (kind == "memory" or not where.startswith("/") or "\0" in where):
         raise Invalid(f"pool {text[:80]!r}: {_where_hint(kind)}")
@@ -113,9 +111,15 @@ def parse(text: str) -> PoolConfig:
         _size(options, "largest"),
         _flag(options, "directories", default="yes"),
         where if kind == "lvm" else "",
-        check_thin(options["thin"]) if "thin" in options else "",
+        _thin(options["thin"]) if "thin" in options else "",
         _size(options, "thinsize"),
     )
+
+
+def _thin(name: str) -> str:
+    from tonnage.host.lvm import check_thin
+
+    return check_thin(name)
 
 
 def _where_hint(kind: str) -> str:
@@ -156,19 +160,30 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
     if config.kind == "memory":
         if not config.size:
             raise Invalid(f"pool {name!r}: a memory pool needs size=")
+        from tonnage.pools.memory import MemoryPool
+
         return MemoryPool(name, config.size, largest=config.largest, directories=config.directories, clock=clock)
     if config.overcommit == _ANY and not config.size:
         raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
     if config.kind == "lvm":
+        from tonnage.pools import lvmstore
+        from tonnage.pools.lvm import LvmPool
+
         thin = lvmstore.Bounds(config.size, config.thin, config.thin_size, config.overcommit)
         return LvmPool(name, config.group, thin, clock=clock)
     if config.where is None:
         raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     bounds = Bounds(config.size, config.overcommit, config.sparse)
     if config.kind == "quota":
+        from tonnage.pools.quota import QuotaPool
+
         return QuotaPool(name, config.where, bounds, disks=disks, clock=clock)
     if config.kind == "image":
+        from tonnage.pools.image import ImagePool
+
         return ImagePool(name, config.where, bounds, disks=disks, clock=clock)
+    from tonnage.pools.btrfs import BtrfsPool
+
     return BtrfsPool(name, config.where, bounds, disks=disks, clock=clock)
 
 
