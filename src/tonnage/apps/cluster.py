@@ -20,7 +20,7 @@ from tonnage.apps.box_node import BoxNode
 from tonnage.apps.data import DataFolder
 from tonnage.apps.debris import clean
 from tonnage.apps.plan import Plan
-from tonnage.apps.process import settle
+from tonnage.apps.process import keep_trimmed, settle
 from tonnage.controllers.binder import Binder
 from tonnage.controllers.ephemeral import EphemeralController
 from tonnage.controllers.garbage import GarbageCollector
@@ -89,6 +89,7 @@ class Box:
         await self._start_controllers()
         await self._start_nodes()
         settle()
+        self._tasks.start(keep_trimmed(), "memory")
 
     async def _start_server(self) -> None:
         host, port = self._listen

@@ -39,6 +39,17 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+    _trim()
+
+
+async def keep_trimmed(*, every: float = 60.0) -> None:
+    """Give memory that was freed back to the machine, once in so many seconds, until cancelled."""
+    while True:
+        await asyncio.sleep(every)
+        _trim()
+
+
+def _trim() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
