@@ -54,7 +54,8 @@ class VolumeRequest:
     size: bytes wanted, at least 1. limit: bytes not to be passed, 0 for none. block: raw device instead of a file
     system. fstype: "" for the pool's default. parameters: class parameters meant for the pool, already checked to be
     known ones. owner: what to keep with the volume about whom it was made for (cluster, claim, ephemeral, reclaim).
-    source: what it is filled from; then fstype "" means the source's.
+    source: what it is filled from; then fstype "" means the source's. mutable: parameters that modify() may change
+    later, which stand above those of the class.
     """
 
     name: str
@@ -65,12 +66,14 @@ class VolumeRequest:
     parameters: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] = field(default_factory=dict)
     source: Source | None = None
+    mutable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Volume:
     """A volume as its record says. size: usable bytes. created: seconds since the epoch. source: what it was filled
-    from. pending: it was expanded, and on its node grow() is still to be called (or the next stage() does it)."""
+    from. pending: it was expanded, and on its node grow() is still to be called (or the next stage() does it). mutable:
+    what modify() or the request set above the class's parameters."""
 
     name: str
     size: int
@@ -82,6 +85,23 @@ class Volume:
     created: float = 0.0
     source: Source | None = None
     pending: bool = False
+    mutable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def effective(self) -> Mapping[str, str]:
+        """The parameters that hold now: the class's, and above them those that were changed."""
+        return {**self.parameters, **self.mutable}
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """A deleted volume's content that is being erased: its room counts as used until that is done. name: the volume's
+    while it lived. method: `zero`, `discard` or `shred`. total, done: bytes; of shred over all its passes."""
+
+    name: str
+    method: str
+    total: int
+    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,6 +173,8 @@ class Pool(ABC):
     """Whether create() takes a source."""
     expansion: bool = False
     """Whether volumes can be made larger."""
+    modifiable: frozenset[str] = frozenset()
+    """Parameters that modify() can change."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -257,6 +279,27 @@ class Pool(ABC):
         mounted (the next stage() does it), HostError, Unsupported.
         """
         raise self._unsupported("larger volumes")
+
+    async def modify(self, name: str, parameters: Mapping[str, str]) -> Volume:
+        """Change parameters of a volume, durable when this returns; an empty value takes one back to the class's.
+
+        What a parameter does to a volume in use is for the caller to bring about (limits of the pods' IO).
+        Raises NotFound, Invalid for one that is not in `modifiable` or has a bad value.
+        """
+        raise self._unsupported("changes of a volume's parameters")
+
+    async def device(self, name: str) -> tuple[int, int] | None:
+        """Major and minor number of the volume's own block device, None while it has none. Raises NotFound, and
+        Unsupported where volumes have no device of their own."""
+        raise self._unsupported("block devices of its volumes")
+
+    async def erasing(self) -> Sequence[Erasure]:
+        """What is being erased, in the order of the volumes' names."""
+        return []
+
+    async def volume_limit(self) -> int:
+        """How many volumes this pool can have at most (loop, mapper or namespace limits), 0 for no bound."""
+        return 0
 
     async def condition(self, name: str, path: Path | None = None) -> Condition:
         """Health of a volume, and of its mount at path if one is given. Raises NotFound for an unknown volume; what

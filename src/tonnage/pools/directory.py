@@ -58,6 +58,7 @@ class Record(msgspec.Struct, frozen=True):
     shared: bool = False
     from_snapshot: str = ""
     from_volume: str = ""
+    mutable: dict[str, str] = {}
     version: int = VERSION
 
     @property
@@ -90,6 +91,7 @@ class Record(msgspec.Struct, frozen=True):
             created=self.created,
             source=self.source,
             pending=self.pending,
+            mutable=self.mutable,
         )
 
 
