@@ -32,10 +32,14 @@ def test_values_are_read() -> None:
 )
 def test_bad_values_are_refused_by_name(bad: dict[str, str]) -> None:
     with pytest.raises(Invalid, match=f"parameter {next(iter(bad))}"):
-        parameters.erase_of(bad)
-        parameters.io_limits_of(bad)
-        parameters.reserve_of(bad)
-        parameters.source_of(bad)
+        _read_all(bad)
+
+
+def _read_all(given: dict[str, str]) -> None:
+    parameters.erase_of(given)
+    parameters.io_limits_of(given)
+    parameters.reserve_of(given)
+    parameters.source_of(given)
 
 
 def test_an_erase_method_that_a_kind_lacks_is_refused() -> None:
