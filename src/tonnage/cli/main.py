@@ -31,7 +31,7 @@ VERBS = {
     "up": ("tonnage.cli.up", "run a cluster on this machine"),
     "down": ("tonnage.cli.down", "end the cluster of a data folder; --purge removes it"),
     "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
-    "pools": ("tonnage.cli.pools", "show what pools have, promise and lack"),
+    "pools": ("tonnage.cli.pools", "show what pools have, promise and lack; make them of devices"),
     "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),
     "demo": ("tonnage.cli.demo", "tell the story on real volumes, checking every line"),
 }

@@ -10,7 +10,7 @@ from typing import Any
 from tonnage.apps import sources
 from tonnage.apps.inventory import PoolReport
 from tonnage.apps.sources import Wanted
-from tonnage.cli import listing
+from tonnage.cli import listing, pool_setup
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import Outlook
 
@@ -18,12 +18,15 @@ _COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "VOLU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb."""
+    """The options of the verb, and the actions that change something."""
     listing.add_arguments(parser)
+    pool_setup.add_arguments(parser.add_subparsers(dest="action", metavar="[init|extend]"))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the pools; 1 when one cannot be read."""
+    """Show the pools; 1 when one cannot be read. Or make one, or make it larger."""
+    if options.action:
+        return pool_setup.run(options)
     reports, disks = asyncio.run(_read(listing.wanted(options)))
     rows = [_row(report) for report in reports]
     document: dict[str, Any] = {"pools": reports, "disks": [_disk(outlook) for outlook in disks]}

@@ -1,0 +1,51 @@
+"""`tonnage pools init` and `tonnage pools extend`: pools from devices. Shows the commands; --yes runs them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tonnage.apps import pool_setup
+from tonnage.apps.pool_setup import Plan, Step
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+
+
+def add_arguments(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The two actions."""
+    init = actions.add_parser("init", help="make a pool of devices: shows the commands, --yes runs them")
+    init.add_argument("--fstype", default="", metavar="TYPE", help="of an image or quota pool: xfs (default) or ext4")
+    init.add_argument("--data", dest="profile", default="single", metavar="PROFILE",
+                      help="of btrfs on several devices: single (default), raid1 or raid10")  # fmt: skip
+    extend = actions.add_parser("extend", help="add devices to a pool, or take the room that its own have gained")
+    for action, how_many in ((init, "+"), (extend, "*")):
+        action.add_argument("pool", metavar="KIND:WHERE", help="as lvm:GROUP, btrfs:/mnt/fast, quota:/mnt/scratch")
+        action.add_argument("devices", nargs=how_many, type=Path, metavar="DEVICE")
+        action.add_argument("--yes", action="store_true", help="do it; without it nothing is changed")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, show, and with --yes do it; what is there already is left as it is."""
+    config = pool_config.parse(options.pool)
+    plan = _plan(options, config)
+    if not plan.steps:
+        print(f"pool {options.pool}: nothing to do, all is there")
+    elif not options.yes:
+        print("These commands would be run (nothing was changed; --yes runs them):")
+        for step in plan.steps:
+            print(f"    {step}")
+        return 0
+    plan.run(_told)
+    for line in _plan(options, config).next or plan.next:  # again: a new file system has its UUID now
+        print(f"next: {line}")
+    return 0
+
+
+def _plan(options: argparse.Namespace, config: PoolConfig) -> Plan:
+    if options.action == "init":
+        return pool_setup.plan_init(config, options.devices, fstype=options.fstype, data=options.profile)
+    return pool_setup.plan_extend(config, options.devices)
+
+
+def _told(step: Step) -> None:
+    print(f"done: {step}")

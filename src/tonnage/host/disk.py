@@ -1,0 +1,107 @@
+"""A block device that is to become part of a pool: who has it, what is on it. Nothing is written. Blocking."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tonnage.errors import HostError, Invalid
+from tonnage.host import mount
+from tonnage.host.run import run
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What wipefs(8) recognises on a device. label and uuid are None where there is none."""
+
+    type: str
+    offset: str
+    uuid: str | None = None
+    label: str | None = None
+
+
+class _Signatures(msgspec.Struct):
+    signatures: list[Signature] = []
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A block device. path: as it was named; node: the device itself, links followed. size: bytes. users: who has it
+    now, in words, none when it is free. signatures: what is on a free one."""
+
+    path: Path
+    node: Path
+    size: int
+    users: tuple[str, ...]
+    signatures: tuple[Signature, ...]
+
+
+def inspect(path: Path) -> Disk:
+    """Look at a block device. Raises Invalid when it is none, HostError when wipefs cannot read it."""
+    try:
+        node = path.resolve(strict=True)
+        found = os.stat(node)
+    except OSError as failure:
+        raise Invalid(f"device {path}: {failure.strerror}") from failure
+    if not path.is_absolute() or not stat.S_ISBLK(found.st_mode):
+        raise Invalid(f"{path} is not a block device: name one, as /dev/sdb or /dev/disk/by-id/...")
+    users = tuple(_users(node, found.st_rdev))
+    # What is in use is not looked into: it is refused already, and the kernel may refuse to open it.
+    return Disk(path, node, _size(found.st_rdev), users, () if users else _signatures(node))
+
+
+def _size(number: int) -> int:
+    sectors = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/size").read_text()
+    return int(sectors) * 512
+
+
+def _users(node: Path, number: int) -> Iterator[str]:
+    """Who has a device, the plainest first."""
+    place = f"{os.major(number)}:{os.minor(number)}"
+    described = Path("/sys/dev/block") / place
+    known = set(os.listdir(described))
+    if parts := sorted(entry for entry in known if (described / entry / "partition").exists()):
+        yield f"it has partitions ({', '.join(parts)})"
+    if (described / "ro").exists() and (described / "ro").read_text().strip() == "1":
+        yield "it is read-only"
+    mounts = [entry.target for entry in mount.mounts() if entry.device == place or entry.source == str(node)]
+    if mounts:
+        yield f"it is mounted at {mounts[0]}"
+    if _is_swap(number):
+        yield "it is swap"
+    if holders := os.listdir(described / "holders") if (described / "holders").is_dir() else []:
+        yield f"{', '.join(sorted(holders))} stands on it (LVM, RAID or encryption)"
+    if not mounts and not holders and _is_taken(node):
+        yield "the kernel or another program has it for itself"
+
+
+def _is_swap(number: int) -> bool:
+    with suppress(OSError), open("/proc/swaps") as table:
+        for line in list(table)[1:]:
+            with suppress(OSError):
+                if os.stat(line.split()[0]).st_rdev == number:
+                    return True
+    return False
+
+
+def _is_taken(node: Path) -> bool:
+    """A mount, a holder, or an array keeps a device exclusively, wherever in the machine's namespaces that is."""
+    try:
+        os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as failure:
+        return failure.errno == errno.EBUSY
+    return False
+
+
+def _signatures(node: Path) -> tuple[Signature, ...]:
+    said = run(["wipefs", "--no-act", "--json", "--output", "TYPE,OFFSET,UUID,LABEL", str(node)])
+    try:
+        return tuple(msgspec.json.decode(said or "{}", type=_Signatures).signatures)
+    except msgspec.MsgspecError as failure:
+        raise HostError(f"cannot understand what wipefs says of {node}: {failure}") from failure
