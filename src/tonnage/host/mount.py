@@ -1,7 +1,7 @@
 """Mounts without a fork: the mount API of Linux 5.2 by system calls, with mount(2) where the kernel is older.
 
-Blocking; call it from a thread. A path that a pod could reach is opened once without following a symlink, and the
-mount is moved onto that very inode, so it cannot be changed in between.
+Blocking; call it from a thread. A mount point is opened once without following a symlink anywhere in its path, and the
+mount is moved onto that very inode, so a pod cannot exchange it in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.errors import HostError, Precondition
-from tonnage.host import libc
+from tonnage.host import libc, nofollow
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x100, 0x800
@@ -95,14 +95,12 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a mount point without following a symlink. Raises Precondition for a symlink, HostError."""
+    """Open a mount point. Raises Precondition for a symlink in its path, HostError."""
     try:
-        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = nofollow.open_path(path)
     except OSError as failure:
         raise HostError(f"cannot open {path}: {failure.strerror}") from failure
     try:
-        if os.path.islink(f"/proc/self/fd/{fd}") and (os.fstat(fd).st_mode & 0o170000) == 0o120000:
-            raise Precondition(f"{path} is a symlink: nothing is mounted through it")
         yield fd
     finally:
         os.close(fd)
@@ -111,7 +109,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Sequence[str] = ()) -> None:
     """Mount a file system. options: as after `mount -o`, one each.
 
-    Raises HostError with the kernel's own words, Precondition when target is a symlink.
+    Raises HostError with the kernel's own words, Precondition when there is a symlink in target.
     """
     with _opened(target) as at:
         try:
@@ -187,7 +185,7 @@ def bind(
 ) -> None:
     """Show a directory or file at a second place; read-only from its first moment where the kernel is 5.12 or later.
 
-    options: of BIND_OPTIONS. Raises HostError, Precondition when target is a symlink.
+    options: of BIND_OPTIONS. Raises HostError, Precondition when there is a symlink in target.
     """
     attrs = [option for option in (*options, *(("ro",) if readonly else ())) if option in _ATTRS]
     with _opened(target) as at:
@@ -246,16 +244,17 @@ def _move(tree: int, at: int, target: str | os.PathLike[str]) -> None:
 
 
 def _by_fd(fd: int) -> bytes:
-    return f"/proc/self/fd/{fd}".encode()
+    return nofollow.by_fd(fd).encode()
 
 
 def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     """Take away the topmost mount at target; False when nothing is mounted there. Symlinks are not followed.
 
-    Raises Precondition while it is in use, HostError.
+    Raises Precondition while it is in use or when there is a symlink on the way to it, HostError.
     """
     try:
-        libc.umount2(os.fsencode(target), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
+        with nofollow.parent(target) as (at, name):
+            libc.umount2(os.fsencode(nofollow.by_fd(at, name)), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
     except OSError as failure:
         if failure.errno == errno.EINVAL or failure.errno in _NOTHING:
             return False

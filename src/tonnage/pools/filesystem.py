@@ -9,18 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
-from tonnage.host import mount
+from tonnage.host import mount, nofollow
 from tonnage.pools.base import Stats
 
 _READONLY = 1  # ST_RDONLY of statvfs
 
 
 def make_directory(path: Path) -> None:
-    """Make a mount point, or accept the directory that is there. Raises Precondition for anything else, HostError."""
+    """Make a mount point, or accept the directory that is there. Raises Precondition for anything else and for a
+    symlink in the path, HostError."""
     try:
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o750)
-        mode = os.lstat(path).st_mode
+        with nofollow.parent(path) as (at, name):
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o750, dir_fd=at)
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     except OSError as failure:
         raise HostError(f"cannot make directory {path}: {failure.strerror}") from failure
     if not stat.S_ISDIR(mode):
@@ -28,11 +30,13 @@ def make_directory(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make a file to bind a device node onto, or accept the one there. Raises Precondition, HostError."""
+    """Make a file to bind a device node onto, or accept the one there. Raises Precondition, also for a symlink in the
+    path, HostError."""
     try:
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        mode = os.lstat(path).st_mode
+        with nofollow.parent(path) as (at, name):
+            with suppress(FileExistsError):
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=at))
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     except OSError as failure:
         raise HostError(f"cannot make file {path}: {failure.strerror}") from failure
     if stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
@@ -48,14 +52,19 @@ def publish(source: Path, target: Path, *, block: bool, readonly: bool) -> None:
         _same(source, target, readonly=readonly)
         return
     make_file(target) if block else make_directory(target)
-    mount.bind(source, target, readonly=readonly)
+    try:
+        with nofollow.opened(source) as at:
+            mount.bind(nofollow.by_fd(at), target, readonly=readonly)
+    except OSError as failure:
+        raise HostError(f"cannot open {source}: {failure.strerror}") from failure
 
 
 def _same(source: Path, target: Path, *, readonly: bool) -> None:
     try:
-        wanted, shown = os.stat(source), os.stat(target)
-        is_readonly = bool(os.statvfs(target).f_flag & _READONLY)
-        forced = bool(os.statvfs(source).f_flag & _READONLY)
+        with nofollow.opened(source) as at, nofollow.opened(target) as there:
+            wanted, shown = os.fstat(at), os.fstat(there)
+            is_readonly = bool(os.fstatvfs(there).f_flag & _READONLY)
+            forced = bool(os.fstatvfs(at).f_flag & _READONLY)
     except OSError as failure:
         raise HostError(f"cannot look at {target}: {failure.strerror}") from failure
     if (wanted.st_dev, wanted.st_ino) != (shown.st_dev, shown.st_ino):
@@ -68,15 +77,17 @@ def _same(source: Path, target: Path, *, readonly: bool) -> None:
 def unpublish(target: Path) -> None:
     """Take away all mounts at target and target itself, which is never followed; nothing there is success.
 
-    Raises Precondition while it is in use or when it holds files without being a mount, HostError.
+    Raises Precondition while it is in use, when it holds files without being a mount, and for a symlink on the way,
+    HostError.
     """
     while mount.umount(target):
         pass
     try:
-        found = os.lstat(target)
-        if stat.S_ISREG(found.st_mode) and found.st_size:
-            raise Precondition(f"{target} is a file with content, which nothing of ours is: look at it")
-        os.rmdir(target) if stat.S_ISDIR(found.st_mode) else os.unlink(target)
+        with nofollow.parent(target) as (at, name):
+            found = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_size:
+                raise Precondition(f"{target} is a file with content, which nothing of ours is: look at it")
+            os.rmdir(name, dir_fd=at) if stat.S_ISDIR(found.st_mode) else os.unlink(name, dir_fd=at)
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as failure:
@@ -94,9 +105,10 @@ def unstage(path: Path) -> None:
 
 
 def stats(path: Path) -> Stats:
-    """Usage of the file system at path. Raises NotFound, HostError."""
+    """Usage of the file system at path. Raises NotFound, Precondition for a symlink in the path, HostError."""
     try:
-        found = os.statvfs(path)
+        with nofollow.opened(path) as at:
+            found = os.fstatvfs(at)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"nothing is at {path}") from None
     except OSError as failure:

@@ -1,0 +1,89 @@
+"""Paths on which no symlink is followed, neither at the end nor on the way: openat2(2) with RESOLVE_NO_SYMLINKS, and
+step by step where the kernel is older than 5.6 or a sandbox hides that call.
+
+For paths whose folders a pod may reach: what is opened once cannot be exchanged for a symlink to somewhere else. Who
+trusts a symlink (a kubelet's root may be one) resolves that part first. Blocking; all descriptors are close-on-exec.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tonnage.errors import Precondition
+from tonnage.host import libc
+
+_OPENAT2, _NO_SYMLINKS, _AT_FDCWD = 437, 0x04, -100
+_ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox says the latter, and then the steps say whose fault it is
+
+
+def open_path(path: str | os.PathLike[str], flags: int = os.O_PATH) -> int:
+    """Open an absolute path. flags: as for os.open(), nothing is created.
+
+    Raises Precondition for a symlink anywhere in it, OSError.
+    """
+    flags |= os.O_CLOEXEC
+    try:
+        return _openat2(os.fsencode(path), flags)
+    except OSError as failure:
+        if failure.errno in _ABSENT:
+            return _step_by_step(path, flags)
+        raise _symlink(path, failure) from failure
+
+
+def _openat2(path: bytes, flags: int) -> int:
+    if not path.startswith(b"/") or b"\0" in path:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    how = struct.pack("=QQQ", flags, 0, _NO_SYMLINKS)  # struct open_how
+    return libc.syscall(_OPENAT2, _AT_FDCWD, path, how, len(how))
+
+
+def _step_by_step(path: str | os.PathLike[str], flags: int) -> int:
+    parts = [part for part in os.fspath(path).split("/") if part not in ("", ".")]
+    at = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = inner
+            if stat.S_ISLNK(os.fstat(at).st_mode):
+                raise _symlink(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
+        return os.open(f"/proc/self/fd/{at}", flags & ~os.O_NOFOLLOW)  # the very one, whatever is at its path by now
+    finally:
+        os.close(at)
+
+
+def _symlink(path: str | os.PathLike[str], failure: OSError) -> Exception:
+    if failure.errno != errno.ELOOP:
+        return failure
+    return Precondition(f"{os.fspath(path)} is a symlink or lies behind one: nothing is mounted or removed through it")
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str], flags: int = os.O_PATH) -> Iterator[int]:
+    """open_path(), closed at the end."""
+    fd = open_path(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def parent(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """The folder that holds path, opened, and the name of path in it, for calls that take `dir_fd`.
+
+    Raises Precondition for a symlink on the way (path itself may be one), OSError.
+    """
+    folder, name = os.path.split(os.fspath(path))
+    with opened(folder, os.O_PATH | os.O_DIRECTORY) as at:
+        yield at, name
+
+
+def by_fd(fd: int, name: str = "") -> str:
+    """A path to what is open, or to a name in it, for calls that want a path: nobody can exchange it."""
+    return f"/proc/self/fd/{fd}/{name}" if name else f"/proc/self/fd/{fd}"

@@ -1,0 +1,108 @@
+"""Paths without symlinks: by openat2 and step by step, also while somebody exchanges folders for symlinks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import Precondition
+from tonnage.host import libc, nofollow
+
+
+@pytest.fixture(params=["openat2", "old kernel"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with symlinks in it, on a kernel that has openat2 and on one that does not."""
+    if request.param == "old kernel":
+
+        def absent(number: int, *arguments: object) -> int:
+            assert number == nofollow._OPENAT2
+            raise OSError(38, "Function not implemented")
+
+        monkeypatch.setattr(libc, "syscall", absent)
+    root = Path(os.path.realpath(tmp_path))
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "file").write_text("content")
+    (root / "link").symlink_to("a")
+    (root / "a" / "up").symlink_to("..")
+    (root / "a" / "end").symlink_to("file")
+    return root
+
+
+def test_opens_what_is_there(folder: Path) -> None:
+    for path in (folder, folder / "a" / "b", Path("/"), folder / "a" / "file"):
+        with nofollow.opened(path) as fd:
+            assert os.fstat(fd).st_ino == os.stat(path).st_ino
+            assert not os.get_inheritable(fd)
+    with nofollow.opened(folder / "a" / "file", os.O_RDONLY) as fd:
+        assert os.read(fd, 100) == b"content"
+    with nofollow.parent(folder / "a" / "new") as (at, name):
+        assert (os.fstat(at).st_ino, name) == (os.stat(folder / "a").st_ino, "new")
+        assert os.listdir(nofollow.by_fd(at)) == os.listdir(folder / "a")
+
+
+@pytest.mark.parametrize("path", ["link", "link/b", "a/up/a", "a/end", "link/absent"])
+def test_symlinks_are_refused_wherever_they_are(folder: Path, path: str) -> None:
+    with pytest.raises(Precondition, match="symlink"):
+        nofollow.open_path(folder / path)
+
+
+def test_a_symlink_at_the_end_is_for_the_user_of_parent_to_see(folder: Path) -> None:
+    with nofollow.parent(folder / "link") as (at, name):
+        assert os.readlink(name, dir_fd=at) == "a"
+    with pytest.raises(Precondition, match="symlink"), nofollow.parent(folder / "link" / "b"):
+        raise AssertionError
+
+
+def test_what_is_not_there(folder: Path) -> None:
+    for path, kind in (
+        ("absent", FileNotFoundError),
+        ("a/absent/b", FileNotFoundError),
+        ("a/file/b", NotADirectoryError),
+    ):
+        with pytest.raises(kind):
+            nofollow.open_path(folder / path)
+    with pytest.raises(OSError, match="too long"):
+        nofollow.open_path(folder / ("x" * 300))
+
+
+@pytest.fixture
+def swapping(folder: Path) -> Iterator[None]:
+    """Somebody exchanges a folder for a symlink to another one and back, as fast as they can."""
+    (folder / "secret").mkdir()
+    (folder / "place").mkdir()
+    (folder / "trap").symlink_to("secret")
+    ended = threading.Event()
+
+    def swap() -> None:
+        while not ended.is_set():
+            os.rename(folder / "place", folder / "aside")
+            os.rename(folder / "trap", folder / "place")
+            os.rename(folder / "place", folder / "trap")
+            os.rename(folder / "aside", folder / "place")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("swapping")
+def test_a_folder_exchanged_meanwhile_is_never_entered(folder: Path) -> None:
+    secret, seen = os.stat(folder / "secret").st_ino, set()
+    for number in range(3000):
+        try:
+            with nofollow.parent(folder / "place" / f"{number}") as (at, name):
+                assert os.fstat(at).st_ino != secret
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=at))
+                seen.add("made")
+        except Precondition:
+            seen.add("refused")
+        except FileNotFoundError:
+            seen.add("absent")
+    assert os.listdir(folder / "secret") == []
+    assert "made" in seen
