@@ -213,12 +213,15 @@ class Directory:
     def write(self, record: Record, *, durable: bool = True) -> None:
         """Write or replace a record, in one step for whoever looks. durable: on the disk when this returns; without
         it the caller commits the file system. Raises Exhausted, HostError."""
-        half, final = f"{HALF}{record.name}{_RECORD}", f"{record.name}{_RECORD}"
+        self.put(record.name, msgspec.json.encode(record), durable=durable)
+
+    def put(self, name: str, text: bytes, *, durable: bool = True) -> None:
+        """Write or replace the record of that name, whatever a kind writes there; as write()."""
+        half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(half, flags, 0o600, dir_fd=self._at)
             try:
-                text = msgspec.json.encode(record)
                 if os.write(fd, text) != len(text):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if durable:
