@@ -11,6 +11,9 @@ _libc.syscall.restype = ctypes.c_long
 _libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 _libc.statx.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p]
+_libc.fallocate64.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_libc.fstatfs.argtypes = [ctypes.c_int, ctypes.c_char_p]
+PUNCH_HOLE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 
 
 def _checked(result: int) -> int:
@@ -46,3 +49,15 @@ def statx(directory: int, path: bytes, flags: int, mask: int) -> bytes:
 def unshare(flags: int) -> None:
     """unshare(2): for the calling thread. Raises OSError."""
     _checked(_libc.unshare(flags))
+
+
+def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
+    """fallocate(2), with modes that posix_fallocate lacks, as PUNCH_HOLE. Raises OSError."""
+    _checked(_libc.fallocate64(fd, mode, offset, length))
+
+
+def fstatfs_type(fd: int) -> int:
+    """The f_type of fstatfs(2): which file system an open file lies on, as linux/magic.h. Raises OSError."""
+    buffer = ctypes.create_string_buffer(256)
+    _checked(_libc.fstatfs(fd, buffer))
+    return ctypes.c_ulong.from_buffer(buffer).value & 0xFFFFFFFF

@@ -44,6 +44,25 @@ POOL_LARGEST = Gauge(
     "tonnage_pool_largest_volume_bytes", "The largest volume that fits now.", ["pool", "kind"], registry=REGISTRY
 )
 POOL_VOLUMES = Gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kind"], registry=REGISTRY)
+POOL_PROMISED = Gauge(
+    "tonnage_pool_promised_bytes", "What volumes and snapshots were promised.", ["pool", "kind"], registry=REGISTRY
+)
+POOL_ABNORMAL = Gauge(
+    "tonnage_pool_abnormal_volumes", "Volumes with something wrong (VolumeCondition).", ["pool", "kind"],
+    registry=REGISTRY,
+)  # fmt: skip
+POOL_ERASING = Gauge(
+    "tonnage_pool_erasing_bytes", "Room of deleted volumes that waits to be erased.", ["pool", "kind"],
+    registry=REGISTRY,
+)  # fmt: skip
+POOL_ERASING_VOLUMES = Gauge(
+    "tonnage_pool_erasing_volumes", "Deleted volumes whose content is being erased.", ["pool", "kind"],
+    registry=REGISTRY,
+)  # fmt: skip
+POOL_ERASED = Counter(
+    "tonnage_pool_erased_bytes", "Bytes of deleted volumes erased, of shred each pass.", ["pool", "kind"],
+    registry=REGISTRY,
+)  # fmt: skip
 POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"], registry=REGISTRY)
 PROVISIONED = Counter(
     "controller_persistentvolumeclaim_provision",

@@ -96,12 +96,20 @@ class Volume:
 @dataclass(frozen=True)
 class Erasure:
     """A deleted volume's content that is being erased: its room counts as used until that is done. name: the volume's
-    while it lived. method: `zero`, `discard` or `shred`. total, done: bytes; of shred over all its passes."""
+    while it lived. method: `zero`, `discard` or `shred`. total, done: bytes; of shred over all its passes. room: bytes
+    that count as used until the end. problem: why it stands still, "" while it does not."""
 
     name: str
     method: str
     total: int
     done: int = 0
+    room: int = 0
+    problem: str = ""
+
+    @property
+    def percent(self) -> int:
+        """How far it is; 100 only when nothing is left."""
+        return self.done * 100 // self.total if self.total else 100
 
 
 @dataclass(frozen=True)
