@@ -19,7 +19,7 @@ check: $(READY)        ## the inner loop: lint, types, layers, unit tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -m "not real and not uml"
+	$(BIN)/pytest -q -m "not real and not uml and not qemu"
 
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks

@@ -1,8 +1,7 @@
-"""Suites that run inside user-mode Linux: each boots it once, and every test of it is reported by name."""
+"""Suites that run inside user-mode Linux or QEMU: each boots it once, and every test of it is reported by name."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -11,16 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from uuid import uuid4
 
 import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-RUNNER = HERE / "uml.py"
 HUNG, TRIES = 123, 3
-"""Exit code of a guest whose kernel hung, and how often one is started: see uml.py."""
+"""Exit code of a guest whose kernel hung, and how often one is started: see rig.py."""
 _LINE = re.compile(r"^(\S+::\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
 _HUNG: pytest.StashKey[list[str]] = pytest.StashKey()
 _REPORTS: pytest.StashKey[dict[str, dict[str, str]]] = pytest.StashKey()
@@ -36,13 +33,9 @@ class Ended:
     results: dict[str, str] = field(default_factory=dict)
 
 
-def _runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("uml_runner", RUNNER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _missing(runner: Path) -> str:
+    asked = subprocess.run([sys.executable, runner, "--check"], capture_output=True, text=True, check=True, timeout=600)
+    return asked.stdout.strip()
 
 
 def _processes(mark: str) -> list[str]:
@@ -55,72 +48,112 @@ def _processes(mark: str) -> list[str]:
     return found
 
 
+@dataclass(frozen=True)
+class Rig:
+    """A kind of guests. option: of its program, for a scratch disk or NVDIMM. missing: why there are none, "" if not."""
+
+    name: str
+    program: Path
+    option: str
+    missing: str
+
+
 @pytest.fixture(scope="session")
-def uml_missing() -> str:
-    """Why no guest can be had here, "" when it can."""
-    return str(_runner().missing())
+def uml() -> Rig:
+    """User-mode Linux."""
+    return Rig("user-mode Linux", HERE / "uml.py", "--disk", _missing(HERE / "uml.py"))
 
 
-@pytest.fixture
-def in_guest(uml_missing: str, request: pytest.FixtureRequest) -> Callable[..., Ended]:
-    """Runs a command inside and sees that no process is left; skips where there is no user-mode Linux.
+@pytest.fixture(scope="session")
+def qemu() -> Rig:
+    """QEMU with NVDIMMs for disks."""
+    return Rig("QEMU", HERE / "qemu.py", "--nvdimm", _missing(HERE / "qemu.py"))
+
+
+def _runs(rig: Rig, config: pytest.Config) -> Callable[..., Ended]:
+    """Runs a command inside and sees that no process is left; skips where there is no such guest.
 
     A guest whose kernel hangs is started again, which is told at the end of the session.
     """
-    if uml_missing:
-        pytest.skip(uml_missing)
-    hung = request.config.stash.setdefault(_HUNG, [])
+    if rig.missing:
+        pytest.skip(rig.missing)
+    hung = config.stash.setdefault(_HUNG, [])
 
     def run(
         command: Sequence[str], *, disks: Sequence[str] = (), seconds: float = 60, environment: Sequence[str] = ()
     ) -> Ended:
-        words = [sys.executable, str(RUNNER), "--timeout", str(seconds)]
-        words += [word for size in disks for word in ("--disk", size)]
+        words = [sys.executable, str(rig.program), "--timeout", str(seconds)]
+        words += [word for size in disks for word in (rig.option, size)]
         words += ["--", "env", *environment, *command]
         for _ in range(TRIES):
-            ended = once(words, seconds)
+            ended = _once(words, seconds)
             if ended.code != HUNG:
                 break
-            hung.append(" ".join(command[-2:]))
+            hung.append(f"{rig.name}: {' '.join(command[-2:])}")
         return ended
-
-    def once(words: Sequence[str], seconds: float) -> Ended:
-        mark = f"TONNAGE_GUEST={uuid4()}"
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", cwd=ROOT, timeout=seconds + 60, check=False,
-            env={**os.environ, **dict([mark.split("=")])},
-        )  # fmt: skip
-        assert not (left := _processes(mark)), f"left behind: {left}"
-        return Ended(done.returncode, done.stdout, done.stderr)
 
     return run
 
 
-@pytest.fixture
-def guest_suite(in_guest: Callable[..., Ended], request: pytest.FixtureRequest) -> Callable[..., Ended]:
+def _once(words: Sequence[str], seconds: float) -> Ended:
+    mark = f"TONNAGE_GUEST={uuid4()}"
+    done = subprocess.run(
+        words, capture_output=True, text=True, errors="replace", cwd=ROOT, timeout=seconds + 60, check=False,
+        env={**os.environ, **dict([mark.split("=")])},
+    )  # fmt: skip
+    assert not (left := _processes(mark)), f"left behind: {left}"
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def _runs_suite(rig: Rig, config: pytest.Config) -> Callable[..., Ended]:
     """Runs pytest inside on some files; what came of each test is told at the end of the session.
 
     before: a shell command to be run inside first.
     """
+    in_guest = _runs(rig, config)
 
     def run(name: str, *arguments: str, before: str = "true", **options: object) -> Ended:
         command = [sys.executable, "-m", "pytest", "-v", "--color=no", "--tb=short", "-p", "no:cacheprovider"]
         command += ["--basetemp", "/run/pytest", *arguments]
         ended = in_guest(["sh", "-c", f'{before} && exec "$@"', "sh", *command], **options)
         ended.results = dict(_LINE.findall(ended.out))
-        request.config.stash.setdefault(_REPORTS, {})[name] = ended.results
+        config.stash.setdefault(_REPORTS, {})[f"in {rig.name}: {name}"] = ended.results
         return ended
 
     return run
+
+
+@pytest.fixture
+def in_guest(uml: Rig, request: pytest.FixtureRequest) -> Callable[..., Ended]:
+    """Runs a command in user-mode Linux, see _runs()."""
+    return _runs(uml, request.config)
+
+
+@pytest.fixture
+def guest_suite(uml: Rig, request: pytest.FixtureRequest) -> Callable[..., Ended]:
+    """Runs pytest in user-mode Linux, see _runs_suite()."""
+    return _runs_suite(uml, request.config)
+
+
+@pytest.fixture
+def in_qemu(qemu: Rig, request: pytest.FixtureRequest) -> Callable[..., Ended]:
+    """Runs a command in QEMU, see _runs()."""
+    return _runs(qemu, request.config)
+
+
+@pytest.fixture
+def qemu_suite(qemu: Rig, request: pytest.FixtureRequest) -> Callable[..., Ended]:
+    """Runs pytest in QEMU, see _runs_suite()."""
+    return _runs_suite(qemu, request.config)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """List the tests that ran inside, as they would not be seen otherwise."""
     for name, results in config.stash.get(_REPORTS, {}).items():
         passed = sum(result == "PASSED" for result in results.values())
-        terminalreporter.section(f"in user-mode Linux: {name}, {passed} of {len(results)} passed")
+        terminalreporter.section(f"{name}, {passed} of {len(results)} passed")
         for test, result in results.items():
             if result != "PASSED" or config.get_verbosity() > 0:
                 terminalreporter.line(f"{result} {test}")
     for command in config.stash.get(_HUNG, []):
-        terminalreporter.line(f"user-mode Linux hung and was started again: {command}")
+        terminalreporter.line(f"a guest hung and was started again, {command}")

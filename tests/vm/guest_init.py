@@ -1,6 +1,7 @@
-"""The first process of the guest that uml.py boots: make it a machine, run the command, write its exit code, power off.
+"""The first process of a guest that uml.py or qemu.py boots: make it a machine, run the command, write its exit code,
+power off.
 
-Standard library only, no program of the machine but the command itself. Argument: the order that uml.py wrote.
+Standard library only, no program of the machine but the command itself. Argument: the order that rig.py wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _FINIT_MODULE, _REBOOT_POWER_OFF = 313, 0x4321FEDC
 _LVM_CONF = """\
-devices { types=["ubd",16] use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" }
+devices { types=["ubd",16,"pmem",16] use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" }
 """
 
 
@@ -84,8 +85,9 @@ def _module(path: str) -> str:
 
 
 def _console(path: str) -> int:
-    fd = os.open(path, os.O_WRONLY | os.O_NOCTTY)
-    tty.setraw(fd)
+    fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CREAT | os.O_APPEND, 0o600)
+    if os.isatty(fd):
+        tty.setraw(fd)
     return fd
 
 
@@ -99,7 +101,7 @@ def _live(sign: str) -> None:
 
 
 def _run(order: Mapping[str, Any]) -> int:
-    out, err = _console("/dev/tty1"), _console("/dev/tty2")
+    out, err = _console(order["out"]), _console(order["err"])
     env = {**order["env"], "TMPDIR": "/run/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         process = subprocess.Popen(
@@ -113,7 +115,7 @@ def _run(order: Mapping[str, Any]) -> int:
         os.write(err, f"guest: {order['command'][0]}: {failure.strerror}\n".encode())
         return 127
     finally:
-        for fd in (out, err):
+        for fd in filter(os.isatty, (out, err)):
             termios.tcdrain(fd)
 
 

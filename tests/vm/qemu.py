@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Run a command in QEMU on a Debian kernel: a machine with persistent memory, which the own one does not have.
+
+    tests/vm/qemu.py [--nvdimm SIZE]... [--memory SIZE] [--timeout SECONDS] [--verbose] -- COMMAND [ARGUMENT]...
+
+The guest's root is the machine's own file system (virtiofs), so the same Python, packages and working tree are there
+and what is written is written for real; /dev, /proc, /run, /sys and /etc/lvm are the guest's own. Each NVDIMM is a
+region of its own with a label area. Output, exit code, time limit and --check are those of uml.py. Emulated in full
+(TCG): no /dev/kvm is needed, and it is some ten times slower than the machine.
+Needs the Debian package qemu-system-x86, apt-get for the kernel (debian_kernel.py), and root, as virtiofsd shares the
+whole file system. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.vm import debian_kernel, rig
+else:
+    import debian_kernel  # beside this file, which is run as a program
+    import rig
+
+QEMU = "qemu-system-x86_64"
+WANTED = ("nfit", "nd_pmem", "nd_btt", "dax_pmem", "device_dax", "xfs", "loop", "dm-mod", "dm-thin-pool")
+_VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
+_LABELS = 128 * 1024
+_REGION = 16 * 1024**2  # a region's size is a multiple of it, or the next one is misaligned
+_SPARE = 1 << 30  # of addresses, for what aligning takes
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_BOOT = (
+    "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=unstable no_timer_check raid=noautodetect"
+    " random.trust_cpu=on"
+)
+
+
+def missing() -> str:
+    """Why no guest can be had here, "" when it can."""
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        return "needs Linux on x86_64"
+    if os.geteuid() != 0:
+        return "needs root: QEMU's guest shares the whole file system"
+    if shutil.which(QEMU) is None:
+        return "needs QEMU (Debian: apt-get install qemu-system-x86)"
+    if not _virtiofsd():
+        return "needs virtiofsd (Debian: apt-get install qemu-system-common or virtiofsd)"
+    try:
+        debian_kernel.obtain(WANTED)
+    except debian_kernel.Unobtainable as reason:
+        return f"needs a Debian kernel for QEMU: {reason}"
+    return ""
+
+
+def _virtiofsd() -> str:
+    return next((path for path in _VIRTIOFSD if os.access(path, os.X_OK)), "")
+
+
+@contextmanager
+def _root_shared(folder: Path) -> Iterator[Path]:
+    """virtiofsd over the machine's file system; its socket."""
+    socket = folder / "virtiofs"
+    command = [_virtiofsd(), f"--socket-path={socket}", "-o", "source=/", "-o", "cache=always", "-o", "sandbox=chroot"]
+    command += ["-o", "announce_submounts", "--rlimit-nofile=0"]
+    with (folder / "virtiofsd.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while not socket.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"qemu: virtiofsd does not start: {(folder / 'virtiofsd.log').read_text()[-500:]}")
+            time.sleep(0.01)
+        yield socket
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _bytes(size: str) -> int:
+    return int(size[:-1]) * _UNITS[size[-1]] if size[-1] in _UNITS else int(size)
+
+
+def _nvdimms(folder: Path, sizes: Sequence[str]) -> Iterator[str]:
+    """A sparse file each: memory first, then the labels."""
+    for index, size in enumerate(sizes):
+        if _bytes(size) % _REGION:
+            raise SystemExit(f"qemu: an NVDIMM of {size}: want a multiple of 16M")
+        path, length = folder / f"nvdimm{index}", _bytes(size) + _LABELS
+        with path.open("wb") as file:
+            file.truncate(length)
+        yield from ("-object", f"memory-backend-file,id=nvmem{index},share=on,mem-path={path},size={length}")
+        yield from ("-device", f"nvdimm,id=nvdimm{index},memdev=nvmem{index},label-size={_LABELS}")
+
+
+def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str) -> list[str]:
+    kernel = debian_kernel.obtain(WANTED)
+    size = _bytes(memory)
+    most = size + sum(_bytes(each) + _SPARE for each in [*nvdimms, "0"])
+    words = [QEMU, "-M", "q35,nvdimm=on,memory-backend=ram", "-accel", "tcg,thread=multi,tb-size=512"]
+    words += ["-cpu", "max,la57=off", "-smp", "2", "-m", f"size={size}B,slots={len(nvdimms) + 1},maxmem={most}B"]
+    words += ["-object", f"memory-backend-memfd,id=ram,size={size},share=on"]
+    words += ["-chardev", f"socket,id=root,path={socket}"]
+    words += ["-device", "vhost-user-fs-pci,chardev=root,tag=root,queue-size=1024"]
+    words += [*_nvdimms(folder, nvdimms)]
+    words += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", f"file:{folder}/console"]
+    words += ["-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", f"{_BOOT} folder={folder}"]
+    return words
+
+
+def boot(command: Sequence[str], *, nvdimms: Sequence[str], memory: str, timeout: float, verbose: bool) -> int:
+    """Run command in a guest and return its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
+    with rig.folder("qemu") as folder, _root_shared(folder) as socket:
+        modules = debian_kernel.obtain(WANTED).modules
+        streams = {"out": folder / "out", "err": folder / "err"}
+        named = {name: str(path) for name, path in streams.items()}
+        rig.order(folder, command, modules=str(modules), wanted=WANTED, **named)
+        (folder / "console").touch()
+        code = rig.run(_machine(folder, socket, nvdimms, memory), folder, name="qemu", timeout=timeout)
+        for stream, path in ((sys.stdout, streams["out"]), (sys.stderr, streams["err"])):
+            if path.exists():
+                stream.buffer.write(path.read_bytes())
+                stream.flush()
+        if verbose:
+            sys.stderr.buffer.write((folder / "console").read_bytes())
+        return code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="run a command in QEMU with persistent memory")
+    parser.add_argument("--nvdimm", action="append", default=[], metavar="SIZE", help="an NVDIMM, as 512M; repeat")
+    parser.add_argument("--memory", default="1G", metavar="SIZE")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
+    parser.add_argument("--verbose", action="store_true", help="show the kernel's console on standard error")
+    parser.add_argument("--check", action="store_true", help="say why no guest can be had here, and end")
+    parser.add_argument("command", nargs="*")
+    given = parser.parse_args(arguments)
+    reason = missing()
+    if given.check:
+        print(reason)
+        return 0
+    if reason or not given.command:
+        print(f"qemu: {reason or 'what is to be run?'}", file=sys.stderr)
+        return rig.DIED
+    rig.prepare_process()
+    return boot(given.command, nvdimms=given.nvdimm, memory=given.memory, timeout=given.timeout, verbose=given.verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,27 @@
+"""The QEMU guest itself, and the suites that run in it: persistent memory, which the machine does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(2000)]
+
+
+def test_a_command_its_exit_code_and_its_memory(in_qemu: Callable[..., Any], tmp_path: Path) -> None:
+    script = f'echo out; echo err >&2; echo written >{tmp_path}/file; ls /sys/bus/nd/devices; pwd; exit "$CODE"'
+    ended = in_qemu(["sh", "-c", script], disks=["64M", "64M"], environment=["CODE=3"])
+    words = ended.out.split()
+    assert (ended.code, words[0], ended.err.strip()) == (3, "out", "err")
+    assert {"region0", "region1"} < set(words)
+    assert Path(words[-1]) == Path(__file__).parents[2]
+    assert (tmp_path / "file").read_text() == "written\n"
+
+
+def test_time_is_up_and_no_process_is_left(in_qemu: Callable[..., Any]) -> None:
+    ended = in_qemu(["sh", "-c", "sleep 1000 & exec sleep 1000"], seconds=4)
+    assert ended.code == 124
+    assert "not done after 4 s" in ended.err
