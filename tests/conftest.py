@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tonnage.errors import Unsupported
 from tonnage.host import loop, mount
+from tonnage.host.iolimits import Cgroups, Group
 
 # Shared machines are slow at times, which is no fault. CI looks at the same examples each time, people at new ones.
 settings.register_profile(
@@ -131,6 +134,20 @@ def need_program() -> Callable[[str], None]:
             pytest.skip(reason)
 
     return need
+
+
+@pytest.fixture
+def own_group() -> Iterator[Group]:
+    """A cgroup of a pod of our own kubelet in which IO can be limited, removed at the end; skips where none can be."""
+    uid, cgroups = str(uuid4()), Cgroups()
+    try:
+        group = cgroups.make_pod(uid)
+    except (Unsupported, OSError) as failure:
+        pytest.skip(f"no cgroup that limits IO can be made: {failure}")
+    try:
+        yield group
+    finally:
+        cgroups.remove_pod(uid)
 
 
 def tonnage(*arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:

@@ -52,6 +52,7 @@ async def test_identity(client: CsiClient) -> None:
         "GET_SNAPSHOT",
         "CLONE_VOLUME",
         "EXPAND_VOLUME",
+        "MODIFY_VOLUME",
     }
 
 
@@ -208,11 +209,6 @@ async def test_a_volume_is_made_only_where_it_is_wanted(refused: Refused, client
         await refused(wanted(requisite, preferred), Code.RESOURCE_EXHAUSTED, "this is node node-1")
 
 
-async def test_mutable_parameters_are_not_offered(refused: Refused, client: CsiClient) -> None:
-    mutable = client.create_volume("a", 1, MOUNT, mutable_parameters={"iops": "1"})
-    await refused(mutable, Code.INVALID_ARGUMENT, "MODIFY_VOLUME")
-
-
 async def test_capacity(refused: Refused, client: CsiClient) -> None:
     room = await client.get_capacity({"pool": "fast"}, topology=HERE, capabilities=MOUNT)
     assert room == words.Capacity(10 * GIB, 10 * GIB, 1)
@@ -266,7 +262,7 @@ async def test_what_is_not_advertised_is_unimplemented(refused: Refused, endpoin
     group = csi_grpc.GroupControllerStub(connection.channel)
     calls: list[tuple[Any, Any]] = [
         (controller.ControllerPublishVolume, csi_pb2.ControllerPublishVolumeRequest()),
-        (controller.ControllerModifyVolume, csi_pb2.ControllerModifyVolumeRequest()),
+        (controller.ControllerUnpublishVolume, csi_pb2.ControllerUnpublishVolumeRequest()),
         (group.GroupControllerGetCapabilities, csi_pb2.GroupControllerGetCapabilitiesRequest()),
     ]
     for method, request in calls:

@@ -237,6 +237,15 @@ class CsiClient:
         answer = await self._call(self._controller.ControllerExpandVolume, request)
         return Expanded(answer.capacity_bytes, answer.node_expansion_required)
 
+    async def modify_volume(
+        self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """Change parameters of a volume (those of a VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
+        request = csi_pb2.ControllerModifyVolumeRequest(
+            volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
+        )
+        await self._call(self._controller.ControllerModifyVolume, request)
+
     async def get_volume(self, volume_id: str) -> tuple[CreatedVolume, Health]:
         """One volume and its condition, of a driver with GET_VOLUME."""
         request = csi_pb2.ControllerGetVolumeRequest(volume_id=volume_id)

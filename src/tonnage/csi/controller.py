@@ -12,10 +12,11 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.condition import to_proto
 from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, context_of, is_inline
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.parameters import KIND, POOL, Selection, select
+from tonnage.csi.parameters import KIND, POOL, Selection, changes, select
 from tonnage.csi.snapshots import SnapshotCalls
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition
 from tonnage.pools.base import Capacity, Pool, Source, Volume, VolumeRequest
+from tonnage.pools.parameters import LIMITS
 
 LEAST = 1 << 20
 """Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
@@ -33,6 +34,7 @@ _OF_POOLS = (
     ("snapshots", (_RPC.CREATE_DELETE_SNAPSHOT, _RPC.LIST_SNAPSHOTS, _RPC.GET_SNAPSHOT)),
     ("clones", (_RPC.CLONE_VOLUME,)),
     ("expansion", (_RPC.EXPAND_VOLUME,)),
+    ("modifiable", (_RPC.MODIFY_VOLUME,)),
 )
 """What is offered when one of the pools has it; the others then refuse by name."""
 
@@ -60,19 +62,21 @@ class Controller(SnapshotCalls):
         if not request.name:
             raise Invalid("name is missing")
         use = capabilities.check(request.volume_capabilities)
-        _refuse_unoffered(request)
         self._check_place(request)
         selection, source = self._select(request)
+        mutable = changes(self._driver, selection.pool, request.mutable_parameters)
         fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
         size, limit = await _sizes(request.capacity_range, selection.pool, fstype, source, block=use.block)
         name = volume_id.safe_name(request.name)
         await self._refuse_elsewhere(name, selection.pool)
         owner = {**selection.owner, **({OWNER_NAME: request.name} if name != request.name else {})}
         volume = await selection.pool.create(
-            VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source)
+            VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source, mutable)
         )
         if is_inline(volume):
             raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
+        if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
+            volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
 
     def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, Source | None]:
@@ -124,14 +128,14 @@ class Controller(SnapshotCalls):
             capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
             if request.parameters and (other := select(self._driver, request.parameters).pool) is not pool:
                 raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
-            if request.mutable_parameters:
-                raise Invalid("mutable_parameters are not offered (no MODIFY_VOLUME)")
+            _check_same(volume, changes(self._driver, pool, request.mutable_parameters))
         except Invalid as reason:
             return csi_pb2.ValidateVolumeCapabilitiesResponse(message=str(reason))
         confirmed = csi_pb2.ValidateVolumeCapabilitiesResponse.Confirmed(
             volume_context=request.volume_context,
             volume_capabilities=request.volume_capabilities,
             parameters=request.parameters,
+            mutable_parameters=request.mutable_parameters,
         )
         return csi_pb2.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
 
@@ -152,6 +156,28 @@ class Controller(SnapshotCalls):
         asked = request.capacity_range
         grown = await pool.expand(volume.name, asked.required_bytes, limit=asked.limit_bytes)
         return csi_pb2.ControllerExpandVolumeResponse(capacity_bytes=grown.size, node_expansion_required=grown.pending)
+
+    async def ControllerModifyVolume(
+        self, request: csi_pb2.ControllerModifyVolumeRequest
+    ) -> csi_pb2.ControllerModifyVolumeResponse:
+        """Change the parameters that are named (`iops`, `bandwidth`, `erase`), all or none; limits of IO hold at once
+        for pods that run. An empty value takes one back to what the class says.
+
+        Raises NotFound, Invalid, Unsupported; HostError and Precondition where a limit cannot be set for a pod.
+        """
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        if not request.mutable_parameters:
+            raise Invalid("mutable_parameters is missing: say what to change")
+        pool, volume = await self._driver.find(request.volume_id)
+        await self._modify(pool, volume.name, changes(self._driver, pool, request.mutable_parameters))
+        return csi_pb2.ControllerModifyVolumeResponse()
+
+    async def _modify(self, pool: Pool, name: str, wanted: Mapping[str, str]) -> Volume:
+        volume = await pool.modify(name, wanted)
+        if LIMITS & set(wanted):
+            await self._driver.throttle.again(pool, volume)
+        return volume
 
     async def ControllerGetVolume(
         self, request: csi_pb2.ControllerGetVolumeRequest
@@ -257,9 +283,10 @@ def _content_source(pool: Pool, source: Source | None) -> csi_pb2.VolumeContentS
     return kinds(volume=kinds.VolumeSource(volume_id=volume_id.join(pool.name, source.volume)))
 
 
-def _refuse_unoffered(request: csi_pb2.CreateVolumeRequest) -> None:
-    if request.mutable_parameters:
-        raise Invalid("mutable_parameters are not offered (no MODIFY_VOLUME): remove the VolumeAttributesClass")
+def _check_same(volume: Volume, mutable: Mapping[str, str]) -> None:
+    for key, value in mutable.items():
+        if (now := volume.effective.get(key, "")) != value:
+            raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, asked is {value or 'none'}")
 
 
 async def _sizes(

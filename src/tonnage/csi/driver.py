@@ -14,6 +14,7 @@ from tonnage.api import names
 from tonnage.csi import volume_id
 from tonnage.csi.dialects import DIALECTS, Dialect
 from tonnage.csi.inflight import InFlight
+from tonnage.csi.throttle import Throttle
 from tonnage.errors import Invalid, NotFound, Unavailable
 from tonnage.pools.base import Pool, Volume, check_name
 
@@ -41,7 +42,7 @@ class Driver:
     """What the services of one driver name share.
 
     node_id: the node's name. default_pool: name of the pool for requests that name none. state: folder of the driver's
-    own (0700), where inline volumes are staged. Raises Invalid when it does not hold together.
+    own (0700), where inline volumes are staged. in_flight, throttle: shared by drivers over the same pools. Raises Invalid when it does not hold together.
     """
 
     node_id: str
@@ -53,6 +54,7 @@ class Driver:
     topology_key: str = names.TOPOLOGY_NODE
     max_volumes: int = 0
     in_flight: InFlight = field(default_factory=InFlight)
+    throttle: Throttle = field(default_factory=Throttle)
     clock: Clock = field(default_factory=RealClock)
     on_inline: Callable[[], None] = lambda: None
     """Called when an inline volume was made or is gone: no CSI call tells a controller that the room has changed."""
@@ -157,5 +159,5 @@ def lock_key(method: str, request: Message) -> str | None:
 
 _LOCKED = frozenset(
     {"DeleteVolume", "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
-    | {"ControllerExpandVolume", "NodeExpandVolume"}
+    | {"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume"}
 )

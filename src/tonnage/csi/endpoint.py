@@ -35,7 +35,8 @@ class DriverEndpoint:
         self._registration = Registration(driver.name, socket, registry) if registry is not None else None
 
     async def start(self) -> None:
-        """Serve, then register. Raises as sockets.bind_private."""
+        """Set IO limits anew, serve, then register. Raises as sockets.bind_private."""
+        await self.driver.throttle.restore(self.driver.pools.values())
         await self._server.start()
         if self._registration is not None:
             await self._registration.start()
@@ -45,6 +46,7 @@ class DriverEndpoint:
         if self._registration is not None:
             await self._registration.stop()
         await self._server.stop()
+        await self.driver.throttle.close()
 
     async def __aenter__(self) -> DriverEndpoint:
         await self.start()

@@ -20,7 +20,7 @@ from tonnage.csi.driver import OWNER_INLINE, OWNER_NAME, Driver, is_inline
 from tonnage.csi.parameters import Selection, select
 from tonnage.csi.places import check_parent
 from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.base import Pool, Volume, VolumeRequest
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Inline:
         if not is_inline(volume):
             raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
         try:
-            await self._show(request, pool, volume.name, target, use)
+            await self._show(request, pool, volume, target, use)
         except Exception as failure:
             if found is None:
                 # What another volume shows at the target is not ours to take away.
@@ -56,13 +56,16 @@ class Inline:
             raise
 
     async def _show(
-        self, request: csi_pb2.NodePublishVolumeRequest, pool: Pool, name: str, target: Path, use: Use
+        self, request: csi_pb2.NodePublishVolumeRequest, pool: Pool, volume: Volume, target: Path, use: Use
     ) -> None:
-        staging = self._staging(name)
+        name, staging = volume.name, self._staging(volume.name)
+        group = await self._driver.throttle.find(volume, target, request.volume_context)
         _make_private(staging)
         await pool.stage(name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
         readonly = request.readonly or use.readonly or "ro" in use.flags
         await pool.publish(name, staging, target, readonly=readonly)
+        if group is not None:
+            await self._driver.throttle.hold(pool, volume, target, group)
 
     async def _take_back(self, pool: Pool, name: str, target: Path | None) -> None:
         """Undo what a failed publish made: after a final error the kubelet calls no unpublish (6.5)."""
@@ -86,7 +89,8 @@ class Inline:
     async def _remove(self, pool: Pool, name: str, target: Path | None) -> None:
         staging = self._staging(name)
         if target is not None:
-            await pool.unpublish(name, target)
+            async with self._driver.throttle.released(target):
+                await pool.unpublish(name, target)
         await pool.unstage(name, staging)
         with suppress(FileNotFoundError):
             os.rmdir(staging)

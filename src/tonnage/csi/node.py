@@ -16,7 +16,7 @@ from tonnage.csi.places import check_parent, refuse_link
 from tonnage.csi.targets import SingleWriters
 from tonnage.csi.volume_id import split
 from tonnage.errors import Invalid, NotFound, OutOfRange, Precondition, Unavailable
-from tonnage.pools.base import Stats
+from tonnage.pools.base import Pool, Stats, Volume
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (
@@ -102,9 +102,31 @@ class Node:
         check_parent(target)
         refuse_link(staging, staging.parent)
         readonly = request.readonly or use.readonly or "ro" in use.flags
-        await pool.publish(volume.name, staging, target, readonly=readonly)
+        await self._show(request, pool, volume, staging, target, readonly=readonly)
         self._writers.add(volume.name, target, single=use.single_writer)
         return csi_pb2.NodePublishVolumeResponse()
+
+    async def _show(
+        self,
+        request: csi_pb2.NodePublishVolumeRequest,
+        pool: Pool,
+        volume: Volume,
+        staging: Path,
+        target: Path,
+        *,
+        readonly: bool,
+    ) -> None:
+        """Publish, with the volume's IO limits where it has some: without them it is not shown."""
+        throttle = self._driver.throttle
+        group = await throttle.find(volume, target, request.volume_context)
+        await pool.publish(volume.name, staging, target, readonly=readonly)
+        if group is None:
+            return
+        try:
+            await throttle.hold(pool, volume, target, group)
+        except Exception:
+            await pool.unpublish(volume.name, target)
+            raise
 
     async def NodeUnpublishVolume(
         self, request: csi_pb2.NodeUnpublishVolumeRequest
@@ -122,7 +144,8 @@ class Node:
             await self._inline.unpublish(request.volume_id, target)
             return csi_pb2.NodeUnpublishVolumeResponse()
         pool, name = place
-        await pool.unpublish(name, target)
+        async with self._driver.throttle.released(target):
+            await pool.unpublish(name, target)
         self._writers.remove(name, target)
         return csi_pb2.NodeUnpublishVolumeResponse()
 

@@ -9,6 +9,7 @@ from tonnage.api import names
 from tonnage.csi.driver import KEPT, OWNER_DRIVER, Driver
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool
+from tonnage.pools.parameters import check_modifiable, check_shared
 
 POOL = "pool"
 KIND = "kind"
@@ -35,9 +36,19 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     if unknown := sorted(set(ours) - pool.parameters):
         accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *driver.dialect.values})
         raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
+    check_shared(ours)
+    driver.throttle.check(ours)
     owner = {key: value for key, value in parameters.items() if key in KEPT}
     owner[OWNER_DRIVER] = driver.name
     return Selection(pool, _fstype(parameters), ours, owner)
+
+
+def changes(driver: Driver, pool: Pool, mutable: Mapping[str, str]) -> dict[str, str]:
+    """Mutable parameters (of a VolumeAttributesClass) without the orchestrator's own. Raises Invalid, Unsupported."""
+    ours = {key: value for key, value in mutable.items() if not key.startswith(names.CSI_PREFIX)}
+    check_modifiable(pool, ours)
+    driver.throttle.check(ours)
+    return ours
 
 
 def is_fstype(key: str) -> bool:

@@ -11,8 +11,8 @@ from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.errors import ApiError
+from tonnage.host.inotify import CLOSE_WRITE, CREATE, DELETE_SELF, MODIFY, MOVED_TO, Inotify
 from tonnage.kube.client import Client
-from tonnage.kubelet.inotify import CLOSE_WRITE, CREATE, DELETE_SELF, MODIFY, MOVED_TO, Inotify
 from tonnage.kubelet.logpump import stamp
 from tonnage.kubelet.paths import Paths
 from tonnage.kubelet.worker import PodWorkers

@@ -20,9 +20,9 @@ from tonnage.csi import words
 from tonnage.csi.client import CsiClient
 from tonnage.csi.registration import CSI_PLUGIN, Registered, RegistrationClient
 from tonnage.errors import Invalid, TonnageError
+from tonnage.host.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
 from tonnage.kube.controller import Controller
 from tonnage.kubelet.drivers import Driver, Drivers
-from tonnage.kubelet.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
 from tonnage.kubelet.nodeinfo import NodeInfoWriter
 
 log = logging.getLogger(__name__)

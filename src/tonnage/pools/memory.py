@@ -20,6 +20,7 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.parameters import ERASE, changed, check_modifiable
 
 
 class MemoryPool(Pool):
@@ -31,7 +32,7 @@ class MemoryPool(Pool):
 
     kind = "memory"
     fstypes = ("ext4", "xfs", "btrfs")
-    parameters = frozenset({"erase"})
+    parameters = modifiable = frozenset({ERASE})
     snapshots = clones = expansion = True
 
     def __init__(
@@ -70,6 +71,7 @@ class MemoryPool(Pool):
         elif request.source:
             request = requests.filled(self, request, self._origin(request.source))
         want = requests.check(self, request, least=self._smallest)
+        check_modifiable(self, request.mutable)
         if found:
             return requests.existing(found, request, want)
         requests.check_room(self, request.name, want.size, self._room(), most=self._largest)
@@ -82,6 +84,7 @@ class MemoryPool(Pool):
             owner=dict(request.owner),
             created=self._clock.time(),
             source=request.source,
+            mutable={key: value for key, value in request.mutable.items() if value},
         )
         self._volumes[request.name] = volume
         self._used += want.size
@@ -204,6 +207,12 @@ class MemoryPool(Pool):
         """See Pool."""
         await self.stats(name, path)
         self._volumes[name] = replace(self._volumes[name], pending=False)
+        return self._volumes[name]
+
+    async def modify(self, name: str, parameters: Mapping[str, str]) -> Volume:
+        """See Pool."""
+        volume = await self.get(name)
+        self._volumes[name] = replace(volume, mutable=changed(self, volume, parameters))
         return self._volumes[name]
 
 

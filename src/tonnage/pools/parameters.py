@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tonnage.api.quantity import to_bytes
 from tonnage.errors import Invalid
+from tonnage.pools.base import Pool, Volume
 
 ERASE, RESERVE, SOURCE, MKFS_OPTIONS = "erase", "reserve", "source", "mkfsOptions"
 IOPS, BANDWIDTH = "iops", "bandwidth"
@@ -62,6 +63,30 @@ def source_of(parameters: Mapping[str, str]) -> Path | None:
     if path == text or not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise Invalid(f"parameter source: {text[:80]!r}: want a folder of the node, as dir:///data/models")
     return Path(os.path.normpath(path))
+
+
+def check_shared(parameters: Mapping[str, str]) -> None:
+    """Check the values of all parameters above that are among these. Raises Invalid."""
+    erase_of(parameters)
+    io_limits_of(parameters)
+    reserve_of(parameters)
+    source_of(parameters)
+
+
+def changed(pool: Pool, volume: Volume, parameters: Mapping[str, str]) -> dict[str, str]:
+    """What is to be kept as the volume's `mutable` after Pool.modify(): an empty value takes a parameter back to the
+    class's. Raises Invalid for one that `pool` cannot change, and for a bad value."""
+    check_modifiable(pool, parameters)
+    kept = {**volume.mutable, **parameters}
+    return {key: value for key, value in kept.items() if value}
+
+
+def check_modifiable(pool: Pool, parameters: Mapping[str, str]) -> None:
+    """Check parameters that are to be changed, or given above those of the class. Raises Invalid."""
+    if unknown := sorted(set(parameters) - pool.modifiable):
+        there_is = f"what can be changed is {', '.join(sorted(pool.modifiable))}" if pool.modifiable else "none can be"
+        raise Invalid(f"pool {pool.name!r} ({pool.kind}) cannot change the parameter {unknown[0][:60]!r}: {there_is}")
+    check_shared({key: value for key, value in parameters.items() if value})
 
 
 def _amount(parameters: Mapping[str, str], key: str) -> int:

@@ -1,0 +1,196 @@
+"""Limits of a pod's IO on a device: `io.max` of cgroup v2, `blkio.throttle.*_device` of v1 (Linux's documents
+admin-guide/cgroup-v2 and cgroup-v1/blkio-controller).
+
+In v1 a limit holds for one group alone and not for those below it, so it is set for each of them; who sets it must do
+so again when a container gets a group of its own. v1 also sees only what a process reads or writes itself: data that is
+written back later counts for nobody. Blocking calls, but of a few system calls each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.errors import HostError, Precondition, Unsupported
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = "tonnage"
+"""The group in which pods of our own kubelet have theirs: a real kubelet would end what it finds in its own."""
+_KUBELETS = (
+    "kubepods.slice",
+    "kubepods.slice/kubepods-burstable.slice",
+    "kubepods.slice/kubepods-besteffort.slice",
+    "kubepods",
+    "kubepods/burstable",
+    "kubepods/besteffort",
+    OWN,
+)
+"""Where pods have their groups if the kubelet is told nothing: systemd's naming, and cgroupfs'."""
+_UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
+_OF_POD = re.compile(r"(.*-)?pod[0-9a-f]{8}[-_][-_0-9a-f]{8,}(\.slice)?")
+_DEEPEST, _MOST = 7, 20_000
+_V1 = (("iops", "read_iops"), ("iops", "write_iops"), ("bandwidth", "read_bps"), ("bandwidth", "write_bps"))
+
+Device = tuple[int, int]
+"""Major and minor number."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A cgroup in the hierarchy that limits IO."""
+
+    path: Path
+    v2: bool
+
+    def limit(self, device: Device, *, iops: int = 0, bandwidth: int = 0) -> None:
+        """Set what each of reads and writes may do in a second: operations, bytes; 0 for any number. May be repeated.
+
+        A group that is gone has nothing to limit. Raises HostError.
+        """
+        if self.v2:
+            most = f"riops={iops or 'max'} wiops={iops or 'max'} rbps={bandwidth or 'max'} wbps={bandwidth or 'max'}"
+            self._write(self.path, "io.max", device, most)
+            return
+        for group in (self.path, *self.below()):
+            for which, key in _V1:
+                value = str(iops if which == "iops" else bandwidth)
+                self._write(group, f"blkio.throttle.{key}_device", device, value)
+
+    def _write(self, group: Path, file: str, device: Device, value: str) -> None:
+        try:
+            fd = os.open(group / file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                os.write(fd, f"{device[0]}:{device[1]} {value}".encode())
+            finally:
+                os.close(fd)
+        except OSError as failure:
+            if not group.exists():
+                return
+            hint = ": the io controller is not on for that group" if isinstance(failure, FileNotFoundError) else ""
+            raise HostError(f"cannot limit IO in {group / file}: {failure.strerror}{hint}") from failure
+
+    def below(self) -> Iterator[Path]:
+        """The groups of its containers and what they made of them."""
+        return (path for path, _ in _walk(self.path, _DEEPEST))
+
+    def add(self, pid: int) -> None:
+        """Put a process into the group. Raises OSError."""
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+
+class Cgroups:
+    """The cgroups of this machine. root: where they are mounted."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        self._parents: dict[Path, None] = {}
+
+    def top(self) -> Group:
+        """The root of the hierarchy that limits IO. Raises Unsupported where there is none."""
+        for folder in (self.root, self.root / "unified"):
+            with suppress(OSError):
+                if "io" in (folder / "cgroup.controllers").read_text().split():
+                    return Group(folder, v2=True)
+        if (self.root / "blkio" / "cgroup.procs").exists():
+            return Group(self.root / "blkio", v2=False)
+        raise Unsupported(
+            f"IO cannot be limited on this node: there is no cgroup hierarchy with the controller io (v2) or blkio (v1)"
+            f" at {self.root}"
+        )
+
+    def named(self, name: str) -> Group:
+        """The group of that name below the root, as `nomad.slice`. Raises Unsupported, Precondition."""
+        top = self.top()
+        path = top.path / name.strip("/")
+        if ".." in name.split("/") or not path.is_dir():
+            raise Precondition(f"there is no cgroup {path}")
+        return Group(path, top.v2)
+
+    def pod(self, uid: str) -> Group:
+        """The group of a pod. Raises Unsupported, Precondition where it has none."""
+        if not _UID.fullmatch(uid):
+            raise Precondition(f"pod uid {uid[:64]!r} is none")
+        top = self.top()
+        known = [top.path / name for name in _KUBELETS]
+        for parent in (*known, *self._parents):
+            for path in _names(parent, uid):
+                if path.is_dir():
+                    return Group(path, top.v2)
+        found = self._search(top, uid)
+        if found is None:
+            raise Precondition(
+                f"pod {uid} has no cgroup below {top.path}: its kubelet makes one before it asks for mounts"
+            )
+        self._parents[found.parent] = None
+        return Group(found, top.v2)
+
+    def _search(self, top: Group, uid: str) -> Path | None:
+        """For kubelets with a cgroup root of their own: the shallowest match, so that no pod can put one before it."""
+        for count, (path, depth) in enumerate(_walk(top.path, _DEEPEST, leave=_OF_POD)):
+            if count > _MOST or depth > _DEEPEST:
+                return None
+            if path in _names(path.parent, uid):
+                return path
+        return None
+
+    def make_pod(self, uid: str) -> Group:
+        """Make the group of a pod of our own kubelet. May be repeated. Raises Unsupported, OSError."""
+        top = self.top()
+        parent = top.path / OWN
+        if top.v2:
+            _enable(top.path)
+        parent.mkdir(exist_ok=True)
+        if top.v2:
+            _enable(parent)
+        group = Group(parent / f"pod{uid}", top.v2)
+        group.path.mkdir(exist_ok=True)
+        return group
+
+    def remove_pod(self, uid: str) -> None:
+        """Remove a group that make_pod() made; none is success. Raises OSError while processes are in it."""
+        if not _UID.fullmatch(uid):
+            return
+        with suppress(FileNotFoundError, Unsupported):
+            os.rmdir(self.top().path / OWN / f"pod{uid}")
+
+
+def origin(device: Device) -> str:
+    """What a device shows: of a loop device its file, so that two of them with one file are the same."""
+    with suppress(OSError):
+        return Path(f"/sys/dev/block/{device[0]}:{device[1]}/loop/backing_file").read_text().strip()
+    return f"{device[0]}:{device[1]}"
+
+
+def _enable(group: Path) -> None:
+    control = group / "cgroup.subtree_control"
+    if "io" not in control.read_text().split():
+        control.write_text("+io")
+
+
+def _names(parent: Path, uid: str) -> tuple[Path, Path]:
+    """What a pod's group is called in parent, by cgroupfs' way and by systemd's."""
+    slice_ = f"{parent.name.removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
+    return parent / f"pod{uid}", parent / slice_
+
+
+def _walk(top: Path, deepest: int, *, leave: re.Pattern[str] | None = None) -> Iterator[tuple[Path, int]]:
+    """All groups below top, the shallow ones first; not into those whose name matches leave."""
+    level = [top]
+    for depth in range(1, deepest + 1):
+        following = []
+        for folder in level:
+            for path in _folders(folder):
+                yield path, depth
+                if leave is None or not leave.fullmatch(path.name):
+                    following.append(path)
+        level = following
+
+
+def _folders(folder: Path) -> list[Path]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []
