@@ -15,9 +15,9 @@ from tonnage.errors import Unsupported
 from tonnage.host import loop
 from tonnage.kubelet import seccomp
 from tonnage.pools.base import VolumeRequest
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.btrfs import BtrfsPool
 from tonnage.pools.disks import Disks
-from tonnage.pools.imagestore import Bounds
 
 _TRIES = """
 import fcntl, os, sys

@@ -14,9 +14,9 @@ from tonnage.errors import Invalid, TonnageError, Unavailable, Unsupported
 from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
 from tonnage.pools.base import Source, VolumeRequest
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.btrfs import BtrfsPool
 from tonnage.pools.disks import Disks
-from tonnage.pools.imagestore import Bounds
 
 pytestmark = pytest.mark.real
 MI = 1024**2

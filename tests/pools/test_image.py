@@ -24,9 +24,9 @@ from tonnage.csi.words import VolumeCapability
 from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
 from tonnage.pools.base import State, VolumeRequest
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.disks import Disks
 from tonnage.pools.image import ImagePool
-from tonnage.pools.imagestore import Bounds
 
 pytestmark = pytest.mark.real
 MI = 1024**2

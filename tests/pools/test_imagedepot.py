@@ -12,10 +12,10 @@ from tonnage.errors import Exhausted, Precondition
 from tonnage.host import device, loop, mount, superblock
 from tonnage.host.run import run
 from tonnage.pools.base import Source, VolumeRequest
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.disks import Disks
 from tonnage.pools.formats import EXT4
 from tonnage.pools.image import ImagePool
-from tonnage.pools.imagestore import Bounds
 
 pytestmark = pytest.mark.real
 MI = 1024**2

@@ -14,10 +14,10 @@ from uuid import uuid4
 from tonnage.errors import Invalid, Precondition, Unavailable
 from tonnage.host import loop, mount
 from tonnage.pools import filesystem, imagefile
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import HALF, Directory, Record
 from tonnage.pools.disks import Disks
 from tonnage.pools.formats import BTRFS
-from tonnage.pools.imagestore import Bounds
 
 log = logging.getLogger(__name__)
 _NAME = "pool"

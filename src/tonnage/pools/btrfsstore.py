@@ -1,7 +1,7 @@
 """The blocking half of the btrfs pool: a directory with one subvolume and one record for each volume, thread-safe.
 
 Nothing is synced here: the kernel keeps the order of steps within and between transactions, and the pool commits after
-create and delete, many at once. A subvolume without a record is rubbish of a kill.
+create and delete, many at once.
 """
 
 from __future__ import annotations
@@ -10,29 +10,24 @@ import errno
 import logging
 import os
 import stat
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, Precondition, Unavailable, Unsupported
-from tonnage.host import btrfs, mount, tree
-from tonnage.pools import filesystem
-from tonnage.pools.base import Capacity, Source, Stats, VolumeRequest
+from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
+from tonnage.host import btrfs, tree
+from tonnage.pools.base import Stats
+from tonnage.pools.binds import Binds
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.btrfsimage import BtrfsImage
-from tonnage.pools.directory import Directory, Record
-from tonnage.pools.disks import Disk, Disks
-from tonnage.pools.formats import BLOCK, MI
-from tonnage.pools.imagestore import Bounds
-from tonnage.pools.request import Want
-from tonnage.pools.snapshots import Snapshots
+from tonnage.pools.directory import Record
+from tonnage.pools.disks import Disks
+from tonnage.pools.folderstore import Allocated, FolderStore
+from tonnage.pools.formats import MI
 
 log = logging.getLogger(__name__)
-_SUBVOLUME = ".vol"
-_HUGE = 2**62
 _AT_ONCE = 64  # groups of deleted subvolumes tried at one commit
 LEAST = MI
 
@@ -42,48 +37,27 @@ def _limit(size: int) -> int:
     return size + MI + size // 512
 
 
-def _nothing(_path: Path) -> int:
-    return 0
-
-
-class BtrfsStore(ABC):
+class BtrfsStore(FolderStore):
     """Subvolumes in a directory of a btrfs, or of a btrfs image made there; btrfsdepot.py has the rest of it."""
 
+    kind = "btrfs"
+    suffix = ".vol"
+    durable = False
+    shares = True
+
     def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
-        self.path = path.parent.resolve() / path.name
-        self.bounds = bounds
-        self.records: dict[str, Record] = {}
-        self._damaged: set[str] = set()
-        self._used = 0
-        self._lock = threading.Lock()
-        self._disks = disks
-        self.clock = clock
+        super().__init__(path, bounds, disks=disks, clock=clock)
+        self.binds = Binds(self.kind, self.suffix, self.content)
         self._image: BtrfsImage | None = None
-        self._directory = Directory(self.path, "btrfs")
-        self.snapshots = Snapshots(self.path, "btrfs", _SUBVOLUME)
         self._fs: UUID | None = None
-        self._disk: Disk | None = None
-        self._shown: dict[str, set[Path]] = {}
         self._stale: dict[int, None] = {}
 
-    def open(self) -> None:
-        """Find or make the btrfs, switch quotas on, read the records, throw away what a kill left.
-
-        Raises Unavailable, Invalid, HostError.
-        """
-        try:
-            if not self._is_btrfs():
-                self._image = BtrfsImage(self.path, self.bounds, self._disks)
-                self._image.open()
-                self._directory = Directory(self._image.root, "btrfs")
-            self._directory.open()
-            self._load()
-        except OSError as failure:
-            self.close()
-            raise Unavailable(f"btrfs pool {self.path}: {failure.strerror}") from failure
-        except BaseException:
-            self.close()
-            raise
+    def prepare(self) -> None:
+        """See FolderStore: find or make the btrfs."""
+        if not self._is_btrfs():
+            self._image = BtrfsImage(self.path, self.bounds, self.disks)
+            self._image.open()
+            self.settle_in(self._image.root)
 
     def _is_btrfs(self) -> bool:
         existing = next(path for path in (self.path, *self.path.parents) if path.exists())
@@ -93,160 +67,46 @@ class BtrfsStore(ABC):
         finally:
             os.close(at)
 
-    def _load(self) -> None:
-        at = self._directory.at
-        self._fs = btrfs.fsid(at)
+    def found(self, records: dict[str, Record]) -> None:
+        """See FolderStore: switch quotas on."""
+        self._fs = btrfs.fsid(self.at)
         if self._fs is None:
-            raise Unavailable(f"{self._directory.path} is not on btrfs")
+            raise Unavailable(f"{self.directory.path} is not on btrfs")
         if not btrfs.has_quota(self._fs):
-            btrfs.enable_quota(at)
-        self._directory.clean()
-        records, damaged = {}, set()
-        for found in self._directory.records():
-            if isinstance(found, str):
-                damaged.add(found)
-            else:
-                records[found.name] = found
-        self._find_shown()
-        for entry in os.listdir(self._directory.path):
-            name = entry.removesuffix(_SUBVOLUME)
-            if name != entry and name not in records and name not in damaged:
-                log.info("removing subvolume without a record path=%s", self._directory.path / entry)
-                self.destroy(self._directory.path / entry)
-        self.snapshots = Snapshots(self._directory.path, "btrfs", _SUBVOLUME)
-        self.snapshots.open(self._discard)
-        self.records, self._damaged = records, damaged
-        self._used = sum(record.size for record in records.values()) + self.snapshots.used()
-        self._disk = self._disks.of(self._directory.path)
-        for record in records.values():
-            self._disk.remember(self.subvolume(record.name), record.size, allocated=self.allocated)
-        for record in self.snapshots.all():
-            self._disk.remember(self.snapshots.content(record.name), record.length, allocated=_nothing)
-        for name in records:
+            btrfs.enable_quota(self.at)
+        self.binds.find("btrfs")
+
+    def ready(self) -> None:
+        """See FolderStore."""
+        for name in self.records:
             with suppress(HostError):  # condition() tells of one that is damaged
-                self.limit(name)  # an expand() or delete_snapshot() may have been killed before it
-
-    def _discard(self, path: Path) -> None:
-        log.info("removing subvolume without a record path=%s", path)
-        self.destroy(path)
-
-    def _find_shown(self) -> None:
-        """Find where volumes are mounted since an earlier run."""
-        self._shown = {}
-        for entry in mount.mounts():
-            name = os.path.basename(entry.root)
-            if entry.fstype == "btrfs" and name.endswith(_SUBVOLUME):
-                self._shown.setdefault(name.removesuffix(_SUBVOLUME), set()).add(Path(entry.target))
+                self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
 
     def close(self) -> None:
         """Give directory and image back. May be repeated."""
-        if self._disk is not None:
-            for name in self.records:
-                self._disk.forget(self.subvolume(name))
-            for name in self.snapshots.records:
-                self._disk.forget(self.snapshots.content(name))
-        self._disk = None
-        self.snapshots.close()
-        self._directory.close()
+        super().close()
         if self._image is not None:
             self._image.close()
-
-    def subvolume(self, name: str) -> Path:
-        """Where a volume's content lies."""
-        return self._directory.path / f"{name}{_SUBVOLUME}"
-
-    def all(self) -> list[Record]:
-        """All records in the order of their names. Raises Unavailable."""
-        self.check_open()
-        return [record for _, record in sorted(self.records.items())]
-
-    def check_open(self) -> None:
-        """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
-        _ = self.account
-
-    def record(self, name: str) -> Record:
-        """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
-        self.check_open()
-        if name in self._damaged:
-            raise HostError(f"the record of volume {name} in {self.path} is damaged: repair or remove it by hand")
-        try:
-            return self.records[name]
-        except KeyError:
-            raise NotFound(f"btrfs pool {self.path} has no volume {name[:128]!r}") from None
 
     @property
     def at(self) -> int:
         """The open directory of the subvolumes."""
-        return self._directory.at
+        return self.directory.at
 
-    @property
-    def account(self) -> Disk:
-        """What is promised of the disk. Raises Unavailable when the pool is not open."""
-        if self._disk is None:
-            raise Unavailable(f"btrfs pool {self.path} is not open")
-        return self._disk
+    def claim(self, record: Record) -> tuple[int, Allocated]:
+        """See FolderStore."""
+        return record.size, self.held
 
-    def room(self) -> Capacity:
-        """Room for volumes. Raises Unavailable."""
-        size, used = self.bounds.size, self._used
-        free = max(0, size - used) if size else _HUGE
-        try:
-            free = self.account.room(ratio=self.bounds.ratio, enough=free)
-        except OSError as failure:
-            raise Unavailable(f"cannot see how full {self.path} is: {failure.strerror}") from failure
-        largest = free // BLOCK * BLOCK
-        return Capacity(size or used + free, free, largest if largest >= LEAST else 0, LEAST, used)
+    def smallest(self, fstype: str) -> int:
+        """See FolderStore."""
+        return LEAST
 
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
-        """Make subvolume and record; the caller commits. origin: what it is filled from. Raises Exhausted,
-        HostError."""
-        if request.name in self._damaged:
-            self.record(request.name)
-        source = request.source or Source()
-        record = Record(
-            request.name,
-            want.size,
-            uuid4(),
-            fstype=want.fstype,
-            state="formatted",
-            parameters=dict(request.parameters),
-            owner=dict(request.owner),
-            created=self.clock.time(),
-            from_snapshot=source.snapshot,
-            from_volume=source.volume,
-        )
-        path = self.subvolume(record.name)
-        self.book(record.name, record.size)
-        try:
-            self.account.promise(path, record.size, ratio=self.bounds.ratio, allocated=self.allocated)
-            if origin is None:
-                self._make(path, record)
-            else:
-                record = self.fill(record, origin)
-            self.write(record)
-            if origin is not None:
-                self.limit(record.name)
-                self.limit(record.from_volume)
-        except BaseException:
-            self.unbook(record, path)
-            self.records.pop(record.name, None)
-            with suppress(HostError):
-                self._directory.remove(record.name, durable=False)
-                self.destroy(path)
-            raise
-        return record
+    def check_unused(self, name: str) -> None:
+        """See FolderStore."""
+        self.binds.check_unused(name)
 
-    @abstractmethod
-    def fill(self, record: Record, origin: Record) -> Record:
-        """Make the subvolume of a volume from another; the record as it is then."""
-
-    def write(self, record: Record) -> None:
-        """Write a volume's record; the caller commits. Raises Exhausted, HostError."""
-        self._directory.write(record, durable=False)
-        self.records[record.name] = record
-
-    def limit(self, name: str) -> None:
-        """Set a volume's limit to what its record says; none for one that is gone. Repeatable. Raises HostError."""
+    def changed(self, name: str) -> None:
+        """See FolderStore: set a volume's limit to what its record says."""
         if (record := self.records.get(name)) is None or self._fs is None:
             return
         size = _limit(record.size)
@@ -254,83 +114,42 @@ class BtrfsStore(ABC):
             others = (*self.snapshots.records.values(), *self.records.values())
             size += sum(other.length for other in others if other.from_volume == name)
         try:
-            btrfs.limit(self.at, self._id(self.subvolume(name)), size)
+            btrfs.limit(self.at, self._id(self.content(name)), size)
         except OSError as failure:
-            raise HostError(f"cannot set the limit of {self.subvolume(name)}: {failure.strerror}") from failure
+            raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
 
-    def book(self, name: str, size: int) -> None:
-        """Count bytes, less when negative. Raises Exhausted."""
-        with self._lock:
-            if size > 0 and self.bounds.size and self._used + size > self.bounds.size:
-                raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.path}")
-            self._used += size
-
-    def _make(self, path: Path, record: Record) -> None:
+    def make(self, record: Record) -> Record:
+        """See FolderStore."""
+        path = self.content(record.name)
         try:
             with suppress(FileNotFoundError):
-                self.destroy(path)
-            btrfs.create(self._directory.at, path.name, _limit(record.size))
+                self.remove(path)
+            btrfs.create(self.directory.at, path.name, _limit(record.size))
             os.chmod(path, 0o755)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Exhausted(f"no room for a subvolume in {self.path}: {failure.strerror}") from failure
             raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
+        return record
 
-    def unbook(self, record: Record, path: Path) -> None:
-        """Count it no more."""
-        self.book(record.name, -record.size)
-        self.account.forget(path)
-
-    def delete(self, name: str) -> None:
-        """Remove a volume; the caller commits. Raises Precondition while it is mounted, HostError."""
-        self.check_open()
-        record = self.records.get(name)
-        if record is None:
-            if name in self._damaged:
-                self.record(name)
-            return
-        if using := self._uses(name):
-            raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
-        self._directory.remove(name, durable=False)
-        del self.records[name]
-        self.unbook(record, self.subvolume(name))
-        self.destroy(self.subvolume(name))
-        self.limit(record.from_volume)
-
-    def _uses(self, name: str) -> list[Path]:
-        """Where a volume is mounted."""
-        paths = [path for path in self._shown.get(name, ()) if self._shows(name, path)]
-        self._shown.pop(name, None)
-        if paths:
-            self._shown[name] = set(paths)
-        return sorted(paths)
-
-    def _shows(self, name: str, path: Path) -> bool:
-        if not mount.is_mount(path):
-            return False
-        with suppress(OSError):
-            wanted, shown = os.stat(self.subvolume(name)), os.stat(path)
-            return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
-        return False
-
-    def destroy(self, path: Path) -> None:
-        """Delete a subvolume with those that a pod made inside it; one that is gone is success. Raises HostError."""
+    def remove(self, content: Path) -> None:
+        """See FolderStore: delete a subvolume with those that a pod made inside it."""
         try:
-            identity = self._id(path)
-            at = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            identity = self._id(content)
+            at = os.open(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                btrfs.delete(at, path.name)
+                btrfs.delete(at, content.name)
             except OSError as failure:
                 if failure.errno != errno.ENOTEMPTY:
                     raise
-                _delete_nested(path)
-                btrfs.delete(at, path.name)
+                _delete_nested(content)
+                btrfs.delete(at, content.name)
             finally:
                 os.close(at)
         except FileNotFoundError:
             return
         except OSError as failure:
-            raise HostError(f"cannot delete subvolume {path}: {failure.strerror}") from failure
+            raise HostError(f"cannot delete subvolume {content}: {failure.strerror}") from failure
         self._stale[identity] = None
 
     def _id(self, path: Path) -> int:
@@ -343,12 +162,12 @@ class BtrfsStore(ABC):
     def commit(self) -> None:
         """Make everything durable, and remove the groups of deleted subvolumes. Raises HostError."""
         try:
-            btrfs.commit(self._directory.at)
+            btrfs.commit(self.directory.at)
             for identity in list(self._stale)[:_AT_ONCE]:
                 del self._stale[identity]
                 # One that still counts something would, when removed, make all limits void until a rescan.
                 is_empty = self._fs is not None and btrfs.is_unused(self._fs, identity)
-                if not is_empty or not btrfs.remove_qgroup(self._directory.at, identity):
+                if not is_empty or not btrfs.remove_qgroup(self.directory.at, identity):
                     self._stale[identity] = None  # at the end: a snapshot may keep it for long
         except OSError as failure:
             raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
@@ -356,48 +175,35 @@ class BtrfsStore(ABC):
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
         """See Pool.stage: a bind of the subvolume."""
         self.record(name)
-        if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
-            raise Unsupported(f"a btrfs volume cannot have the mount option {strange[0][:40]!r} of its own")
-        if mount.is_mount(path):
-            if not self._shows(name, path):
-                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
-        else:
-            filesystem.make_directory(path)
-            mount.bind(self.subvolume(name), path, options=("nodev", *options))
-        self._shown.setdefault(name, set()).add(path)
+        self.binds.stage(name, path, options)
 
     def unstage(self, name: str, path: Path) -> None:
         """See Pool.unstage."""
-        filesystem.unstage(path)
-        self._uses(name)
+        self.binds.unstage(name, path)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
         """See Pool.publish."""
         self.record(name)
-        if not self._shows(name, staging):
-            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
-        filesystem.publish(staging, target, block=False, readonly=readonly)
-        self._shown.setdefault(name, set()).add(target)
+        self.binds.publish(name, staging, target, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:
         """See Pool.unpublish."""
-        filesystem.unpublish(target)
-        self._uses(name)
+        self.binds.unpublish(name, target)
 
     def stats(self, name: str, path: Path) -> Stats:
         """See Pool.stats: what the subvolume's group says, since statvfs shows the whole pool."""
         record = self.record(name)
-        if not self._shows(name, path):
+        if not self.binds.shows(name, path):
             raise NotFound(f"volume {name} is not mounted at {path}")
-        used = min(record.size, self.allocated(self.subvolume(name)))
+        used = min(record.size, self.held(self.content(name)))
         return Stats(record.size, used, min(record.size - used, self.account.free()))
 
-    def allocated(self, path: Path) -> int:
-        """Bytes that a subvolume refers to; 0 when it cannot be told."""
+    def held(self, content: Path) -> int:
+        """See FolderStore: bytes that a subvolume refers to."""
         if self._fs is None:
             return 0
         try:
-            return btrfs.usage(self._fs, self._id(path)).referenced
+            return btrfs.usage(self._fs, self._id(content)).referenced
         except (OSError, ValueError):
             return 0
 

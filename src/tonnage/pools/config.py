@@ -14,8 +14,8 @@ from tonnage.aio.clock import Clock
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool, check_name
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.disks import Disks
-from tonnage.pools.imagestore import Bounds
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {

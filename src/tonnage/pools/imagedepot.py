@@ -10,57 +10,38 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from uuid import NAMESPACE_URL, uuid5
 
 from msgspec.structs import replace
 
 from tonnage.errors import Exhausted, HostError, NotFound, Precondition, TonnageError
 from tonnage.host import loop, mount, superblock
 from tonnage.pools import imagecopy, imagefile, stillness
-from tonnage.pools.base import WELL, Condition, Source
 from tonnage.pools.directory import Record
-from tonnage.pools.formats import FORMATS
+from tonnage.pools.folderstore import nothing
 from tonnage.pools.imagestore import NODE, ImageStore
 
 log = logging.getLogger(__name__)
 _READONLY = 1  # ST_RDONLY of statvfs
 
 
-def _nothing(_path: Path) -> int:
-    return 0
-
-
 class ImageDepot(ImageStore):
     """An image store with all that images can do."""
 
-    def origin(self, source: Source) -> Record:
-        """What a volume shall be filled from. Raises NotFound."""
-        return self.snapshots.record(source.snapshot) if source.snapshot else self.record(source.volume)
-
-    def length_of(self, origin: Record, size: int) -> int:
-        """How long the image of a copy, or of the volume itself, must be for `size` usable bytes."""
-        if origin.block:
-            return size
-        if origin.state == "new":
-            return max(origin.length, FORMATS[origin.fstype].length(size))
-        return max(origin.length, FORMATS[origin.fstype].grown(size, origin.made or origin.length))
-
     def fill(self, record: Record, origin: Record) -> Record:
         """Make the image of a volume from another's; the record as it is then. Raises Exhausted, Precondition."""
-        image = self.image(record.name)
+        image = self.content(record.name)
         if origin.state == "new" and not origin.block:
             imagefile.make(image, record)  # it was never used: nothing to copy, and to be formatted still
             return record
         if record.from_snapshot:
             fd, shared = self._copy_snapshot(origin, image)
         else:
-            fd, shared = stillness.copy(self.image(origin.name), origin, image)
+            fd, shared = stillness.copy(self.content(origin.name), origin, image)
         try:
             if shared:
-                self.account.promise(image, record.length, ratio=float("inf"), allocated=_nothing)
+                self.account.promise(image, record.length, ratio=float("inf"), allocated=nothing)
             imagecopy.extend(fd, image, record.length, sparse=record.sparse)
             if record.block:
                 return replace(record, shared=shared)
@@ -92,93 +73,41 @@ class ImageDepot(ImageStore):
             os.close(fd)
             raise
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
-        """Make a snapshot; durable when this returns. Raises NotFound, Exhausted, Precondition, HostError."""
-        origin = self.record(volume)
-        created = self.clock.time()
-        record = replace(
-            origin,
-            name=name,
-            uuid=uuid5(NAMESPACE_URL, f"{self.path}/snapshot/{name}/{created!r}"),
-            sparse=True,
-            parameters={},
-            owner=dict(owner),
-            created=created,
-            from_snapshot="",
-            from_volume=volume,
-        )
-        self.book(record)
-        image = self.snapshots.content(name)
-        try:
-            self.snapshots.prepare()
-            held = self.held(self.image(volume))
-            self.account.promise(image, held, ratio=self.bounds.ratio)
-            record = self._keep(record, origin, image)
-            if record.shared:
-                self.account.promise(image, held, ratio=float("inf"), allocated=_nothing)
-            self.snapshots.add(record, durable=True)
-        except BaseException:
-            self.unbook(record, image)
-            with suppress(HostError):
-                self.snapshots.forget(name, durable=True)
-                imagefile.remove(image)
-            raise
-        return record
-
-    def _keep(self, record: Record, origin: Record, image: Path) -> Record:
+    def keep(self, record: Record, origin: Record, content: Path) -> Record:
+        """See FolderStore."""
+        record = replace(record, sparse=True)
         if origin.state == "new" and not origin.block:
-            imagefile.make(image, record)  # it was never used
+            imagefile.make(content, record)  # it was never used
             return replace(record, shared=False)
-        fd, shared = stillness.copy(self.image(origin.name), origin, image)
+        fd, shared = stillness.copy(self.content(origin.name), origin, content)
         try:
             os.fsync(fd)
         except OSError as failure:
-            raise HostError(f"cannot write {image}: {failure.strerror}") from failure
+            raise HostError(f"cannot write {content}: {failure.strerror}") from failure
         finally:
             os.close(fd)
         return replace(record, shared=shared)
 
-    def delete_snapshot(self, name: str) -> None:
-        """Remove a snapshot; an unknown one is success. Raises HostError."""
-        self.check_open()
-        record = self.snapshots.find(name)
-        if record is None:
-            return
-        image = self.snapshots.content(name)
-        self.snapshots.forget(name, durable=True)
-        self.unbook(record, image)
-        imagefile.remove(image)
-
-    def expand(self, name: str, size: int) -> Record:
-        """Make an image long enough for `size` bytes; durable when this returns. Raises Exhausted, HostError."""
-        record, image = self.record(name), self.image(name)
-        length, more = self.length_of(record, size), size - record.size
+    def enlarged(self, record: Record, size: int) -> Record:
+        """See FolderStore."""
         is_used = record.state != "new" or record.block
         made = (record.made or record.length) if is_used else 0
-        larger = replace(record, size=size, length=length, made=made, pending=is_used)
-        self.book_bytes(name, more)
-        try:
-            self.account.promise(image, length, ratio=self.bounds.ratio, allocated=_nothing if record.shared else None)
-            self._extend(image, record, length)
-            self.write(larger)
-        except BaseException:
-            self.book_bytes(name, -more)
-            self.account.remember(image, record.length, allocated=_nothing if record.shared else None)
-            raise
-        return larger
+        return replace(record, size=size, length=self.length_of(record, size), made=made, pending=is_used)
 
-    def _extend(self, image: Path, record: Record, length: int) -> None:
+    def extend(self, record: Record, larger: Record) -> None:
+        """See FolderStore."""
+        image = self.content(record.name)
         if record.state == "new" and not record.block and not image.exists():
             return  # a power cut took it; it is made when it is staged
         fd = imagefile.open_image(image, shared=True)
         try:
-            imagecopy.extend(fd, image, length, sparse=record.sparse)
+            imagecopy.extend(fd, image, larger.length, sparse=record.sparse)
         finally:
             os.close(fd)
 
     def grow(self, name: str, path: Path) -> Record:
         """See Pool.grow."""
-        record, image = self.record(name), self.image(name)
+        record, image = self.record(name), self.content(name)
         self.stats(name, path)  # raises NotFound
         indexes = [index for index, _ in loop.attached() if loop.backs(index, image)]
         for index in indexes:
@@ -187,31 +116,16 @@ class ImageDepot(ImageStore):
             _grow_mounted(image, record)
         return self.grown(record)
 
-    def grown(self, record: Record) -> Record:
-        """Write down that the file system has its size."""
-        if record.pending:
-            record = replace(record, pending=False)
-            self.write(record)
-        return record
-
-    def condition(self, name: str, path: Path | None) -> Condition:
-        """See Pool.condition."""
-        try:
-            record = self.record(name)
-        except HostError as failure:
-            return Condition(abnormal=True, message=str(failure))
-        if fault := self._fault(record) or (_mount_fault(record, path) if path else ""):
-            return Condition(abnormal=True, message=f"volume {name}: {fault}")
-        if record.pending:
-            return Condition(abnormal=False, message="the volume is well; its file system is still to be grown")
-        return WELL
+    def fault(self, record: Record, path: Path | None) -> str:
+        """See RecordStore."""
+        return self._fault(record) or (_mount_fault(record, path) if path else "")
 
     def _fault(self, record: Record) -> str:
         try:
-            found = os.lstat(self.image(record.name))
+            found = os.lstat(self.content(record.name))
         except FileNotFoundError:
             unused = record.state == "new" and not record.block
-            return "" if unused else f"its image {self.image(record.name)} is gone, and its content with it"
+            return "" if unused else f"its image {self.content(record.name)} is gone, and its content with it"
         except OSError as failure:
             return f"its image cannot be reached: {failure.strerror}; look at the disk under {self.path}"
         if found.st_size < record.length:

@@ -1,0 +1,379 @@
+"""A store of records in a directory, with the content of each volume beside its record and snapshots in a folder below.
+
+Order of steps, so that a kill between any two leaves nothing lost: create makes the content, then writes the record;
+delete removes the record, then the content. Content without a record is therefore rubbish, and goes at the next open.
+What content may still take of the disk is counted together with all pools of this process there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from msgspec.structs import replace
+
+from tonnage.aio.clock import Clock
+from tonnage.errors import HostError, Unavailable
+from tonnage.pools.base import Capacity, Source, VolumeRequest
+from tonnage.pools.bounds import Bounds
+from tonnage.pools.directory import Directory, Record
+from tonnage.pools.disks import Disk, Disks
+from tonnage.pools.formats import BLOCK
+from tonnage.pools.recordstore import HUGE, RecordStore
+from tonnage.pools.request import Want
+from tonnage.pools.snapshots import Snapshots
+
+log = logging.getLogger(__name__)
+Allocated = Callable[[Path], int] | None
+"""Says how many bytes some content takes now; None: it is a file, look at it."""
+
+
+def nothing(_path: Path) -> int:
+    """What content takes whose blocks are another's: all that it may grow to is still to be had."""
+    return 0
+
+
+class FolderStore(RecordStore):
+    """Records in a directory. kind: as its marker says. suffix: of the content's name. durable: whether records are
+    synced one by one; else the pool commits the file system. shares: whether snapshots share their volume's blocks."""
+
+    kind = ""
+    suffix = ""
+    durable = True
+    shares = False
+
+    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+        self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
+        super().__init__(f"{self.kind} pool {self.path}", most=bounds.size, clock=clock)
+        self.bounds = bounds
+        self.disks = disks
+        self._disk: Disk | None = None
+        self.settle_in(self.path)
+
+    def settle_in(self, path: Path) -> None:
+        """Have records and content in that folder."""
+        self.directory = Directory(path, self.kind)
+        self.snapshots = Snapshots(path, self.kind, self.suffix)
+
+    def prepare(self) -> None:
+        """Make ready what the directory needs below it. Raises Unavailable, Invalid, HostError, OSError."""
+
+    def found(self, records: dict[str, Record]) -> None:
+        """Look at what an earlier run left, before rubbish is removed. Raises HostError, OSError."""
+
+    def restore(self, record: Record) -> None:
+        """Put a volume in order that was found at start. Raises ValueError, FileNotFoundError when it is damaged."""
+
+    def ready(self) -> None:
+        """Do what is left to do when all records are known."""
+
+    def held_by_damaged(self, name: str) -> int:
+        """Bytes to count for a volume whose record is damaged."""
+        return 0
+
+    @abstractmethod
+    def make(self, record: Record) -> Record:
+        """Make the content of a new, empty volume; the record as it is then. Replaces a leftover without a record.
+        Raises Exhausted, HostError."""
+
+    def fill(self, record: Record, origin: Record) -> Record:
+        """Make the content of a volume from another's or a snapshot's; the record as it is then."""
+        raise self._unsupported(f"volumes made from a {record.source}")
+
+    @abstractmethod
+    def remove(self, content: Path) -> None:
+        """Remove content; what is gone is success. Raises HostError."""
+
+    def discard(self, content: Path) -> None:
+        """Remove content that has no record, at start. Raises HostError."""
+        log.info("removing content without a record path=%s", content)
+        self.remove(content)
+
+    @abstractmethod
+    def check_unused(self, name: str) -> None:
+        """Raises Precondition while a volume is mounted or attached, HostError."""
+
+    def erase(self, record: Record) -> None:
+        """Erase what is to be deleted. Raises HostError."""
+
+    def changed(self, name: str) -> None:
+        """Act on a volume, or one gone, whose size or whose snapshots changed. May be repeated. Raises HostError."""
+
+    @abstractmethod
+    def claim(self, record: Record) -> tuple[int, Allocated]:
+        """The bytes of the disk that a volume's content may grow to, and how many it has."""
+
+    @abstractmethod
+    def held(self, content: Path) -> int:
+        """Bytes of the disk that content takes now; 0 when it cannot be told."""
+
+    def largest(self, fstype: str, bytes_left: int) -> int:
+        """Usable bytes of the largest volume whose content takes at most that many."""
+        return bytes_left
+
+    def length(self, fstype: str, size: int) -> int:
+        """Bytes of content that a volume of `size` usable bytes takes."""
+        return size
+
+    @abstractmethod
+    def smallest(self, fstype: str) -> int:
+        """Bytes of the smallest volume."""
+
+    def open(self) -> None:
+        """See RecordStore. Raises Invalid too."""
+        try:
+            self.prepare()
+            self.directory.open()
+            self._load()
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"{self.where}: {failure.strerror}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self) -> None:
+        self.directory.clean()
+        records, damaged = self._read()
+        self.found(records)
+        for entry in sorted(os.listdir(self.directory.path)):
+            name = entry.removesuffix(self.suffix)
+            if name != entry and name not in records and name not in damaged:
+                self.discard(self.directory.path / entry)
+        self.snapshots.open(self.discard)
+        for record in list(records.values()):
+            try:
+                self.restore(record)
+            except (FileNotFoundError, ValueError) as failure:
+                log.error("volume is damaged, left alone volume=%s error=%s", record.name, failure)
+                damaged[record.name] = str(failure)
+                del records[record.name]
+        self.records, self.damaged = records, damaged
+        self.used = sum(record.size for record in records.values()) + sum(map(self.held_by_damaged, damaged))
+        self.used += self.snapshots.used()
+        self._disk = self.disks.of(self.directory.path)
+        self._remember()
+        self.ready()
+
+    def _read(self) -> tuple[dict[str, Record], dict[str, str]]:
+        records, damaged = {}, {}
+        for found in self.directory.records():
+            if isinstance(found, str):
+                damaged[found] = "it cannot be read, the log says why"
+            else:
+                records[found.name] = found
+        return records, damaged
+
+    def _remember(self) -> None:
+        for record in self.records.values():
+            length, allocated = self.claim(record)
+            self.account.remember(self.content(record.name), length, allocated=allocated)
+        for record in self.snapshots.all():
+            content = self.snapshots.content(record.name)
+            length = record.length if self.shares else self.held(content)
+            self.account.remember(content, length, allocated=self._kept(record))
+
+    def _kept(self, record: Record) -> Allocated:
+        return nothing if self.shares or record.shared else None
+
+    def close(self) -> None:
+        """Give the directory back. May be repeated."""
+        if self._disk is not None:
+            for name in self.records:
+                self._disk.forget(self.content(name))
+            for name in self.snapshots.records:
+                self._disk.forget(self.snapshots.content(name))
+        self._disk = None
+        self.snapshots.close()
+        self.directory.close()
+
+    @property
+    def is_open(self) -> bool:
+        """See RecordStore."""
+        return self._disk is not None
+
+    @property
+    def account(self) -> Disk:
+        """What is promised of the disk. Raises Unavailable when the pool is not open."""
+        if self._disk is None:
+            raise Unavailable(f"{self.where} is not open")
+        return self._disk
+
+    def content(self, name: str) -> Path:
+        """Where a volume's content lies."""
+        return self.directory.path / f"{name}{self.suffix}"
+
+    def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
+        """See RecordStore."""
+        size, used, least = self.bounds.size, self.used, self.smallest(fstype)
+        free = max(0, size - used) if size else HUGE
+        enough = self.length(fstype, free) if size else free
+        try:
+            room = self.account.room(ratio=self.bounds.ratio, enough=enough)
+        except OSError as failure:
+            raise Unavailable(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
+        if room < enough:
+            free = min(free, self.largest(fstype, room))
+        largest = free // BLOCK * BLOCK
+        return Capacity(
+            total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
+        )
+
+    def write(self, record: Record) -> None:
+        """See RecordStore. Without `durable` the caller commits."""
+        self.directory.write(record, durable=self.durable)
+        self.records[record.name] = record
+
+    def new_record(self, request: VolumeRequest, want: Want, origin: Record | None) -> Record:
+        """The record of a volume that is about to be made."""
+        source, created = request.source or Source(), self.clock.time()
+        return Record(
+            request.name,
+            want.size,
+            self.new_uuid(request.name, created),
+            block=request.block,
+            fstype=want.fstype,
+            parameters=dict(request.parameters),
+            owner=dict(request.owner),
+            created=created,
+            from_snapshot=source.snapshot,
+            from_volume=source.volume,
+            mutable=dict(request.mutable),
+        )
+
+    def new_uuid(self, name: str, created: float) -> UUID:
+        """What a volume's file system is known by."""
+        return uuid4()
+
+    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+        """See RecordStore."""
+        self.check_damaged(request.name)
+        record = self.new_record(request, want, origin)
+        content = self.content(record.name)
+        self.book(record.name, record.size)
+        try:
+            length, allocated = self.claim(record)
+            self.account.promise(content, length, ratio=self.bounds.ratio, allocated=allocated)
+            record = self.make(record) if origin is None else self.fill(record, origin)
+            self.write(record)
+            if origin is not None:
+                self.changed(record.name)
+                self.changed(record.from_volume)
+        except BaseException:
+            self._unbook(record, content)
+            self.records.pop(record.name, None)
+            with suppress(HostError):
+                self.directory.remove(record.name, durable=self.durable)  # it may be there: only its fsync failed
+                self.remove(content)
+            raise
+        return record
+
+    def _unbook(self, record: Record, content: Path) -> None:
+        self.book(record.name, -record.size)
+        self.account.forget(content)
+
+    def delete(self, name: str) -> None:
+        """See RecordStore."""
+        self.check_open()
+        record = self.records.get(name)
+        if record is None:
+            self.check_damaged(name)
+            return
+        self.check_unused(name)
+        self.erase(record)
+        self.directory.remove(name, durable=self.durable)
+        del self.records[name]
+        self._unbook(record, self.content(name))
+        self.remove(self.content(name))
+        self.changed(record.from_volume)
+
+    def expand(self, name: str, size: int) -> Record:
+        """See RecordStore."""
+        record, content = self.record(name), self.content(name)
+        larger = self.enlarged(record, size)
+        length, allocated = self.claim(larger)
+        self.book(name, size - record.size)
+        try:
+            self.account.promise(content, length, ratio=self.bounds.ratio, allocated=allocated)
+            self.extend(record, larger)
+            self.write(larger)
+        except BaseException:
+            self.book(name, record.size - size)
+            length, allocated = self.claim(record)
+            self.account.remember(content, length, allocated=allocated)
+            raise
+        self.changed(name)
+        return larger
+
+    def enlarged(self, record: Record, size: int) -> Record:
+        """The record of a volume that is made larger."""
+        return replace(record, size=size)
+
+    def extend(self, record: Record, larger: Record) -> None:
+        """Let the content take what larger says, before that is written. Raises Exhausted, HostError."""
+
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+        """See RecordStore."""
+        origin, content = self.record(volume), self.snapshots.content(name)
+        held = self.held(self.content(volume))
+        record = self._snapshot_of(origin, name, owner, held)
+        self.book(name, record.size)
+        try:
+            self.snapshots.prepare()
+            self.account.promise(content, held, ratio=self.bounds.ratio, allocated=self._kept(record))
+            record = self.keep(record, origin, content)
+            self.account.remember(content, held, allocated=self._kept(record))
+            self.snapshots.add(record, durable=self.durable)
+        except BaseException:
+            self._unbook(record, content)
+            with suppress(HostError):
+                self.snapshots.forget(name, durable=self.durable)
+                self.remove(content)
+            raise
+        self.changed(volume)
+        return record
+
+    def _snapshot_of(self, origin: Record, name: str, owner: Mapping[str, str], held: int) -> Record:
+        created = self.clock.time()
+        return replace(
+            origin,
+            name=name,
+            uuid=self.new_uuid(f"snapshot/{name}", created),
+            length=held if self.shares else origin.length,
+            shared=False,
+            parameters={},
+            mutable={},
+            owner=dict(owner),
+            created=created,
+            from_snapshot="",
+            from_volume=origin.name,
+        )
+
+    def keep(self, record: Record, origin: Record, content: Path) -> Record:
+        """Make a snapshot's content; the record as it is then. Raises Exhausted, Precondition, HostError."""
+        raise self._unsupported("snapshots")
+
+    def delete_snapshot(self, name: str) -> None:
+        """See RecordStore."""
+        if (record := self.find_snapshot(name)) is None:
+            return
+        content = self.snapshots.content(name)
+        self.snapshots.forget(name, durable=self.durable)
+        self._unbook(record, content)
+        self.remove(content)
+        self.changed(record.from_volume)
+
+    def find_snapshot(self, name: str) -> Record | None:
+        """See RecordStore."""
+        self.check_open()
+        return self.snapshots.find(name)
+
+    def all_snapshots(self) -> list[Record]:
+        """See RecordStore."""
+        self.check_open()
+        return self.snapshots.all()

@@ -1,0 +1,190 @@
+"""A pool over a store of records: the half that waits. It holds a lock for each name and lets the store work in
+threads; all kinds with volumes of their own are this with a RecordStore of theirs.
+
+What a kind may add: check() for its class parameters, want() for its sizes, settle() where many calls share a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tonnage.aio.tasks import KeyedLocks
+from tonnage.pools import request as requests
+from tonnage.pools.base import Capacity, Condition, Pool, Snapshot, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.directory import Record
+from tonnage.pools.formats import BLOCK
+from tonnage.pools.recordstore import RecordStore
+from tonnage.pools.snapshots import source_of
+from tonnage.pools.threads import Threads
+
+S = TypeVar("S", bound=RecordStore)
+
+
+class StoredPool(Pool, Generic[S]):
+    """The volumes of a store. step: bytes that sizes are multiples of. least: bytes of the smallest volume."""
+
+    step: int = BLOCK
+    least: int = BLOCK
+
+    def __init__(self, name: str, store: S) -> None:
+        self.name = name
+        self._store = store
+        self._locks = KeyedLocks()
+        self._threads = Threads(name)
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """Check the values of a class's parameters. Raises Invalid, Unsupported."""
+
+    async def want(self, request: VolumeRequest) -> requests.Want:
+        """Check a request and say what will be made. Raises Invalid, Unsupported, OutOfRange."""
+        return requests.check(self, request, least=self.least, step=self.step)
+
+    async def settle(self) -> None:
+        """Make durable what the store has done since; nothing where it is already."""
+
+    async def open(self) -> None:
+        """See Pool."""
+        await self._threads.run(self._store.open)
+        await self.settle()
+
+    async def close(self) -> None:
+        """See Pool."""
+        await self._threads.run(self._store.close)
+        self._threads.close()
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        """See Pool. A size below the least is rounded up to it, unless that passes the limit."""
+        self._store.check_open()
+        self.check(request.parameters)
+        async with self._locks.hold_all(request.name, *source_of(request)):
+            found, origin = self._store.records.get(request.name), None
+            if found is not None:
+                request = requests.again(found.volume(), request)
+            elif request.source and self.clones:
+                origin = self._store.origin(request.source)
+                request = requests.filled(self, request, origin.volume())
+            want = await self.want(request)
+            if found is not None:
+                volume = requests.existing(found.volume(), request, want)
+            else:
+                volume = (await self._threads.run(self._create, request, want, origin)).volume()
+            await self.settle()  # also for one that exists: its maker may have been cancelled before this
+            return volume
+
+    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
+        requests.check_room(self, request.name, want.size, self._store.room(want.fstype, request.parameters))
+        return self._store.create(request, want, origin)
+
+    async def delete(self, name: str) -> None:
+        """See Pool."""
+        async with self._locks.hold(name):
+            await self._threads.run(self._store.delete, name)
+            await self.settle()
+
+    async def get(self, name: str) -> Volume:
+        """See Pool."""
+        return self._store.record(name).volume()
+
+    async def list(self) -> Sequence[Volume]:
+        """See Pool."""
+        return [record.volume() for record in self._store.all()]
+
+    async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
+        """See Pool."""
+        return await self.capacity_for({}, fstype=fstype, block=block)
+
+    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+        """See Pool."""
+        fstype = requests.fstype_of(self, fstype, block=block)
+        self.check(parameters)
+        return await self._threads.run(self._store.room, fstype, parameters)
+
+    async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
+        """See Pool."""
+        async with self._locks.hold(name):
+            await self._threads.run(self._store.stage, name, path, options)
+
+    async def unstage(self, name: str, path: Path) -> None:
+        """See Pool."""
+        async with self._locks.hold(name):
+            await self._threads.run(self._store.unstage, name, path)
+
+    async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
+        """See Pool."""
+        async with self._locks.hold(name):
+            await self._threads.run(self._store.publish, name, staging, target, readonly=readonly)
+
+    async def unpublish(self, name: str, target: Path) -> None:
+        """See Pool."""
+        async with self._locks.hold(name):
+            await self._threads.run(self._store.unpublish, name, target)
+
+    async def stats(self, name: str, path: Path) -> Stats:
+        """See Pool."""
+        return await self._threads.run(self._store.stats, name, path)
+
+    async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
+        """See Pool."""
+        if not self.snapshots:
+            raise self._unsupported("snapshots")
+        check_name(name)
+        async with self._locks.hold_all(f"{name}@", volume):
+            self._store.check_open()
+            if found := self._store.find_snapshot(name):
+                snapshot = requests.existing_snapshot(found.snapshot(), volume)
+            else:
+                snapshot = (await self._threads.run(self._snapshot, name, volume, owner or {})).snapshot()
+            await self.settle()
+            return snapshot
+
+    def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+        record = self._store.record(volume)
+        room = self._store.room(record.fstype, {})
+        requests.check_room(self, name, record.size, replace(room, largest=room.free))
+        return self._store.snapshot(name, volume, owner)
+
+    async def delete_snapshot(self, name: str) -> None:
+        """See Pool."""
+        if not self.snapshots:
+            raise self._unsupported("snapshots")
+        async with self._locks.hold(f"{name}@"):
+            await self._threads.run(self._store.delete_snapshot, name)
+            await self.settle()
+
+    async def get_snapshot(self, name: str) -> Snapshot:
+        """See Pool."""
+        if not self.snapshots:
+            return await super().get_snapshot(name)
+        return self._store.snapshot_record(name).snapshot()
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        """See Pool."""
+        return [record.snapshot() for record in self._store.all_snapshots()] if self.snapshots else []
+
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+        """See Pool."""
+        async with self._locks.hold(name):
+            volume = self._store.record(name).volume()
+            wanted = requests.larger(self, volume, size, limit, step=self.step)
+            if wanted > volume.size:
+                volume = (await self._threads.run(self._expand, volume, wanted)).volume()
+            await self.settle()
+            return volume
+
+    def _expand(self, volume: Volume, wanted: int) -> Record:
+        requests.check_more(self, volume, wanted, self._store.room(volume.fstype, volume.parameters))
+        return self._store.expand(volume.name, wanted)
+
+    async def grow(self, name: str, path: Path) -> Volume:
+        """See Pool."""
+        if not self.expansion:
+            raise self._unsupported("larger volumes")
+        async with self._locks.hold(name):
+            return (await self._threads.run(self._store.grow, name, path)).volume()
+
+    async def condition(self, name: str, path: Path | None = None) -> Condition:
+        """See Pool."""
+        return await self._threads.run(self._store.condition, name, path)
