@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tonnage.csi.client import CsiClient
+from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.words import VolumeCapability
 
@@ -46,3 +49,67 @@ async def test_names_that_no_file_can_have(client: CsiClient, folder: Path, refu
     volume = (await client.create_volume("v", 1 << 30, [MOUNT])).id
     await refused(client.stage(volume, folder / ("é" * 128), MOUNT), Code.INVALID_ARGUMENT, "at most 255 bytes")
     await client.stage(volume, folder / ("é" * 127), MOUNT)
+
+
+async def test_a_symlink_far_up_in_the_path_is_seen(
+    client: CsiClient, folder: Path, link: Path, refused: Refused
+) -> None:
+    volume = (await client.create_volume("v", 1 << 30, [MOUNT])).id
+    deep = link / "mount" / "a" / "b"
+    deep.mkdir(parents=True)
+    words = (Code.FAILED_PRECONDITION, "symlink")
+    await refused(client.stage(volume, deep / "s", MOUNT), *words)
+    await refused(client.unstage(volume, deep), *words)
+    await refused(client.unpublish(volume, deep), *words)
+    await refused(client.volume_stats(volume, deep), *words)
+    await refused(client.expand_on_node(volume, deep), *words)
+    await refused(client.volume_stats(volume, link), *words)
+    assert deep.is_dir()
+
+
+@pytest.fixture
+async def rooted(driver: Driver, folder: Path) -> AsyncIterator[CsiClient]:
+    """A client of a driver whose callers must have their paths below `kubelet`, which is a symlink itself."""
+    (folder / "disk").mkdir()
+    (folder / "kubelet").symlink_to("disk")
+    served = DriverEndpoint(replace(driver, roots=(folder / "kubelet",)), folder / "rooted.sock")
+    async with served, CsiClient(served.socket) as connected:
+        yield connected
+
+
+async def test_paths_lie_beneath_the_root(rooted: CsiClient, folder: Path, refused: Refused) -> None:
+    volume = (await rooted.create_volume("v", 1 << 30, [MOUNT])).id
+    root = folder / "kubelet"
+    words = (Code.INVALID_ARGUMENT, "staging_target_path", f"beneath {root}")
+    for path in (folder / "staging", root, folder, folder / "kubelet-2", "/"):
+        await refused(rooted.stage(volume, path, MOUNT), *words)
+        await refused(rooted.unstage(volume, path), *words)
+        await refused(rooted.publish(volume, root / "t", MOUNT, staging=path), *words)
+        await refused(rooted.expand_on_node(volume, root / "t", staging=path), *words)
+    await refused(rooted.publish("csi-1", folder / "t", MOUNT, context=INLINE), Code.INVALID_ARGUMENT, "target_path")
+    await refused(rooted.unpublish(volume, folder / "t"), Code.INVALID_ARGUMENT, "target_path")
+    await refused(rooted.volume_stats(volume, folder), Code.NOT_FOUND, str(folder))
+    assert sorted(entry.name for entry in folder.iterdir() if entry.name != "c.sock") == [
+        "disk",
+        "kubelet",
+        "rooted.sock",
+    ]
+
+
+async def test_the_root_may_be_a_symlink_and_either_name_of_it_is_good(rooted: CsiClient, folder: Path) -> None:
+    volume = (await rooted.create_volume("v", 1 << 30, [MOUNT])).id
+    root, real = folder / "kubelet", folder / "disk"
+    await rooted.stage(volume, root / "s", MOUNT)
+    await rooted.publish(volume, root / "t", MOUNT, staging=real / "s")
+    assert (await rooted.volume_stats(volume, root / "t")).total == (
+        await rooted.volume_stats(volume, real / "t")
+    ).total
+    await rooted.unpublish(volume, real / "t")
+    await rooted.unstage(volume, real / "s")
+    await rooted.delete_volume(volume)
+
+
+async def test_a_symlink_below_the_root_is_refused(rooted: CsiClient, folder: Path, refused: Refused) -> None:
+    volume = (await rooted.create_volume("v", 1 << 30, [MOUNT])).id
+    (folder / "disk" / "pods").symlink_to(folder)
+    await refused(rooted.stage(volume, folder / "kubelet" / "pods" / "s", MOUNT), Code.FAILED_PRECONDITION, "symlink")

@@ -42,7 +42,9 @@ class Driver:
     """What the services of one driver name share.
 
     node_id: the node's name. default_pool: name of the pool for requests that name none. state: folder of the driver's
-    own (0700), where inline volumes are staged. in_flight, throttle: shared by drivers over the same pools. Raises Invalid when it does not hold together.
+    own (0700), where inline volumes are staged. roots: folders beneath which callers must have their staging and target
+    paths (the kubelet's), anywhere when there is none. in_flight, throttle: shared by drivers over the same pools.
+    Raises Invalid when it does not hold together.
     """
 
     node_id: str
@@ -53,6 +55,7 @@ class Driver:
     default_pool: str = ""
     topology_key: str = names.TOPOLOGY_NODE
     max_volumes: int = 0
+    roots: tuple[Path, ...] = ()
     in_flight: InFlight = field(default_factory=InFlight)
     throttle: Throttle = field(default_factory=Throttle)
     clock: Clock = field(default_factory=RealClock)

@@ -116,7 +116,7 @@ class Inline:
             raise Invalid(f"volumeAttributes: {reason}{more}") from None
 
     def _staging(self, name: str) -> Path:
-        return self._driver.state / "inline" / name
+        return Path(os.path.realpath(self._driver.state)) / "inline" / name  # mounts follow no symlink
 
 
 def _size(text: str) -> int:

@@ -11,11 +11,10 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.condition import to_proto
 from tonnage.csi.driver import Driver
 from tonnage.csi.inline import Inline
-from tonnage.csi.limits import check_path
-from tonnage.csi.places import check_parent, refuse_link
+from tonnage.csi.places import Places, check_parent, refuse_links
 from tonnage.csi.targets import SingleWriters
 from tonnage.csi.volume_id import split
-from tonnage.errors import Invalid, NotFound, OutOfRange, Precondition, Unavailable
+from tonnage.errors import Invalid, OutOfRange, Precondition, Unavailable
 from tonnage.pools.base import Pool, Stats, Volume
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
@@ -32,6 +31,7 @@ class Node:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._places = Places(driver.roots)
         self._inline = Inline(driver)
         self._writers = SingleWriters()
 
@@ -58,20 +58,20 @@ class Node:
         Raises NotFound, Invalid (path, capability), HostError.
         """
         _check_given(request.volume_id)
-        staging = Path(check_path("staging_target_path", request.staging_target_path))
+        staging = self._places.path("staging_target_path", request.staging_target_path)
         use = capabilities.check_one(request)
         pool, volume = await self._driver.find(request.volume_id)
         capabilities.check_fits(volume, use)
         check_parent(staging)
-        refuse_link(staging)
+        refuse_links(staging)
         await pool.stage(volume.name, staging, options=use.flags)
         return csi_pb2.NodeStageVolumeResponse()
 
     async def NodeUnstageVolume(self, request: csi_pb2.NodeUnstageVolumeRequest) -> csi_pb2.NodeUnstageVolumeResponse:
         """Undo stage; success when nothing is there."""
         _check_given(request.volume_id)
-        staging = Path(check_path("staging_target_path", request.staging_target_path))
-        refuse_link(staging, staging.parent)
+        staging = self._places.path("staging_target_path", request.staging_target_path)
+        refuse_links(staging)
         try:
             place = self._driver.locate(request.volume_id)
         except Unavailable:
@@ -88,7 +88,7 @@ class Node:
         Raises NotFound, Invalid, Precondition (not staged), AlreadyExists (something else is at the target).
         """
         _check_given(request.volume_id)
-        target = Path(check_path("target_path", request.target_path))
+        target = self._places.path("target_path", request.target_path)
         use = capabilities.check_one(request)
         if request.volume_context.get(names.CSI_EPHEMERAL, "") == "true":
             await self._inline.publish(request, target, use)
@@ -97,10 +97,10 @@ class Node:
         capabilities.check_fits(volume, use)
         if not request.staging_target_path:
             raise Precondition(f"volume {request.volume_id}: staging_target_path is missing, stage the volume first")
-        staging = Path(check_path("staging_target_path", request.staging_target_path))
+        staging = self._places.path("staging_target_path", request.staging_target_path)
         self._writers.check(volume.name, target, single=use.single_writer)
         check_parent(target)
-        refuse_link(staging, staging.parent)
+        refuse_links(staging)
         readonly = request.readonly or use.readonly or "ro" in use.flags
         await self._show(request, pool, volume, staging, target, readonly=readonly)
         self._writers.add(volume.name, target, single=use.single_writer)
@@ -133,8 +133,8 @@ class Node:
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Undo publish; success when nothing is there. Ends an inline volume."""
         _check_given(request.volume_id)
-        target = Path(check_path("target_path", request.target_path))
-        refuse_link(target.parent)
+        target = self._places.path("target_path", request.target_path)
+        refuse_links(target.parent)
         try:
             place = self._driver.locate(request.volume_id)
         except Unavailable:
@@ -154,13 +154,9 @@ class Node:
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
         """Usage in bytes and inodes as seen at volume_path. Raises NotFound for the volume or the path."""
         _check_given(request.volume_id)
-        if not request.volume_path:
-            raise Invalid("volume_path is missing")
-        path = Path(request.volume_path)
+        path = self._shown(request)
         inline = await self._driver.find_inline(request.volume_id) if split(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
-        if not path.is_absolute() or not os.path.lexists(path):
-            raise NotFound(f"volume {request.volume_id}: nothing is at {path}")
         usage = _usage(await pool.stats(volume.name, path))
         condition = to_proto(await pool.condition(volume.name, path))
         return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
@@ -172,14 +168,10 @@ class Node:
         kernel cannot do it while the volume is mounted.
         """
         _check_given(request.volume_id)
-        if not request.volume_path:
-            raise Invalid("volume_path is missing")
-        path = Path(request.volume_path)
+        path = self._shown(request)
         pool, volume = await self._driver.find(request.volume_id)
         if request.HasField("volume_capability"):
             capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
-        if not path.is_absolute() or not os.path.lexists(path):
-            raise NotFound(f"volume {request.volume_id}: nothing is at {path}")
         asked = request.capacity_range
         if asked.required_bytes > volume.size or 0 < asked.limit_bytes < volume.size:
             raise OutOfRange(
@@ -188,6 +180,12 @@ class Node:
             )
         grown = await pool.grow(volume.name, path)
         return csi_pb2.NodeExpandVolumeResponse(capacity_bytes=grown.size)
+
+    def _shown(self, request: csi_pb2.NodeGetVolumeStatsRequest | csi_pb2.NodeExpandVolumeRequest) -> Path:
+        """volume_path. The staging path is not needed, but must be one if it is given."""
+        if request.staging_target_path:
+            self._places.path("staging_target_path", request.staging_target_path)
+        return self._places.shown(request.volume_path)
 
 
 def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
