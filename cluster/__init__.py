@@ -1,0 +1,1 @@
+"""A real Kubernetes on this machine for tests and benchmarks: `python -m cluster up`, built from its Go modules."""

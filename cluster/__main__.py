@@ -1,0 +1,108 @@
+"""`python -m cluster up|down|exec`: a real Kubernetes for a while. `make cluster` and `make cluster-down` call it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cluster import image, programs
+from cluster.control_plane import ControlPlane
+from cluster.node import Node
+from cluster.processes import Failed, Processes
+
+PAUSE, BUSYBOX = "test.local/pause:1", "test.local/busybox:1"
+
+
+def default_folder() -> Path:
+    """Where a cluster lies when nobody says where."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return base / "tonnage" / "cluster"
+
+
+def up(
+    folder: Path, nodes: int, *, arguments: Mapping[str, Sequence[str]] | None = None, images: Sequence[Path] = ()
+) -> dict[str, object]:
+    """Start a cluster; what is to be known of it, which is also in `folder`/cluster.json. Raises Failed, Missing.
+
+    arguments: more flags by program. images: archives that pods may use, beside busybox.
+    """
+    processes = Processes(folder / "processes")
+    if [name for name in processes.names() if processes.pid(name)]:
+        raise Failed(f"a cluster runs in {folder} already: `python -m cluster down` ends it")
+    built = programs.ensure()
+    busybox = programs.debian("busybox", "busybox-static")
+    for program, package in (("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2")):
+        programs.debian(program, package)
+    plane = ControlPlane(folder, built, processes, arguments=arguments)
+    made = _images(folder, busybox)
+    found: dict[str, object] = {"folder": str(folder), "server": plane.server, "programs": str(built)}
+    try:
+        found["kubeconfig"] = str(plane.start())
+        started = [Node(folder, n, built, processes) for n in range(1, nodes + 1)]
+        for node in started:
+            node.start(plane.authority, plane.server, [*made, *images])
+        found["nodes"] = {n.name: {"address": n.address, "enter": n.enter()} for n in started}
+    except BaseException:
+        down(folder, keep_logs=True)
+        raise
+    (folder / "cluster.json").write_text(json.dumps(found, indent=2))
+    return found
+
+
+def _images(folder: Path, busybox: Path) -> list[Path]:
+    pause, box = folder / "pause.tar", folder / "busybox.tar"
+    image.busybox_image(pause, PAUSE, busybox, command=("/bin/sleep", "2147483647"))
+    image.busybox_image(box, BUSYBOX, busybox)
+    return [pause, box]
+
+
+def down(folder: Path, *, keep_logs: bool = False) -> None:
+    """End a cluster and remove its files; nothing is left on the machine. May be repeated."""
+    processes = Processes(folder / "processes")
+    built = programs.folder()
+    numbers = sorted({int(name.split("-")[1]) for name in processes.names() if name.startswith("node-")}, reverse=True)
+    for number in numbers:
+        Node(folder, number, built, processes).stop()
+    for name in reversed(processes.names()):
+        processes.end(name)
+    if keep_logs:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m cluster", description="A real Kubernetes on this machine.")
+    parser.add_argument("--dir", type=Path, default=default_folder(), help="its folder")
+    actions = parser.add_subparsers(dest="action", required=True)
+    start = actions.add_parser("up", help="start one")
+    start.add_argument("--nodes", type=int, default=2)
+    actions.add_parser("down", help="end it")
+    inside = actions.add_parser("exec", help="run a command inside a node")
+    inside.add_argument("node")
+    inside.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    folder: Path = options.dir.absolute()
+    try:
+        if options.action == "up":
+            print(f"export KUBECONFIG={up(folder, options.nodes)['kubeconfig']}")
+        elif options.action == "down":
+            down(folder)
+        else:
+            enter = json.loads((folder / "cluster.json").read_text())["nodes"][options.node]["enter"]
+            os.execvp(enter[0], [*enter, *options.command])
+    except (Failed, programs.Missing) as failure:
+        print(f"cluster: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
