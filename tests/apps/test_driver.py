@@ -47,6 +47,9 @@ async def test_serves_registers_and_measures(config: DriverConfig) -> None:
     labels = '{kind="memory",pool="test-driver"}'
     assert f"tonnage_pool_size_bytes{labels} 1.073741824e+10" in text
     assert f"tonnage_pool_volumes{labels} 1.0" in text
+    assert f"tonnage_pool_promised_bytes{labels} 1.073741824e+09" in text
+    for nothing in ("snapshots", "abnormal_volumes", "erasing_bytes", "erasing_volumes"):
+        assert f"tonnage_pool_{nothing}{labels} 0.0" in text
     assert f"tonnage_pool_up{labels} 1.0" in text
     assert 'csi_plugin_operations_seconds_count{driver_name="csi.tonnage.dev",grpc_status_code="OK"' in text
     assert not config.endpoint.exists()

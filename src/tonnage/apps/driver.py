@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from tonnage.apps import driver_check
 from tonnage.apps.driver_config import DriverConfig
+from tonnage.apps.measure import measure
 from tonnage.apps.process import settle
 from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.errors import TonnageError
-from tonnage.observe import metrics
 from tonnage.observe.exporter import Exporter
 from tonnage.pools.base import Pool
 
@@ -55,19 +54,7 @@ class StandaloneDriver:
 
     async def measure(self) -> None:
         """Bring the gauges of the pools up to date. A pool that cannot be read is shown as down."""
-        for pool in self.pools:
-            labels = (pool.name, pool.kind)
-            try:
-                room, volumes = await pool.capacity(), await pool.list()
-            except TonnageError as failure:
-                log.warning("pool cannot be read pool=%s error=%s", pool.name, failure)
-                metrics.POOL_UP.labels(*labels).set(0)
-                continue
-            metrics.POOL_UP.labels(*labels).set(1)
-            metrics.POOL_SIZE.labels(*labels).set(room.total)
-            metrics.POOL_FREE.labels(*labels).set(room.free)
-            metrics.POOL_LARGEST.labels(*labels).set(room.largest)
-            metrics.POOL_VOLUMES.labels(*labels).set(len(volumes))
+        await measure(self.pools)
 
 
 async def serve(driver: StandaloneDriver, ended: asyncio.Event) -> None:

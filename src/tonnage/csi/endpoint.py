@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from tonnage.csi import inventory
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.controller import Controller
 from tonnage.csi.driver import Driver, lock_key
@@ -17,10 +18,12 @@ log = logging.getLogger(__name__)
 
 
 def services(driver: Driver) -> list[Service]:
-    """The CSI services of a driver. GroupController and SnapshotMetadata are not offered (UNIMPLEMENTED)."""
+    """The CSI services of a driver, and our own Inventory. GroupController and SnapshotMetadata are not offered
+    (UNIMPLEMENTED)."""
     described = csi_pb2.DESCRIPTOR.services_by_name
     offered = {"Identity": Identity(driver), "Controller": Controller(driver), "Node": Node(driver)}
-    return [Service(descriptor, offered.get(name), key=lock_key) for name, descriptor in described.items()]
+    found = [Service(descriptor, offered.get(name), key=lock_key) for name, descriptor in described.items()]
+    return [*found, inventory.service(driver.pools)]
 
 
 class DriverEndpoint:

@@ -47,6 +47,7 @@ POOL_VOLUMES = Gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kin
 POOL_PROMISED = Gauge(
     "tonnage_pool_promised_bytes", "What volumes and snapshots were promised.", ["pool", "kind"], registry=REGISTRY
 )
+POOL_SNAPSHOTS = Gauge("tonnage_pool_snapshots", "Snapshots in a pool.", ["pool", "kind"], registry=REGISTRY)
 POOL_ABNORMAL = Gauge(
     "tonnage_pool_abnormal_volumes", "Volumes with something wrong (VolumeCondition).", ["pool", "kind"],
     registry=REGISTRY,

@@ -1,0 +1,60 @@
+"""All that can be told of a pool at one moment: for metrics, `tonnage pools` and `tonnage volumes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tonnage.errors import TonnageError
+from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Volume
+
+
+class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: what is wrong with
+    volumes, by name; those that are not named are well."""
+
+    pool: str
+    kind: str
+    problem: str = ""
+    room: Capacity | None = None
+    volumes: Sequence[Volume] = ()
+    snapshots: Sequence[Snapshot] = ()
+    erasing: Sequence[Erasure] = ()
+    abnormal: Mapping[str, str] = {}
+
+    @property
+    def promised(self) -> int:
+        """Bytes that volumes and snapshots were promised."""
+        return sum(volume.size for volume in self.volumes) + sum(snapshot.size for snapshot in self.snapshots)
+
+    @property
+    def erasing_bytes(self) -> int:
+        """Bytes that come back when all is erased."""
+        return sum(erasure.room for erasure in self.erasing)
+
+
+async def read(pool: Pool) -> PoolStatus:
+    """Look at a pool and each of its volumes. What is wrong is told, not raised."""
+    try:
+        room, volumes = await pool.capacity(), await pool.list()
+        snapshots, erasing = await pool.list_snapshots(), await pool.erasing()
+        abnormal = await _abnormal(pool, volumes)
+    except TonnageError as failure:
+        return PoolStatus(pool.name, pool.kind, problem=str(failure))
+    return PoolStatus(
+        pool.name, pool.kind, room=room, volumes=volumes, snapshots=snapshots, erasing=erasing, abnormal=abnormal
+    )
+
+
+async def _abnormal(pool: Pool, volumes: Sequence[Volume]) -> dict[str, str]:
+    found = {}
+    for volume in volumes:
+        try:
+            condition = await pool.condition(volume.name)
+        except TonnageError as failure:  # deleted meanwhile, or the pool went
+            found[volume.name] = str(failure)
+            continue
+        if condition.abnormal:
+            found[volume.name] = condition.message
+    return found
