@@ -51,7 +51,7 @@ def inspect(path: Path) -> Disk:
         raise Invalid(f"device {path}: {failure.strerror}") from failure
     if not path.is_absolute() or not stat.S_ISBLK(found.st_mode):
         raise Invalid(f"{path} is not a block device: name one, as /dev/sdb or /dev/disk/by-id/...")
-    users = tuple(_users(node, found.st_rdev))
+    users = tuple(users_of(node, found.st_rdev))
     # What is in use is not looked into: it is refused already, and the kernel may refuse to open it.
     return Disk(path, node, _size(found.st_rdev), users, () if users else _signatures(node))
 
@@ -61,8 +61,8 @@ def _size(number: int) -> int:
     return int(sectors) * 512
 
 
-def _users(node: Path, number: int) -> Iterator[str]:
-    """Who has a device, the plainest first."""
+def users_of(node: Path, number: int) -> Iterator[str]:
+    """Who has the device of that number, the plainest first; nobody for one that is free. Raises OSError."""
     place = f"{os.major(number)}:{os.minor(number)}"
     described = Path("/sys/dev/block") / place
     known = set(os.listdir(described))

@@ -61,3 +61,8 @@ def fstatfs_type(fd: int) -> int:
     buffer = ctypes.create_string_buffer(256)
     _checked(_libc.fstatfs(fd, buffer))
     return ctypes.c_ulong.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def syncfs(fd: int) -> None:
+    """syncfs(2): what was written to the file system of an open file is on its disk. Raises OSError."""
+    _checked(_libc.syncfs(fd))

@@ -1,4 +1,4 @@
-"""A mounted file system as a whole, by ioctl: freeze, thaw, grow. Blocking; call it from a thread.
+"""A mounted file system as a whole, by ioctl: freeze, thaw, grow, trim. Blocking; call it from a thread.
 
 `fd` is an open directory of the file system. All raise OSError: the pool knows what the numbers mean to its callers.
 """
@@ -13,6 +13,7 @@ _FREEZE, _THAW = 0xC0045877, 0xC0045878  # linux/fs.h: FIFREEZE, FITHAW
 _EXT4_RESIZE = 0x40086610  # fs/ext4/ext4.h: EXT4_IOC_RESIZE_FS
 _XFS_GEOMETRY, _XFS_GROW = 0x80705864, 0x4010586E  # xfs_fs.h: FSGEOMETRY_V1, FSGROWFSDATA
 _BTRFS_RESIZE = 0x50009403  # linux/btrfs.h: BTRFS_IOC_RESIZE
+_TRIM = 0xC0185879  # linux/fs.h: FITRIM
 _CAP_SYS_RESOURCE = 24
 
 
@@ -50,6 +51,11 @@ def _grow_xfs(fd: int, length: int) -> None:
     now, wanted = struct.unpack_from("=Q", geometry, 32)[0], length // block
     if wanted > now:
         fcntl.ioctl(fd, _XFS_GROW, bytearray(struct.pack("=QI4x", wanted, most_inodes)))
+
+
+def trim(fd: int) -> None:
+    """Tell the disk which blocks of a file system are free. EOPNOTSUPP where the file system or its disk cannot."""
+    fcntl.ioctl(fd, _TRIM, bytearray(struct.pack("=QQQ", 0, 2**64 - 1, 0)))
 
 
 def may_grow_ext4() -> bool:

@@ -112,6 +112,18 @@ def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
         os.rmdir(path)
 
 
+def empty(path: str | os.PathLike[str]) -> None:
+    """Remove all that is in a folder, which may itself be a mount. May be repeated.
+
+    Raises OSError, EBUSY for a mount below it, of which nothing is touched.
+    """
+    top = os.open(path, _FOLDER)
+    try:
+        _empty(top, top, Path(path), 0, "")
+    finally:
+        os.close(top)
+
+
 def _refuse_mount(fd: int, path: Path) -> None:
     attributes = struct.unpack_from("=Q", libc.statx(fd, b"", _AT_EMPTY_PATH, 0), 8)[0]
     if attributes & _STATX_ATTR_MOUNT_ROOT:

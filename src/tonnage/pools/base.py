@@ -73,7 +73,8 @@ class VolumeRequest:
 class Volume:
     """A volume as its record says. size: usable bytes. created: seconds since the epoch. source: what it was filled
     from. pending: it was expanded, and on its node grow() is still to be called (or the next stage() does it). mutable:
-    what modify() or the request set above the class's parameters."""
+    what modify() or the request set above the class's parameters. place: where in the pool it is, for kinds whose
+    places are told apart (which disk of a static pool)."""
 
     name: str
     size: int
@@ -86,6 +87,7 @@ class Volume:
     source: Source | None = None
     pending: bool = False
     mutable: Mapping[str, str] = field(default_factory=dict)
+    place: str = ""
 
     @property
     def effective(self) -> Mapping[str, str]:
@@ -303,6 +305,10 @@ class Pool(ABC):
 
     async def erasing(self) -> Sequence[Erasure]:
         """What is being erased, in the order of the volumes' names."""
+        return []
+
+    async def problems(self) -> Sequence[str]:
+        """What is wrong with the pool itself and what to do about it, a line each; nothing when all is well."""
         return []
 
     async def volume_limit(self) -> int:

@@ -15,6 +15,7 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool, check_name
 from tonnage.pools.bounds import Bounds
+from tonnage.pools.directory import MARKER, OWN
 from tonnage.pools.disks import Disks
 
 _ANY = float("inf")
@@ -24,6 +25,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "btrfs": ("name", "size", "sparse", "overcommit"),
     "lvm": ("name", "size", "thin", "thinsize", "overcommit"),
     "quota": ("name", "size", "overcommit"),
+    "static": ("name",),
 }
 KINDS = tuple(_KEYS)
 
@@ -67,6 +69,18 @@ class PoolConfig:
         if not self.directories:
             parts.append("directories=no")
         return ",".join(parts)
+
+    @property
+    def has_size(self) -> bool:
+        """Whether `size=` is an option of that kind; disks that others prepared have the size they have."""
+        return "size" in _KEYS[self.kind]
+
+    @property
+    def marker(self) -> Path | None:
+        """The file that says that the pool was made, None for kinds that have none."""
+        if self.where is None:
+            return None
+        return (self.where / OWN if self.kind == "static" else self.where) / MARKER
 
     def at(self, where: Path) -> PoolConfig:
         """The same pool elsewhere."""
@@ -173,6 +187,10 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
         return LvmPool(name, config.group, thin, clock=clock)
     if config.where is None:
         raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
+    if config.kind == "static":
+        from tonnage.pools.static import StaticPool
+
+        return StaticPool(name, config.where, clock=clock)
     bounds = Bounds(config.size, config.overcommit, config.sparse)
     if config.kind == "quota":
         from tonnage.pools.quota import QuotaPool
@@ -213,7 +231,7 @@ def outlook(configs: Iterable[PoolConfig]) -> list[Outlook]:
     """What the pools may promise together, disk by disk. Blocking; nothing is made. Raises Invalid."""
     disks: dict[int, list[PoolConfig]] = {}
     for config in configs:
-        if config.where is not None:
+        if config.where is not None and config.has_size:
             disks.setdefault(os.stat(_existing(config.where)).st_dev, []).append(config)
     return [_outlook(pools) for pools in disks.values()]
 

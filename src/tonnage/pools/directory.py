@@ -23,6 +23,8 @@ from tonnage.pools.base import MAX_NAME, Snapshot, Source, State, Volume
 
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
+OWN = ".tonnage"
+"""The folder for records in a directory that is not tonnage's own."""
 VERSION = 1
 _RECORD = ".json"
 HALF = ".new-"

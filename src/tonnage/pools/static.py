@@ -1,0 +1,108 @@
+"""The static pool: mount points and block devices that others prepared in a directory, each one volume of its size.
+
+A claim gets a whole disk, the smallest that is large enough, and the disk is cleaned before the next one gets it.
+What an entry may be is said in staticdisk.py, how it is cleaned in staticclean.py. Nothing can be made larger, copied
+or kept as a snapshot. Needs root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import Unsupported
+from tonnage.pools import eraser
+from tonnage.pools import request as requests
+from tonnage.pools.base import Capacity, Erasure, Volume, VolumeRequest
+from tonnage.pools.directory import Record
+from tonnage.pools.erase import OVERWRITES
+from tonnage.pools.staticclean import CLEANER, cleaner_of
+from tonnage.pools.staticstore import StaticStore
+from tonnage.pools.storedpool import StoredPool
+
+
+class StaticPool(StoredPool[StaticStore]):
+    """The disks of a discovery directory. rate: bytes in a second that cleaners overwrite, 0 for any number."""
+
+    kind = "static"
+    fstypes: tuple[str, ...] = ("ext4", "xfs", "btrfs")
+    parameters = frozenset({CLEANER})
+    step = least = 1
+
+    def __init__(self, name: str, directory: Path, *, clock: Clock | None = None, rate: int = eraser.RATE) -> None:
+        clock = clock or RealClock()
+        super().__init__(name, StaticStore(directory, clock=clock))
+        self._eraser = eraser.Eraser(name, self.kind, self._store.jobs, self._threads, clock, rate=rate)
+
+    async def open(self) -> None:
+        """See Pool. Goes on with what was being cleaned."""
+        await super().open()
+        self._eraser.wake()
+
+    async def close(self) -> None:
+        """See Pool."""
+        await self._eraser.close()
+        await super().close()
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        """See Pool. The volume has the size of its disk, which is as near above what is asked as there is one free."""
+        return self._placed(await super().create(request))
+
+    async def get(self, name: str) -> Volume:
+        """See Pool."""
+        return self._placed(await super().get(name))
+
+    async def list(self) -> Sequence[Volume]:
+        """See Pool."""
+        return [self._placed(volume) for volume in await super().list()]
+
+    def _placed(self, volume: Volume) -> Volume:
+        return replace(volume, place=self._store.place(volume.name))
+
+    async def delete(self, name: str) -> None:
+        """See Pool. Raises Unavailable while its disk is not there."""
+        await super().delete(name)
+        self._eraser.wake()
+
+    async def want(self, request: VolumeRequest) -> requests.Want:
+        """See StoredPool. Without a file system, whatever is mounted will do."""
+        want = requests.check(self, request)
+        _check_cleaner(request.parameters, request.fstype, block=request.block)
+        found = self._store.records.get(request.name)
+        if request.block or request.fstype:
+            return want
+        return requests.Want(want.size, found.fstype if found is not None and not found.block else "")
+
+    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
+        return self._store.create(request, want, origin)  # which also says whether there is room
+
+    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+        """See Pool: free is the sum of all free disks, largest the size of the largest of them."""
+        requests.fstype_of(self, fstype, block=block)
+        _check_cleaner(parameters, fstype, block=block)
+        return await self._threads.run(self._store.room_for, fstype, parameters, block=block)
+
+    async def erasing(self) -> Sequence[Erasure]:
+        """See Pool."""
+        return self._eraser.erasing()
+
+    async def device(self, name: str) -> tuple[int, int] | None:
+        """See Pool."""
+        return await self._threads.run(self._store.device, name)
+
+    async def problems(self) -> Sequence[str]:
+        """See Pool: entries that are no volumes, disks that are missing, cleaners that fail."""
+        self._store.check_open()
+        failing = [f"volume {e.name} is not cleaned: {e.problem}" for e in self._eraser.erasing() if e.problem]
+        return [*await self._threads.run(self._store.problems), *failing]
+
+
+def _check_cleaner(parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+    cleaner = cleaner_of(parameters)
+    if cleaner in OVERWRITES and not block and not fstype:
+        raise Unsupported(
+            f"cleaner {cleaner} overwrites a whole device, which a file system that is mounted already does not allow:"
+            " use quick or discard, raw block volumes, or name a file system with csi.storage.k8s.io/fstype"
+        )

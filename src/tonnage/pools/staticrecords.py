@@ -1,0 +1,90 @@
+"""What became of each disk of a static pool: one record for each that is not free, in a folder of tonnage's. Blocking.
+
+A disk has at most one record, and the record either a volume or a job of cleaning: so no disk is ever two volumes', and
+none is free before it is clean, whenever the process ends. The folder lies in the discovery directory, beside the disks
+and not on one, where no pod can write.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tonnage.errors import Unavailable
+from tonnage.pools.base import check_name
+from tonnage.pools.directory import Directory, Record
+from tonnage.pools.erase import EraseJob
+
+log = logging.getLogger(__name__)
+VERSION = 1
+_SUFFIX = ".json"
+
+
+class DiskRecord(msgspec.Struct, frozen=True):
+    """A disk that is taken (volume) or being cleaned (job). identity: which disk it was then."""
+
+    entry: str
+    identity: str
+    volume: Record | None = None
+    job: EraseJob | None = None
+    version: int = VERSION
+
+
+class DiskRecords:
+    """The records in a folder, read at open(). damaged: entry -> why its record cannot be read; it is left alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.disks: dict[str, DiskRecord] = {}
+        self.damaged: dict[str, str] = {}
+        self._directory = Directory(path, "static")
+
+    def open(self) -> None:
+        """Take the folder and read it. Raises Unavailable when another process has it, HostError, OSError."""
+        self._directory.open()
+        self._directory.clean()
+        self.disks, self.damaged = {}, {}
+        for name in sorted(os.listdir(self._directory.path)):
+            entry = name.removesuffix(_SUFFIX)
+            if entry == name or name.startswith("."):
+                continue
+            try:
+                self.disks[entry] = self._read(entry)
+            except (msgspec.MsgspecError, ValueError) as failure:
+                log.error("record of a disk is damaged, disk left alone entry=%s error=%s", entry, failure)
+                self.damaged[entry] = str(failure)
+
+    def _read(self, entry: str) -> DiskRecord:
+        text = (self._directory.path / f"{entry}{_SUFFIX}").read_bytes()
+        record = msgspec.json.decode(text, type=DiskRecord)
+        if record.version > VERSION:
+            raise Unavailable(f"disk {entry} in {self._directory.path} has a record of a newer tonnage")
+        if record.entry != entry or (record.volume is None) == (record.job is None):
+            raise ValueError("it does not say of which disk and volume it is")
+        if record.volume is not None:
+            check_name(record.volume.name)
+        return record
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the folder is ours."""
+        with suppress(Unavailable):
+            return self._directory.at >= 0
+        return False
+
+    def write(self, record: DiskRecord) -> None:
+        """Write a disk's record, durably; it is so from here on. Raises Exhausted, HostError."""
+        self._directory.put(record.entry, msgspec.json.encode(record))
+        self.disks[record.entry] = record
+
+    def remove(self, entry: str) -> None:
+        """The disk is free. Raises HostError."""
+        self._directory.remove(entry)
+        self.disks.pop(entry, None)
+
+    def close(self) -> None:
+        """Let the folder go. May be repeated."""
+        self._directory.close()
