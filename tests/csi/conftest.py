@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,15 @@ def refused() -> Callable[..., Awaitable[CsiError]]:
         return raised.value
 
     return check
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
+    """until(holds): wait for what another process, or the kernel, brings about; 30 s at most."""
+
+    async def wait(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not holds():
+                await asyncio.sleep(0.01)
+
+    return wait

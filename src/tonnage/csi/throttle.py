@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tonnage.aio.tasks import Background
 from tonnage.api import names
-from tonnage.errors import HostError, Precondition, TonnageError
+from tonnage.errors import HostError, Precondition, TonnageError, Unsupported
 from tonnage.host import inotify, mount
 from tonnage.host.iolimits import Cgroups, Device, Group, origin
 from tonnage.pools.base import Pool, Volume
@@ -128,9 +128,11 @@ class Throttle:
         for target in await self._shown(pool, volume):
             try:
                 held = self._held.get(str(target))
-                group = held.group if held else await self.find(volume, target, {})
-                if group is not None:
-                    await self.hold(pool, volume, target, group)
+                group = held.group if held else await self._threads.run(self._find, volume.name, target, "")
+                await self.hold(pool, volume, target, group)
+            except (Precondition, Unsupported) as failure:
+                if io_limits_of(volume.effective):  # else there is nothing to take away either
+                    failed.append(failure)
             except TonnageError as failure:
                 failed.append(failure)
         if failed:

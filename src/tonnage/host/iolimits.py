@@ -8,6 +8,7 @@ written back later counts for nobody. Blocking calls, but of a few system calls 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ _KUBELETS = (
 """Where pods have their groups if the kubelet is told nothing: systemd's naming, and cgroupfs'."""
 _UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 _OF_POD = re.compile(r"(.*-)?pod[0-9a-f]{8}[-_][-_0-9a-f]{8,}(\.slice)?")
-_DEEPEST, _MOST = 7, 20_000
+_DEEPEST, _MOST, _TRIES = 7, 20_000, 10
 _V1 = (("iops", "read_iops"), ("iops", "write_iops"), ("bandwidth", "read_bps"), ("bandwidth", "write_bps"))
 
 Device = tuple[int, int]
@@ -139,23 +140,39 @@ class Cgroups:
 
     def make_pod(self, uid: str) -> Group:
         """Make the group of a pod of our own kubelet. May be repeated. Raises Unsupported, OSError."""
-        top = self.top()
-        parent = top.path / OWN
-        if top.v2:
-            _enable(top.path)
-        parent.mkdir(exist_ok=True)
-        if top.v2:
-            _enable(parent)
-        group = Group(parent / f"pod{uid}", top.v2)
-        group.path.mkdir(exist_ok=True)
-        return group
+        group = self._ours(uid)
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):  # remove_pod() takes the last pod's parent along
+                if group.v2:
+                    _enable(group.path.parent.parent)
+                group.path.parent.mkdir(exist_ok=True)
+                if group.v2:
+                    _enable(group.path.parent)
+                group.path.mkdir(exist_ok=True)
+                return group
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(group.path))
+
+    def own_pod(self, uid: str) -> Group | None:
+        """The group that make_pod() made, None where there is none."""
+        with suppress(Unsupported):
+            group = self._ours(uid)
+            return group if group.path.is_dir() else None
+        return None
 
     def remove_pod(self, uid: str) -> None:
         """Remove a group that make_pod() made; none is success. Raises OSError while processes are in it."""
-        if not _UID.fullmatch(uid):
+        if (group := self.own_pod(uid)) is None:
             return
-        with suppress(FileNotFoundError, Unsupported):
-            os.rmdir(self.top().path / OWN / f"pod{uid}")
+        with suppress(FileNotFoundError):
+            os.rmdir(group.path)
+        with suppress(OSError):  # other pods are in it
+            os.rmdir(group.path.parent)
+
+    def _ours(self, uid: str) -> Group:
+        if not _UID.fullmatch(uid):
+            raise Unsupported(f"pod uid {uid[:64]!r} cannot name a cgroup")
+        top = self.top()
+        return Group(top.path / OWN / f"pod{uid}", top.v2)
 
 
 def origin(device: Device) -> str:

@@ -12,7 +12,6 @@ import logging
 import os
 import secrets
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,9 @@ import msgspec
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, Pod, VolumeMount
 from tonnage.errors import HostError, Invalid, Unsupported
+from tonnage.host.iolimits import Cgroups
 from tonnage.kubelet import env, rootfs, seccomp, subpaths
+from tonnage.kubelet.csimounts import make_folder
 from tonnage.kubelet.files import remove_tree
 from tonnage.kubelet.logpump import LogFile, LogPump
 from tonnage.kubelet.paths import Paths, component
@@ -39,6 +40,7 @@ from tonnage.kubelet.process import (
 )
 from tonnage.kubelet.rootfs import Bind
 from tonnage.kubelet.runtime import ContainerSpec, Found, OnExit
+from tonnage.kubelet.spawn import spawn
 from tonnage.kubelet.volumes import Mounted
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class BubblewrapRuntime:
     def __init__(self, root: Path, clock: Clock, *, program: str = "bwrap", address: str = "127.0.0.1") -> None:
         self.paths = Paths(root)
         self._clock = clock
+        self.cgroups = Cgroups()
         self.program = shutil.which(program) or program
         self.address = address
         self.boot = boot_id()
@@ -70,6 +73,17 @@ class BubblewrapRuntime:
         if not os.access(rootfs.SETPRIV, os.X_OK):
             lacks.append(f"{rootfs.SETPRIV} (package util-linux)")
         return lacks
+
+    async def prepare(self, uid: str) -> None:
+        """See Runtime: the pod's cgroup, below the one of all our pods."""
+        await asyncio.to_thread(self._make_group, uid)
+
+    def _make_group(self, uid: str) -> None:
+        make_folder(self.paths.pod(uid))  # before the group, so that after a kill the pod is known and it is removed
+        try:
+            self.cgroups.make_pod(uid)
+        except (Unsupported, OSError) as failure:
+            log.debug("no cgroup for a pod pod=%s error=%s", uid, failure)
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> ContainerProcess:
         """See Runtime."""
@@ -134,10 +148,17 @@ class BubblewrapRuntime:
         return pidfd
 
     async def clean(self, uid: str) -> None:
-        """See Runtime: the bind mounts of subPaths."""
+        """See Runtime: the bind mounts of subPaths. The pod's cgroup goes too."""
+        await asyncio.to_thread(self._clean, uid)
+
+    def _clean(self, uid: str) -> None:
         folder = self.paths.subpaths(uid)
         if os.path.isdir(folder):
-            await asyncio.to_thread(subpaths.remove, folder)
+            subpaths.remove(folder)
+        try:
+            self.cgroups.remove_pod(uid)
+        except OSError as failure:
+            log.warning("cgroup of a pod not removed pod=%s error=%s", uid, failure)
 
     async def forget(self, pod: Pod | None, uid: str) -> None:
         """See Runtime: containers' folders and logs."""
@@ -252,32 +273,21 @@ class _Plan:
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         # Open for reading too: the container never sees a broken pipe while no kubelet is there to read.
         outs = [os.open(f"{self._folder}/{pipe}", os.O_RDWR | os.O_CLOEXEC) for pipe in _PIPES.values()]
-        given = _in_memory(b"".join(os.fsencode(option) + b"\0" for option in options))
-        filters = [_in_memory(program)] if program else []
         try:
-            child = subprocess.Popen(
-                [
-                    self._runtime.program,
-                    *("--bind", f"{self._folder}/{ROOT}", "/"),
-                    *("--json-status-fd", str(status)),
-                    *("--args", str(given)),
-                    *(text for fd in filters for text in ("--seccomp", str(fd))),
-                    "--",
-                    *argv,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=outs[0],
-                stderr=outs[1],
-                env={},
-                cwd="/",
-                pass_fds=(status, given, *filters),
-                start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
+            child = spawn(
+                [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
+                options,
+                argv,
+                outputs=(outs[0], outs[1]),
+                keep=status,
+                program=program,
+                group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
             )
         except OSError:
             pump.close()
             raise
         finally:
-            for fd in (status, given, *filters, *outs):
+            for fd in (status, *outs):
                 os.close(fd)
         pidfd = os.pidfd_open(child.pid)
         fields = stat_fields(child.pid)
@@ -291,15 +301,6 @@ class _Plan:
         )
         _save(f"{self._folder}/{STATE}", state)
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump), pidfd
-
-
-def _in_memory(data: bytes) -> int:
-    """A descriptor from which bwrap reads its options, or a filter."""
-    fd = os.memfd_create("options", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _save(path: str, state: State) -> None:

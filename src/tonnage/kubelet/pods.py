@@ -95,6 +95,7 @@ class Kubelet:
             node_name=node_name,
             csi_driver=self._csi_driver,
             labels=self._node_labels,
+            prepare=self.runtime.prepare,
         )
         environment = Environment(sources, node_name=node_name, address=address, allocatable=amounts)
         self.workers = PodWorkers(

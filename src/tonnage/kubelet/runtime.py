@@ -82,6 +82,10 @@ class Runtime(Protocol):
     def note(self) -> str:
         """What a user should know of images under this runtime; "" for nothing. Told once a pod, as an Event."""
 
+    async def prepare(self, uid: str) -> None:
+        """Make what a pod's volumes may need before its containers: its cgroup, in which their IO is limited. May be
+        repeated; forget() undoes it. A machine that has no such thing is no failure: a volume that needs it says so."""
+
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
         """Start a container. Raises Unsupported, Invalid (what it asks for), HostError."""
 
@@ -123,6 +127,9 @@ class NoneRuntime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+
+    async def prepare(self, uid: str) -> None:
+        """Nothing will run."""
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Pretended:
         """See Runtime."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -65,7 +65,8 @@ class VolumesFailed(TonnageError):
 class Volumes:
     """The volumes of all pods of this node.
 
-    csi_driver: the CSIDriver object of a name, or None; labels: the node's labels, for node affinity of PVs.
+    csi_driver: the CSIDriver object of a name, or None; labels: the node's labels, for node affinity of PVs. prepare:
+    told the uid of a pod before its first CSI volume is mounted.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Volumes:
         node_name: str,
         csi_driver: Callable[[str], CSIDriver | None],
         labels: Callable[[], Mapping[str, str]],
+        prepare: Callable[[str], Awaitable[None]],
     ) -> None:
         self._client = client
         self._paths = paths
@@ -85,6 +87,7 @@ class Volumes:
         self._node = node_name
         self._csi_driver = csi_driver
         self._labels = labels
+        self._prepare = prepare
         self._claims = ClaimReader(client)
         self._sources = Sources(client)
         self._files = files
@@ -100,6 +103,8 @@ class Volumes:
         if done is None:
             done = self._mounted[uid] = {}
         todo = [v for v in pod.spec.volumes if v.name not in done]
+        if any(v.csi or v.ephemeral or v.persistent_volume_claim for v in todo):
+            await self._prepare(uid)
         if len(todo) == 1:
             results: Sequence[Mounted | Exception] = [await self._one(pod, todo[0], known=known)]
         else:
