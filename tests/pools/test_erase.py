@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tonnage.errors import HostError, Unsupported
 from tonnage.host import libc, loop
 from tonnage.pools import erase
-from tonnage.pools.erase import CHUNK, SHRED_PASSES, EraseJob, Wiper, check_overwrites
+from tonnage.pools.erase import CHUNK, SHRED_PASSES, EraseJob, Medium, Wiper, check_overwrites, medium_of
 
 MI = 1024**2
 
@@ -160,10 +160,16 @@ def test_no_symlink_is_followed_and_no_directory_erased(tmp_path: Path) -> None:
 
 
 def test_copy_on_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_overwrites(tmp_path)
+    monkeypatch.setattr(libc, "fstatfs_type", lambda _: 0xEF53)
+    check_overwrites(tmp_path, medium := medium_of(tmp_path))
+    assert (medium.kind, medium.shares) == ("ext4", False)
     monkeypatch.setattr(libc, "fstatfs_type", lambda _: 0x9123683E)
     with pytest.raises(Unsupported, match="lies on btrfs"):
-        check_overwrites(tmp_path)
+        check_overwrites(tmp_path, medium_of(tmp_path))
+    monkeypatch.setattr(libc, "fstatfs_type", lambda _: 0x4711)
+    assert medium_of(tmp_path) == Medium("", overwrites=True, shares=True), "what is not known may do anything"
+    with pytest.raises(HostError, match="cannot look at"):
+        medium_of(tmp_path / "missing")
 
 
 @pytest.mark.real

@@ -3,7 +3,7 @@
 A pool that takes `erase` gives its deleted volumes to an Eraser (eraser.py), which does the work in the background:
 
 - delete() turns the volume into an EraseJob, durably: the content is put where no volume's name leads to it, and the
-  job is written down (eraserecords.py does both for pools in a directory). The name is free then, the room is not.
+  job is written down (erasures.py does both for pools in a directory). The name is free then, the room is not.
 - the Eraser opens what `EraseRecords.path(job)` says (a file or a block device), overwrites or discards it with a Wiper
   in steps of CHUNK bytes, has the position written down now and then, and calls `finish(job)` at the end.
 - after a restart it goes on from that position; what was done twice does no harm.
@@ -24,7 +24,9 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -43,13 +45,6 @@ _DISCARD_CHUNK = 1024**3
 _ALIGN = 4096
 _BLKDISCARD = 0x1277
 _NO_DISCARD = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
-_COPY_ON_WRITE = {  # f_type of statfs(2): they never write where the old bytes are
-    0x9123683E: "btrfs",
-    0x2FC12FC1: "zfs",
-    0xCA451A4E: "bcachefs",
-    0x3434: "nilfs2",
-    0xF2F52010: "f2fs",
-}
 
 
 class EraseJob(msgspec.Struct, frozen=True):
@@ -78,6 +73,28 @@ class EraseJob(msgspec.Struct, frozen=True):
     def erasure(self, problem: str = "") -> Erasure:
         """As the pool's users see it."""
         return Erasure(self.name, self.method, self.total, self.done, room=self.room, problem=problem)
+
+
+class EraseRecords(ABC):
+    """What a kind of pool knows of its jobs. Called in threads, but for jobs(); all raise HostError, Exhausted,
+    Unavailable."""
+
+    @abstractmethod
+    def jobs(self) -> Sequence[EraseJob]:
+        """All jobs, the one to do first first. Cheap: from memory."""
+
+    @abstractmethod
+    def path(self, job: EraseJob) -> Path | None:
+        """The file or block device to erase, itself and no symlink to it, ready to be opened; None when it is known to
+        be gone, which is not the same as not to be seen just now (then raise)."""
+
+    @abstractmethod
+    def save(self, job: EraseJob) -> None:
+        """Write a job's position down, durably."""
+
+    @abstractmethod
+    def finish(self, job: EraseJob) -> None:
+        """Remove content, then job; its room is free. A content that is gone is success. May be repeated."""
 
 
 class Wiper:
@@ -228,18 +245,55 @@ class Wiper:
         self._buffer = None
 
 
-def check_overwrites(folder: Path) -> None:
-    """Raises Unsupported where files lie on a file system that never writes over what is there."""
+def wipe(job: EraseJob, path: Path) -> None:
+    """Erase a content at once, from the job's position to its end, without a limit. Raises HostError."""
+    wiper = Wiper(job, path)
+    try:
+        while not wiper.job.is_done:
+            wiper.step()
+        wiper.sync()
+    finally:
+        wiper.close()
+
+
+@dataclass(frozen=True)
+class Medium:
+    """What a file system does with files that are written over. kind: its name, "" for one not listed here.
+    overwrites: new bytes go where the old ones are. shares: files may have blocks in common (reflinks)."""
+
+    kind: str = ""
+    overwrites: bool = True
+    shares: bool = True
+
+
+_MEDIA = {  # by f_type of statfs(2)
+    0xEF53: Medium("ext4", shares=False),
+    0x01021994: Medium("tmpfs", shares=False),
+    0x58465342: Medium("xfs"),
+    0x9123683E: Medium("btrfs", overwrites=False),
+    0x2FC12FC1: Medium("zfs", overwrites=False),
+    0xCA451A4E: Medium("bcachefs", overwrites=False),
+    0x3434: Medium("nilfs2", overwrites=False),
+    0xF2F52010: Medium("f2fs", overwrites=False),
+}
+
+
+def medium_of(folder: Path) -> Medium:
+    """What the file system of a folder does. Raises HostError."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            kind = _COPY_ON_WRITE.get(libc.fstatfs_type(fd))
+            return _MEDIA.get(libc.fstatfs_type(fd), Medium())
         finally:
             os.close(fd)
     except OSError as failure:
         raise HostError(f"cannot look at {folder}: {failure.strerror}") from failure
-    if kind:
+
+
+def check_overwrites(folder: Path, medium: Medium) -> None:
+    """Raises Unsupported where files lie on a file system that never writes over what is there."""
+    if not medium.overwrites:
         raise Unsupported(
-            f"erase by overwriting: {folder} lies on {kind}, which writes new bytes elsewhere and leaves the old ones"
-            " on the disk; use erase=discard, or encrypt the disk"
+            f"erase by overwriting: {folder} lies on {medium.kind}, which writes new bytes elsewhere and leaves the old"
+            " ones on the disk; use erase=discard, or encrypt the disk"
         )

@@ -10,47 +10,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
-from tonnage.errors import TonnageError
+from tonnage.errors import Exhausted, TonnageError
 from tonnage.observe import metrics
 from tonnage.pools.base import Erasure
-from tonnage.pools.erase import EraseJob, Wiper
+from tonnage.pools.erase import EraseJob, EraseRecords, Wiper
 from tonnage.pools.threads import Threads
 
+__all__ = ["CHECKPOINT", "RATE", "EraseRecords", "Eraser", "Pace"]
 log = logging.getLogger(__name__)
 RATE = 100 * 1024**2
 """Bytes in a second that are overwritten unless the pool says otherwise: what a hard disk does besides its work."""
 CHECKPOINT = 256 * 1024**2
 """Bytes between two notes of the position: what a kill costs at most."""
 _SHORTEST = 0.01  # seconds: a shorter wait is made up for by the next
-
-
-class EraseRecords(ABC):
-    """What a kind of pool knows of its jobs. Called in threads, but for jobs(); all raise HostError, Unavailable."""
-
-    @abstractmethod
-    def jobs(self) -> Sequence[EraseJob]:
-        """All jobs, the one to do first first. Cheap: from memory."""
-
-    @abstractmethod
-    def path(self, job: EraseJob) -> Path | None:
-        """The file or block device to erase, itself and no symlink to it, ready to be opened; None when it is known to
-        be gone, which is not the same as not to be seen just now (then raise)."""
-
-    @abstractmethod
-    def save(self, job: EraseJob) -> None:
-        """Write a job's position down, durably."""
-
-    @abstractmethod
-    def finish(self, job: EraseJob) -> None:
-        """Remove content, then job; its room is free. A content that is gone is success. May be repeated."""
 
 
 class Pace:
@@ -156,8 +134,7 @@ class Eraser:
 
     def _save(self, wiper: Wiper) -> None:
         try:
-            wiper.sync()
-            self._records.save(wiper.job)
+            self._checkpoint(wiper)
         finally:
             wiper.close()
 
@@ -176,4 +153,7 @@ class Eraser:
 
     def _checkpoint(self, wiper: Wiper) -> None:
         wiper.sync()
-        self._records.save(wiper.job)
+        try:
+            self._records.save(wiper.job)
+        except Exhausted as failure:  # the end of this job may be what makes room; only a restart would repeat work
+            log.warning("position not written down pool=%s volume=%s error=%s", self._pool, wiper.job.name, failure)

@@ -1,0 +1,162 @@
+"""The folder of a pool in a directory where the content of deleted volumes waits to be erased: `.erasing`. Blocking.
+
+It is a Directory of its own, made with the first. Order of steps, so that a kill between any two loses nothing and
+brings nothing back: the job is written down, the content is moved here (the volume is deleted from then on), the
+volume's record is removed; at the end content, then job. A job without content is therefore one whose volume was never
+deleted, or whose content is gone: it is dropped at the next open either way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+
+from tonnage.errors import HostError, Unavailable
+from tonnage.pools.directory import Directory, Record
+from tonnage.pools.erase import VERSION, EraseJob, EraseRecords
+
+log = logging.getLogger(__name__)
+FOLDER = ".erasing"
+_RECORD, _CONTENT = ".json", ".content"
+
+
+class _Entry(EraseJob, frozen=True, kw_only=True):
+    """A job as it is written down. volume: the UUID of the volume's record."""
+
+    volume: UUID
+
+
+class Erasures(EraseRecords):
+    """The jobs, and the contents beside them. freed: told the job when its room is free."""
+
+    def __init__(self, pool: Path, kind: str, freed: Callable[[EraseJob], None]) -> None:
+        self.path = pool / FOLDER
+        self._freed = freed
+        self._entries: dict[str, _Entry] = {}
+        self._unreadable: list[str] = []
+        self._is_open = False
+        self._directory = Directory(self.path, f"{kind}-erasing")
+
+    def open(self, volumes: Mapping[str, Record]) -> list[str]:
+        """Read the jobs; the names of volumes whose deletion a kill interrupted after its content was moved: their
+        records are to be removed. Raises Unavailable, HostError, OSError."""
+        self._entries, self._unreadable, interrupted = {}, [], []
+        if not self.path.is_symlink() and not self.path.exists():
+            return []
+        self._take()
+        self._directory.clean()
+        for name in sorted(os.listdir(self.path)):
+            key = name.removesuffix(_RECORD)
+            if key == name or name.startswith("."):
+                continue
+            if (entry := self._read(key)) is None:
+                continue
+            if not self._content(key).exists():
+                log.info("nothing left to erase volume=%s key=%s", entry.name, key)
+                self._directory.remove(key)
+                continue
+            self._entries[key] = entry
+            if (record := volumes.get(entry.name)) is not None and record.uuid == entry.volume:
+                interrupted.append(entry.name)
+        return interrupted
+
+    def _read(self, key: str) -> _Entry | None:
+        path = self.path / f"{key}{_RECORD}"
+        try:
+            entry = msgspec.json.decode(path.read_bytes(), type=_Entry)
+            if entry.key != key or entry.version > VERSION:
+                raise ValueError(f"it is of {entry.key!r}, format {entry.version}")
+        except (msgspec.MsgspecError, ValueError) as failure:
+            log.error("record is damaged, content is neither erased nor removed path=%s error=%s", path, failure)
+            self._unreadable.append(key)
+            return None
+        return entry
+
+    def _take(self) -> None:
+        if not self._is_open:
+            self._directory.open()
+            self._is_open = True
+
+    def close(self) -> None:
+        """Let the folder go. May be repeated."""
+        self._is_open = False
+        self._directory.close()
+
+    def add(self, record: Record, method: str, content: Path, length: int) -> None:
+        """Take over a volume's content: when this returns it is here, durably. Raises Exhausted when the job cannot be
+        written down (nothing has happened then), HostError, Unavailable."""
+        key = uuid4().hex
+        entry = _Entry(key, record.name, method, length, room=record.size, volume=record.uuid)
+        try:
+            self._take()
+            self._directory.put(key, msgspec.json.encode(entry))
+            self._move(entry, content)
+        except OSError as failure:
+            raise HostError(f"cannot move {content} to {self.path}: {failure.strerror}") from failure
+
+    def _move(self, entry: _Entry, content: Path) -> None:
+        try:
+            os.rename(content, self._content(entry.key))
+        except OSError:
+            self._directory.remove(entry.key)
+            raise
+        self._entries[entry.key] = entry
+        _sync(self.path)  # here first: a content that is nowhere would be one that nobody erases
+        _sync(content.parent)
+
+    def holds(self, record: Record) -> bool:
+        """Whether a volume's content was taken over, also by an add() that failed after that."""
+        return any(entry.volume == record.uuid and entry.name == record.name for entry in self._entries.values())
+
+    def jobs(self) -> Sequence[EraseJob]:
+        """See EraseRecords."""
+        return list(self._entries.values())
+
+    def path(self, job: EraseJob) -> Path | None:
+        """See EraseRecords."""
+        self._check()
+        path = self._content(job.key)
+        return path if path.exists() else None
+
+    def save(self, job: EraseJob) -> None:
+        """See EraseRecords."""
+        self._check()
+        entry = msgspec.structs.replace(self._entries[job.key], method=job.method, done=job.done)
+        self._directory.put(job.key, msgspec.json.encode(entry))
+        self._entries[job.key] = entry
+
+    def finish(self, job: EraseJob) -> None:
+        """See EraseRecords."""
+        self._check()
+        try:
+            self._content(job.key).unlink(missing_ok=True)
+        except OSError as failure:
+            raise HostError(f"cannot remove {self._content(job.key)}: {failure.strerror}") from failure
+        self._directory.remove(job.key)
+        if self._entries.pop(job.key, None) is not None:
+            self._freed(job)
+
+    def used(self) -> int:
+        """Bytes that count until they are erased."""
+        sizes = (os.stat(path).st_size for path in map(self._content, self._unreadable) if path.exists())
+        return sum(entry.room for entry in self._entries.values()) + sum(sizes)
+
+    def _content(self, key: str) -> Path:
+        return self.path / f"{key}{_CONTENT}"
+
+    def _check(self) -> None:
+        if not self._is_open:
+            raise Unavailable(f"{self.path} is not open")
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
