@@ -25,6 +25,8 @@ class StandaloneDriver:
     def __init__(self, config: DriverConfig) -> None:
         self.config = config
         driver = driver_check.make(config)
+        assert driver.openings is not None
+        self._openings = driver.openings
         self.pools: Sequence[Pool] = list(driver.pools.values())
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
         self._exporter = Exporter(config.metrics, self.measure) if config.metrics is not None else None
@@ -35,10 +37,11 @@ class StandaloneDriver:
         return self._exporter.url if self._exporter is not None else ""
 
     async def start(self) -> None:
-        """Open the pools, then serve, then register. Raises Unavailable, Invalid, Precondition, HostError."""
-        for pool in self.pools:
-            await pool.open()
-            log.info("pool open pool=%s kind=%s volumes=%d", pool.name, pool.kind, len(await pool.list()))
+        """Open the pools, then serve, then register. One pool is enough: the others are tried again when calls come.
+
+        Raises Unavailable, Invalid, Precondition, HostError.
+        """
+        await self._openings.open()
         await self._endpoint.start()
         if self._exporter is not None:
             await self._exporter.start()
@@ -49,6 +52,7 @@ class StandaloneDriver:
         if self._exporter is not None:
             await self._exporter.stop()
         await self._endpoint.stop()
+        await self._openings.close()
         for pool in reversed(self.pools):
             await pool.close()
 

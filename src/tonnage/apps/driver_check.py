@@ -16,7 +16,9 @@ from tonnage.api.quantity import from_bytes
 from tonnage.apps.driver_config import DriverConfig
 from tonnage.csi import sockets
 from tonnage.csi.driver import Driver
+from tonnage.csi.openings import Openings
 from tonnage.csi.registration import SUFFIX
+from tonnage.csi.throttle import Throttle
 from tonnage.errors import HostError, Invalid, TonnageError, Unavailable
 from tonnage.host import btrfs, loop
 from tonnage.host.run import PATH
@@ -26,6 +28,7 @@ from tonnage.pools.directory import MARKER, Marker
 
 _TOOLS = {"image": ("mkfs.ext4", "e2fsprogs"), "btrfs": ("mkfs.btrfs", "btrfs-progs")}
 _MARKS = {"image": ("image",), "btrfs": ("btrfs", "btrfs-image")}
+_POOL = "pool "
 _UNMARKED = frozenset({MARKER, "lost+found"})
 
 
@@ -54,10 +57,16 @@ def check(config: DriverConfig) -> list[Finding]:
 
 
 def require(findings: list[Finding]) -> None:
-    """Raises the first fault among findings."""
+    """Raises the first fault among findings. Pools that cannot be had now are none as long as there is another one."""
+    pools = [finding.fault for finding in findings if finding.what.startswith(_POOL)]
     for finding in findings:
-        if finding.fault is not None:
+        if finding.fault is not None and not (_may_come(finding) and None in pools):
             raise finding.fault
+
+
+def _may_come(finding: Finding) -> bool:
+    """Whether it is a pool whose disk may come, rather than one that is described wrongly."""
+    return finding.what.startswith(_POOL) and isinstance(finding.fault, Unavailable | HostError)
 
 
 def _fault(what: str, failure: TonnageError) -> Finding:
@@ -76,6 +85,7 @@ def _driver(config: DriverConfig) -> Finding:
 def make(config: DriverConfig) -> Driver:
     """The driver, its pools not yet open. Raises Invalid."""
     pools = {pool.name: pool_config.make(pool) for pool in config.pools}
+    throttle = Throttle()
     return Driver(
         config.node_name,
         pools,
@@ -83,6 +93,9 @@ def make(config: DriverConfig) -> Driver:
         name=config.driver_name,
         topology_key=config.topology_key,
         max_volumes=config.max_volumes,
+        roots=config.roots,
+        throttle=throttle,
+        openings=Openings(pools, opened=lambda pool: throttle.restore([pool])),
     )
 
 
@@ -123,7 +136,7 @@ def _registry(path: Path, driver: str) -> Finding:
 
 
 def _pool(pool: PoolConfig) -> Finding:
-    what = f"pool {pool.name}"
+    what = f"{_POOL}{pool.name}"
     try:
         size = from_bytes(pool.size) if pool.size else "what its disk has"
         if pool.where is None:

@@ -32,13 +32,15 @@ class DriverFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omi
     max_volumes: int = 0
     registry: str = ""
     state: str = ""
+    kubelet_root: str = ""
     metrics: str = ""
     pools: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True)
 class DriverConfig:
-    """What a driver is to be. The first pool is the one for requests that name none."""
+    """What a driver is to be. The first pool is the one for requests that name none. roots: folders beneath which
+    callers must have their paths, anywhere when there is none."""
 
     endpoint: Path
     pools: Sequence[PoolConfig]
@@ -49,6 +51,7 @@ class DriverConfig:
     max_volumes: int = 0
     registry: Path | None = None
     metrics: Address | None = None
+    roots: tuple[Path, ...] = ()
 
 
 def read(path: Path) -> DriverFile:
@@ -97,6 +100,7 @@ def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, n
         max_volumes=found["max_volumes"],
         registry=_absolute("registry", found["registry"]) if found["registry"] else None,
         metrics=parse_address(found["metrics"]) if found["metrics"] else None,
+        roots=(_absolute("kubelet root", found["kubelet_root"]),) if found["kubelet_root"] else (),
     )
 
 

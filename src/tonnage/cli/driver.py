@@ -41,6 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"folder for what is mounted for inline volumes (default: {driver_config.default_state(names.DRIVER)})",
     )  # fmt: skip
     parser.add_argument(
+        "--kubelet-root", default="", metavar="DIR",
+        help="refuse staging and target paths that are not beneath DIR, as /var/lib/kubelet; it may be a symlink",
+    )  # fmt: skip
+    parser.add_argument(
         "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
     )
     parser.add_argument("--check", action="store_true", help="say what the configuration meets, touch nothing, and end")
@@ -84,6 +88,7 @@ def configured(options: argparse.Namespace) -> DriverConfig:
         max_volumes=options.max_volumes,
         registry=options.registry,
         state=options.state,
+        kubelet_root=options.kubelet_root,
         metrics=options.metrics,
     )
     pools = [pool_config.parse(text) for text in options.pool]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
@@ -14,9 +15,11 @@ from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, context_of, is_inline
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.parameters import KIND, POOL, Selection, changes, select
 from tonnage.csi.snapshots import SnapshotCalls
-from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition
+from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
 from tonnage.pools.base import Capacity, Pool, Source, Volume, VolumeRequest
 from tonnage.pools.parameters import LIMITS
+
+log = logging.getLogger(__name__)
 
 LEAST = 1 << 20
 """Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
@@ -110,6 +113,7 @@ class Controller(SnapshotCalls):
         place = self._driver.locate(request.volume_id)
         if place is not None:
             pool, name = place
+            self._driver.check_open(pool)
             await pool.delete(name)
         elif await self._driver.find_inline(request.volume_id) is not None:
             raise Precondition(f"volume {request.volume_id} is an inline volume: it ends with its pod")
@@ -182,15 +186,17 @@ class Controller(SnapshotCalls):
     async def ControllerGetVolume(
         self, request: csi_pb2.ControllerGetVolumeRequest
     ) -> csi_pb2.ControllerGetVolumeResponse:
-        """One volume and how it does. Raises NotFound."""
+        """One volume and how it does; of one whose record is damaged just that. Raises NotFound."""
         if not request.volume_id:
             raise Invalid("volume_id is missing")
-        pool, volume = await self._driver.find(request.volume_id)
-        condition = to_proto(await pool.condition(volume.name))
-        return csi_pb2.ControllerGetVolumeResponse(
-            volume=self._volume(pool, volume),
-            status=csi_pb2.ControllerGetVolumeResponse.VolumeStatus(volume_condition=condition),
-        )
+        place = self._driver.locate(request.volume_id)
+        if place is None:
+            raise NotFound(f"there is no volume {request.volume_id!r} on node {self._driver.node_id}")
+        pool, name = place
+        self._driver.check_open(pool)
+        volume = None if name in await pool.damaged() else await pool.get(name)
+        status = csi_pb2.ControllerGetVolumeResponse.VolumeStatus(volume_condition=to_proto(await pool.condition(name)))
+        return csi_pb2.ControllerGetVolumeResponse(volume=self._told(pool, name, volume), status=status)
 
     async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
         """This driver's volumes in the order of their ids. A token is the last id told, so that it holds while volumes
@@ -200,27 +206,36 @@ class Controller(SnapshotCalls):
         after = request.starting_token
         if after and (volume_id.split(after) or ("",))[0] not in self._driver.pools:
             raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
-        found = [(vid, pool, volume) async for vid, pool, volume in self._listed() if vid > after]
+        found = [item async for item in self._listed() if item[0] > after]
         found.sort(key=lambda item: item[0])
         page = found[: request.max_entries] if request.max_entries else found
         return csi_pb2.ListVolumesResponse(
-            entries=[entry for _, pool, volume in page if (entry := await self._entry(pool, volume)) is not None],
+            entries=[entry for _, pool, name, it in page if (entry := await self._entry(pool, name, it)) is not None],
             next_token=page[-1][0] if len(page) < len(found) else "",
         )
 
-    async def _entry(self, pool: Pool, volume: Volume) -> csi_pb2.ListVolumesResponse.Entry | None:
+    async def _entry(self, pool: Pool, name: str, volume: Volume | None) -> csi_pb2.ListVolumesResponse.Entry | None:
         try:
-            condition = to_proto(await pool.condition(volume.name))
+            condition = to_proto(await pool.condition(name))
         except NotFound:
             return None  # deleted since it was listed
         status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
-        return csi_pb2.ListVolumesResponse.Entry(volume=self._volume(pool, volume), status=status)
+        return csi_pb2.ListVolumesResponse.Entry(volume=self._told(pool, name, volume), status=status)
 
-    async def _listed(self) -> AsyncIterator[tuple[str, Pool, Volume]]:
+    async def _listed(self) -> AsyncIterator[tuple[str, Pool, str, Volume | None]]:
+        """Ids, pools and names; no volume where its record is damaged. What lies in a pool that is not open is not
+        known."""
         for pool in self._driver.pools.values():
-            for volume in await pool.list():
+            try:
+                volumes, damaged = await pool.list(), await pool.damaged()
+            except Unavailable as failure:
+                log.warning("volumes of a pool are not listed pool=%s error=%s", pool.name, failure)
+                continue
+            for name in damaged:
+                yield volume_id.join(pool.name, name), pool, name, None
+            for volume in volumes:
                 if not is_inline(volume) and volume.owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
-                    yield volume_id.join(pool.name, volume.name), pool, volume
+                    yield volume_id.join(pool.name, volume.name), pool, volume.name, volume
 
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
         """Room for volumes of these parameters here, now; 0 for other places.
@@ -254,15 +269,22 @@ class Controller(SnapshotCalls):
         return all(here.get(key) == value for key, value in segments.items())
 
     async def _refuse_elsewhere(self, name: str, chosen: Pool) -> None:
-        """The name is the volume's identity whatever its parameters: two pools must not both have it."""
+        """The name is the volume's identity whatever its parameters: two pools must not both have it, as far as can be
+        seen."""
         for pool in self._driver.pools.values():
             if pool is chosen:
                 continue
             try:
                 await pool.get(name)
-            except NotFound:
+            except (NotFound, Unavailable):
                 continue
             raise AlreadyExists(f"volume {name} exists in pool {pool.name}, asked is pool {chosen.name}")
+
+    def _told(self, pool: Pool, name: str, volume: Volume | None) -> csi_pb2.Volume:
+        if volume is None:
+            here = [csi_pb2.Topology(segments=self._driver.topology)]
+            return csi_pb2.Volume(volume_id=volume_id.join(pool.name, name), accessible_topology=here)
+        return self._volume(pool, volume)
 
     def _volume(self, pool: Pool, volume: Volume) -> csi_pb2.Volume:
         return csi_pb2.Volume(

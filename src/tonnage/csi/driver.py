@@ -14,6 +14,7 @@ from tonnage.api import names
 from tonnage.csi import volume_id
 from tonnage.csi.dialects import DIALECTS, Dialect
 from tonnage.csi.inflight import InFlight
+from tonnage.csi.openings import Openings
 from tonnage.csi.throttle import Throttle
 from tonnage.errors import Invalid, NotFound, Unavailable
 from tonnage.pools.base import Pool, Volume, check_name
@@ -44,6 +45,7 @@ class Driver:
     node_id: the node's name. default_pool: name of the pool for requests that name none. state: folder of the driver's
     own (0700), where inline volumes are staged. roots: folders beneath which callers must have their staging and target
     paths (the kubelet's), anywhere when there is none. in_flight, throttle: shared by drivers over the same pools.
+    openings: has opened the pools, and tries again those that could not be; None where they are known to be open.
     Raises Invalid when it does not hold together.
     """
 
@@ -58,6 +60,7 @@ class Driver:
     roots: tuple[Path, ...] = ()
     in_flight: InFlight = field(default_factory=InFlight)
     throttle: Throttle = field(default_factory=Throttle)
+    openings: Openings | None = None
     clock: Clock = field(default_factory=RealClock)
     on_inline: Callable[[], None] = lambda: None
     """Called when an inline volume was made or is gone: no CSI call tells a controller that the room has changed."""
@@ -114,24 +117,38 @@ class Driver:
             )
         return self.pools[pool], name
 
+    def check_open(self, pool: Pool) -> None:
+        """Raises Unavailable saying why when a pool could not be opened."""
+        if self.openings is not None and (why := self.openings.why(pool.name)):
+            raise Unavailable(f"pool {pool.name} is not open: {why}")
+
     async def find(self, vid: str) -> tuple[Pool, Volume]:
-        """The volume with that id. Raises NotFound."""
+        """The volume with that id. Raises NotFound, Unavailable when its pool is not open."""
         place = self.locate(vid)
         if place is None:
             raise NotFound(f"there is no volume {vid!r} on node {self.node_id}")
         pool, name = place
+        self.check_open(pool)
         return pool, await pool.get(name)
 
     async def find_inline(self, handle: str) -> tuple[Pool, Volume] | None:
-        """The inline volume with that handle, in whichever pool it lies."""
+        """The inline volume with that handle, in whichever pool it lies. Raises Unavailable when it is in none of those
+        that are open and others are not."""
         name = volume_id.inline_name(handle)
+        unseen: Unavailable | None = None
         for pool in self.pools.values():
             try:
+                self.check_open(pool)
                 volume = await pool.get(name)
             except NotFound:
                 continue
+            except Unavailable as failure:
+                unseen = failure
+                continue
             if is_inline(volume):
                 return pool, volume
+        if unseen is not None:
+            raise unseen
         return None
 
 

@@ -22,7 +22,8 @@ def services(driver: Driver) -> list[Service]:
     (UNIMPLEMENTED)."""
     described = csi_pb2.DESCRIPTOR.services_by_name
     offered = {"Identity": Identity(driver), "Controller": Controller(driver), "Node": Node(driver)}
-    found = [Service(descriptor, offered.get(name), key=lock_key) for name, descriptor in described.items()]
+    before = driver.openings.again if driver.openings is not None else None
+    found = [Service(desc, offered.get(name), key=lock_key, before=before) for name, desc in described.items()]
     return [*found, inventory.service(driver.pools)]
 
 

@@ -19,7 +19,7 @@ from tonnage.csi.capabilities import Use
 from tonnage.csi.driver import OWNER_INLINE, OWNER_NAME, Driver, is_inline
 from tonnage.csi.parameters import Selection, select
 from tonnage.csi.places import check_parent
-from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition
+from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition, Unavailable
 from tonnage.pools.base import Pool, Volume, VolumeRequest
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,10 @@ class Inline:
             raise Invalid("an inline volume is a file system: raw block needs a claim")
         pool, wanted = self._request(request.volume_id, dict(request.volume_context), use)
         check_parent(target)
-        found = await self._driver.find_inline(request.volume_id)
+        self._driver.check_open(pool)
+        found = None
+        with suppress(Unavailable):  # another pool's: the same pod asks for the same one each time
+            found = await self._driver.find_inline(request.volume_id)
         if found is not None and found[0] is not pool:
             raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
         volume = await pool.create(wanted)

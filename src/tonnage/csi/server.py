@@ -49,12 +49,14 @@ class Service:
     """A gRPC service and the object with one coroutine method for each RPC it offers, named as the RPC.
 
     key: which key of InFlight a request must hold, None for none. check: what every request is put through first.
+    before: awaited before each call.
     """
 
     descriptor: ServiceDescriptor
     implementation: object
     key: Callable[[str, Message], str | None] = lambda _method, _request: None
     check: Callable[[Message], None] = check_request
+    before: Callable[[], Awaitable[None]] | None = None
 
 
 class CsiServer:
@@ -153,6 +155,8 @@ class CsiServer:
 
     async def _answer(self, service: Service, method: str, function: Unary, request: Message) -> Message:
         service.check(request)
+        if service.before is not None:
+            await service.before()
         key = service.key(method, request)
         if key is None:
             return await function(request)

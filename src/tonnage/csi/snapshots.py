@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -63,6 +64,9 @@ class SnapshotCalls:
         after = request.starting_token
         if after and (volume_id.split(after) or ("",))[0] not in self._driver.pools:
             raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
+        for vid in (request.snapshot_id, request.source_volume_id):
+            if (place := self._place(vid)) is not None:
+                self._driver.check_open(place[0])  # an empty list would mean that there are none
         found = [
             snapshot
             async for snapshot in self._all()
@@ -77,9 +81,19 @@ class SnapshotCalls:
             next_token=page[-1].snapshot_id if len(page) < len(found) else "",
         )
 
+    def _place(self, vid: str) -> tuple[Pool, str] | None:
+        """Where an id leads to that somebody has made up or that is of a pool which is served no more."""
+        with suppress(Unavailable):
+            return self._driver.locate(vid)
+        return None
+
     async def _all(self) -> AsyncIterator[csi_pb2.Snapshot]:
         for pool in self._driver.pools.values():
-            for snapshot in await pool.list_snapshots():
+            try:
+                snapshots = await pool.list_snapshots()
+            except Unavailable:
+                continue
+            for snapshot in snapshots:
                 if snapshot.owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
                     yield _told(pool, snapshot)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tonnage.aio.tasks import Background
 from tonnage.api import names
-from tonnage.errors import HostError, Precondition, TonnageError, Unsupported
+from tonnage.errors import HostError, Precondition, TonnageError, Unavailable, Unsupported
 from tonnage.host import inotify, mount
 from tonnage.host.iolimits import Cgroups, Device, Group, origin
 from tonnage.pools.base import Pool, Volume
@@ -147,11 +147,16 @@ class Throttle:
         return list(dict.fromkeys([*(path for path in found if pod_of(path)), *staged_elsewhere]))
 
     async def restore(self, pools: Iterable[Pool]) -> None:
-        """Set all limits anew when the driver starts. What cannot be held is told in the log: the pods run already."""
+        """Set all limits anew when the driver starts. What cannot be held is told in the log: the pods run already.
+        A pool that is not open is left out: it comes again when it is."""
         for pool in pools:
             if not LIMITS & (pool.parameters | pool.modifiable):
                 continue
-            for volume in await pool.list():
+            try:
+                volumes = await pool.list()
+            except Unavailable:
+                continue
+            for volume in volumes:
                 try:
                     if io_limits_of(volume.effective):
                         await self.again(pool, volume)

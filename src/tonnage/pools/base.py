@@ -215,6 +215,11 @@ class Pool(ABC):
     async def list(self) -> Sequence[Volume]:
         """All records in the order of their names."""
 
+    async def damaged(self) -> Mapping[str, str]:
+        """Volumes whose records cannot be trusted, and why, by name: they are not listed, and nothing is done to them;
+        get() and delete() raise HostError, condition() tells."""
+        return {}
+
     @abstractmethod
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """Room for volumes of that kind."""

@@ -40,6 +40,8 @@ class RecordStore(ABC):
         """Volumes whose records cannot be trusted, and why: they are left alone."""
         self.used = 0
         """Bytes promised."""
+        self.problem = ""
+        """Why the pool could not be opened the last time, "" when it was or nobody tried."""
         self.lock = threading.Lock()
 
     @abstractmethod
@@ -94,7 +96,7 @@ class RecordStore(ABC):
     def check_open(self) -> None:
         """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
         if not self.is_open:
-            raise Unavailable(f"{self.where} is not open")
+            raise Unavailable(f"{self.where} is not open{self.problem and ': '}{self.problem}")
 
     def check_damaged(self, name: str) -> None:
         """Raises HostError when a damaged record has that name."""

@@ -48,7 +48,7 @@ async def read(pool: Pool) -> PoolStatus:
 
 
 async def _abnormal(pool: Pool, volumes: Sequence[Volume]) -> dict[str, str]:
-    found = {}
+    found = {name: f"its record is damaged: {fault}" for name, fault in (await pool.damaged()).items()}
     for volume in volumes:
         try:
             condition = await pool.condition(volume.name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tonnage.aio.tasks import KeyedLocks
+from tonnage.errors import TonnageError
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, Condition, Pool, Snapshot, Stats, Volume, VolumeRequest, check_name
 from tonnage.pools.directory import Record
@@ -47,8 +48,13 @@ class StoredPool(Pool, Generic[S]):
 
     async def open(self) -> None:
         """See Pool."""
-        await self._threads.run(self._store.open)
-        await self.settle()
+        try:
+            await self._threads.run(self._store.open)
+            await self.settle()
+        except TonnageError as failure:
+            self._store.problem = str(failure)
+            raise
+        self._store.problem = ""
 
     async def close(self) -> None:
         """See Pool."""
@@ -91,6 +97,11 @@ class StoredPool(Pool, Generic[S]):
     async def list(self) -> Sequence[Volume]:
         """See Pool."""
         return [record.volume() for record in self._store.all()]
+
+    async def damaged(self) -> Mapping[str, str]:
+        """See Pool."""
+        self._store.check_open()
+        return dict(sorted(self._store.damaged.items()))
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """See Pool."""
