@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 from tonnage.errors import HostError
 
@@ -99,7 +100,7 @@ def _open(index: int) -> int:
         return os.open(device(index), flags)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            os.mknod(device(index), stat.S_IFBLK | 0o600, os.makedev(MAJOR, index))
+            os.mknod(device(index), stat.S_IFBLK | 0o600, os.makedev(MAJOR, index << _part_shift()))
         return os.open(device(index), flags)
 
 
@@ -180,6 +181,27 @@ def is_autoclear(index: int) -> bool:
             return file.read().strip() == "1"
     except OSError:
         return False
+
+
+@cache
+def _part_shift() -> int:
+    """Bits of a minor number that are for partitions (the module's max_part): so far apart are the devices."""
+    try:
+        with open("/sys/module/loop/parameters/max_part") as file:
+            return int(file.read()).bit_length()
+    except (OSError, ValueError):
+        return 0
+
+
+def index_of(number: int) -> int | None:
+    """Which loop device has that device number, None when it is of something else."""
+    return os.minor(number) >> _part_shift() if os.major(number) == MAJOR else None
+
+
+def most() -> int:
+    """How many loop devices there can be, 0 for as many as minor numbers. `max_loop` is no bound for devices that are
+    asked of loop-control, only for those made when their node is opened."""
+    return 1 << (20 - _part_shift()) if _part_shift() else 0
 
 
 def attached() -> Iterator[tuple[int, str]]:

@@ -185,6 +185,8 @@ class Pool(ABC):
     """Whether volumes can be made larger."""
     modifiable: frozenset[str] = frozenset()
     """Parameters that modify() can change."""
+    refused: Mapping[str, str] = {}
+    """Parameters of other kinds that this one can never have, with the reason, for who asks for them."""
 
     @abstractmethod
     async def open(self) -> None:

@@ -7,15 +7,17 @@ File systems only, no raw block. Needs root, and btrfs-progs for an image.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.pools import disks as accounts
 from tonnage.pools.base import Volume
+from tonnage.pools.bindstore import LEAST, REFUSED, check_no_erasure
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.btrfsdepot import BtrfsDepot
-from tonnage.pools.btrfsstore import LEAST
 from tonnage.pools.commit import SharedCommit
+from tonnage.pools.parameters import ERASE, RESERVE
 from tonnage.pools.storedpool import StoredPool
 
 
@@ -30,6 +32,8 @@ class BtrfsPool(StoredPool[BtrfsDepot]):
     fstypes = ("btrfs",)
     blocks = False
     snapshots = clones = expansion = True
+    parameters = frozenset({ERASE, RESERVE})
+    refused = REFUSED
     least = LEAST
 
     def __init__(
@@ -46,6 +50,10 @@ class BtrfsPool(StoredPool[BtrfsDepot]):
         store = BtrfsDepot(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
         super().__init__(name, store)
         self._commit = SharedCommit(self._commit_now)
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """See StoredPool."""
+        check_no_erasure(parameters)
 
     async def _commit_now(self) -> None:
         await self._threads.run(self._store.commit)

@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.errors import Exhausted, HostError
-from tonnage.host import btrfs, mount
+from tonnage.host import btrfs
 from tonnage.pools.btrfsstore import BtrfsStore
 from tonnage.pools.directory import Record
 
@@ -69,6 +69,4 @@ class BtrfsDepot(BtrfsStore):
             return f"its subvolume {content} is gone, and its content with it"
         except OSError as failure:
             return f"its subvolume cannot be reached: {failure.strerror}; look at the disk under {self.path}"
-        if path is not None and not mount.is_mount(path):
-            return f"it is not mounted at {path}"
-        return ""
+        return self.mount_fault(path)

@@ -10,44 +10,32 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
+from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import btrfs, tree
-from tonnage.pools.base import Stats
-from tonnage.pools.binds import Binds
+from tonnage.pools.bindstore import BindStore, limit_for
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.btrfsimage import BtrfsImage
 from tonnage.pools.directory import Record
 from tonnage.pools.disks import Disks
-from tonnage.pools.folderstore import Allocated, FolderStore
-from tonnage.pools.formats import MI
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 64  # groups of deleted subvolumes tried at one commit
-LEAST = MI
 
 
-def _limit(size: int) -> int:
-    """The limit of a volume's subvolume: what was asked and what btrfs counts for its own trees."""
-    return size + MI + size // 512
-
-
-class BtrfsStore(FolderStore):
+class BtrfsStore(BindStore):
     """Subvolumes in a directory of a btrfs, or of a btrfs image made there; btrfsdepot.py has the rest of it."""
 
     kind = "btrfs"
-    suffix = ".vol"
     durable = False
     shares = True
 
     def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
         super().__init__(path, bounds, disks=disks, clock=clock)
-        self.binds = Binds(self.kind, self.suffix, self.content)
         self._image: BtrfsImage | None = None
         self._fs: UUID | None = None
         self._stale: dict[int, None] = {}
@@ -93,23 +81,11 @@ class BtrfsStore(FolderStore):
         """The open directory of the subvolumes."""
         return self.directory.at
 
-    def claim(self, record: Record) -> tuple[int, Allocated]:
-        """See FolderStore."""
-        return record.size, self.held
-
-    def smallest(self, fstype: str) -> int:
-        """See FolderStore."""
-        return LEAST
-
-    def check_unused(self, name: str) -> None:
-        """See FolderStore."""
-        self.binds.check_unused(name)
-
     def changed(self, name: str) -> None:
         """See FolderStore: set a volume's limit to what its record says."""
         if (record := self.records.get(name)) is None or self._fs is None:
             return
-        size = _limit(record.size)
+        size = limit_for(record.size)
         if btrfs.has_simple_quota(self._fs):
             others = (*self.snapshots.records.values(), *self.records.values())
             size += sum(other.length for other in others if other.from_volume == name)
@@ -124,7 +100,7 @@ class BtrfsStore(FolderStore):
         try:
             with suppress(FileNotFoundError):
                 self.remove(path)
-            btrfs.create(self.directory.at, path.name, _limit(record.size))
+            btrfs.create(self.directory.at, path.name, limit_for(record.size))
             os.chmod(path, 0o755)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -171,32 +147,6 @@ class BtrfsStore(FolderStore):
                     self._stale[identity] = None  # at the end: a snapshot may keep it for long
         except OSError as failure:
             raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage: a bind of the subvolume."""
-        self.record(name)
-        self.binds.stage(name, path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
-        self.binds.unstage(name, path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
-        self.record(name)
-        self.binds.publish(name, staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
-        self.binds.unpublish(name, target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats: what the subvolume's group says, since statvfs shows the whole pool."""
-        record = self.record(name)
-        if not self.binds.shows(name, path):
-            raise NotFound(f"volume {name} is not mounted at {path}")
-        used = min(record.size, self.held(self.content(name)))
-        return Stats(record.size, used, min(record.size - used, self.account.free()))
 
     def held(self, content: Path) -> int:
         """See FolderStore: bytes that a subvolume refers to."""

@@ -21,14 +21,15 @@ from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools import templates
 from tonnage.pools.directory import Record
+from tonnage.pools.erase import OVERWRITES
 from tonnage.pools.formats import FORMATS
+from tonnage.pools.parameters import erase_of
 
 _MKFS_TIMEOUT = 300.0
 _mkfs_at_once = threading.BoundedSemaphore((os.cpu_count() or 1) + 1)
 _templates = templates.Templates()
 _TEMPLATE_MOST = 256 * 1024**3  # bytes: above, reading what mkfs wrote costs more than it saves
 _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
-_CHUNK = 1024**2
 _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
@@ -138,7 +139,9 @@ def mount_image(fd: int, path: Path, record: Record, target: Path, options: Sequ
     """Attach and mount a formatted image. The device frees itself with the last mount. Raises HostError."""
     attached = loop.attach(fd, str(path))
     try:
-        defaults = (*_OPTIONS[record.fstype], *(("discard",) if record.sparse else ()))
+        # What a pod deletes is handed back to the disk at once, unless it has to be overwritten first.
+        hands_back = record.sparse and erase_of(record.volume().effective) not in OVERWRITES
+        defaults = (*_OPTIONS[record.fstype], *(("discard",) if hands_back else ()))
         mount.mount(attached.path, target, record.fstype, (*defaults, *options))
     finally:
         attached.close()
@@ -204,46 +207,13 @@ def remove(path: Path) -> None:
         raise HostError(f"cannot remove {path}: {failure.strerror}") from failure
 
 
-def zero(path: Path) -> None:
-    """Overwrite all that was ever written to the file. May be repeated; one that is gone is success.
-
-    Raises HostError.
-    """
-    try:
-        _overwrite(path)
-    except FileNotFoundError:
-        return
-    except OSError as failure:
-        raise HostError(f"cannot overwrite {path}: {failure.strerror}") from failure
-
-
-def _overwrite(path: Path) -> None:
-    zeros = bytes(_CHUNK)
-    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        end, at = os.fstat(fd).st_size, 0
-        while at < end:
-            try:
-                start = os.lseek(fd, at, os.SEEK_DATA)
-            except OSError as failure:
-                if failure.errno == errno.ENXIO:
-                    break
-                raise
-            at = os.lseek(fd, start, os.SEEK_HOLE)
-            while start < at:
-                start += os.pwrite(fd, zeros[: at - start], start)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def loop_of(path: Path) -> int | None:
     """The number of the loop device whose node is at path, None when there is none."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except OSError:
         return None
-    return os.minor(found.st_rdev) if found.st_rdev and os.major(found.st_rdev) == loop.MAJOR else None
+    return loop.index_of(found.st_rdev) if found.st_rdev else None
 
 
 def is_readonly(index: int) -> bool:
@@ -258,8 +228,8 @@ def is_readonly(index: int) -> bool:
 def shows(image: Path, path: Path) -> bool:
     """Whether the mount at path is of that image."""
     number = os.stat(path).st_dev
-    if os.major(number) == loop.MAJOR:
-        return loop.backs(os.minor(number), image)
+    if (index := loop.index_of(number)) is not None:
+        return loop.backs(index, image)
     real = str(path.resolve())  # btrfs has device numbers of its own
     for entry in mount.mounts():
         if entry.target == real and entry.source.startswith("/dev/loop"):

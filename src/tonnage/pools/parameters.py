@@ -65,6 +65,14 @@ def source_of(parameters: Mapping[str, str]) -> Path | None:
     return Path(os.path.normpath(path))
 
 
+def check_refused(pool: Pool, parameters: Iterable[str]) -> None:
+    """Refuse parameters that a kind cannot have, with the reason. Raises Invalid."""
+    if names := sorted(pool.refused.keys() & set(parameters)):
+        raise Invalid(
+            f"parameter {names[0]}: pool {pool.name!r} ({pool.kind}) cannot have it: {pool.refused[names[0]]}"
+        )
+
+
 def check_shared(parameters: Mapping[str, str]) -> None:
     """Check the values of all parameters above that are among these. Raises Invalid."""
     erase_of(parameters)
@@ -83,6 +91,7 @@ def changed(pool: Pool, volume: Volume, parameters: Mapping[str, str]) -> dict[s
 
 def check_modifiable(pool: Pool, parameters: Mapping[str, str]) -> None:
     """Check parameters that are to be changed, or given above those of the class. Raises Invalid."""
+    check_refused(pool, parameters)
     if unknown := sorted(set(parameters) - pool.modifiable):
         there_is = f"what can be changed is {', '.join(sorted(pool.modifiable))}" if pool.modifiable else "none can be"
         raise Invalid(f"pool {pool.name!r} ({pool.kind}) cannot change the parameter {unknown[0][:60]!r}: {there_is}")

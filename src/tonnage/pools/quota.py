@@ -13,8 +13,10 @@ from pathlib import Path
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import Invalid, Unsupported
 from tonnage.pools import disks as accounts
+from tonnage.pools.bindstore import LEAST, REFUSED, check_no_erasure
 from tonnage.pools.bounds import Bounds
-from tonnage.pools.quotastore import FSTYPES, LEAST, QuotaStore
+from tonnage.pools.parameters import ERASE, RESERVE
+from tonnage.pools.quotastore import FSTYPES, PROJECTS, QuotaStore
 from tonnage.pools.storedpool import StoredPool
 
 
@@ -24,7 +26,9 @@ class QuotaPool(StoredPool[QuotaStore]):
     kind = "quota"
     fstypes: tuple[str, ...] = FSTYPES
     blocks = False
-    parameters = frozenset({"allowUnenforced"})
+    expansion = True
+    parameters = frozenset({"allowUnenforced", ERASE, RESERVE})
+    refused = REFUSED
     least = LEAST
 
     def __init__(
@@ -41,6 +45,10 @@ class QuotaPool(StoredPool[QuotaStore]):
         store = QuotaStore(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
         super().__init__(name, store)
 
+    async def volume_limit(self) -> int:
+        """See Pool: the kernel numbers projects with 32 bits."""
+        return PROJECTS
+
     async def open(self) -> None:
         """See Pool."""
         await super().open()
@@ -48,6 +56,7 @@ class QuotaPool(StoredPool[QuotaStore]):
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """See StoredPool. Raises Unsupported for ext4 without `allowUnenforced`."""
+        check_no_erasure(parameters)
         allowed = parameters.get("allowUnenforced", "false")
         if allowed not in ("true", "false"):
             raise Invalid(f"parameter allowUnenforced={allowed[:40]!r}: want true or false")

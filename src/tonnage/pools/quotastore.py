@@ -13,31 +13,27 @@ import logging
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
+from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import mount, quota, tree
 from tonnage.pools import filesystem
 from tonnage.pools.base import Stats
-from tonnage.pools.binds import Binds
+from tonnage.pools.bindstore import BindStore, limit_for
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Record
 from tonnage.pools.disks import Disks
-from tonnage.pools.folderstore import Allocated, FolderStore
-from tonnage.pools.formats import BLOCK, MI
+from tonnage.pools.formats import BLOCK
 
 log = logging.getLogger(__name__)
-LEAST = MI
 FSTYPES = ("xfs", "ext4")
 _FIRST, _SPAN = 0x40000000, 0x3FFF0000  # projects below are left to people (/etc/projects)
-
-
-def _limit(size: int) -> int:
-    """The limit of a volume's project: what was asked and what its folders and extents take."""
-    return size + MI + size // 512
+PROJECTS = 0xFFFFFFFE - _FIRST
+"""Numbers of projects that volumes can have."""
 
 
 def _limit_of(fd: int, number: int) -> int:
@@ -46,16 +42,14 @@ def _limit_of(fd: int, number: int) -> int:
     return 0
 
 
-class QuotaStore(FolderStore):
+class QuotaStore(BindStore):
     """Folders with project quotas."""
 
     kind = "quota"
-    suffix = ".vol"
 
     def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
         super().__init__(path, bounds, disks=disks, clock=clock)
         self.fstype = ""
-        self.binds = Binds(self.kind, self.suffix, self.content)
         self._projects: dict[str, int] = {}
         self._numbers = threading.Lock()
         self._next = 0
@@ -94,9 +88,9 @@ class QuotaStore(FolderStore):
             number = quota.project(fd)
             if number < _FIRST:
                 raise ValueError(f"it is in project {number}")
-            if not record.size <= _limit_of(fd, number) <= _limit(record.size) + BLOCK:
+            if not record.size <= _limit_of(fd, number) <= limit_for(record.size) + BLOCK:
                 log.warning("limit of a volume was not what its record says, set again volume=%s", record.name)
-                quota.set_limit(fd, number, _limit(record.size))
+                quota.set_limit(fd, number, limit_for(record.size))
         self._projects[record.name] = number
 
     @contextmanager
@@ -108,18 +102,6 @@ class QuotaStore(FolderStore):
         finally:
             os.close(fd)
 
-    def claim(self, record: Record) -> tuple[int, Allocated]:
-        """See FolderStore."""
-        return record.size, self.held
-
-    def smallest(self, fstype: str) -> int:
-        """See FolderStore."""
-        return LEAST
-
-    def check_unused(self, name: str) -> None:
-        """See FolderStore."""
-        self.binds.check_unused(name)
-
     def make(self, record: Record) -> Record:
         """See FolderStore."""
         folder = self.content(record.name)
@@ -130,7 +112,7 @@ class QuotaStore(FolderStore):
             os.chmod(folder.name, 0o755, dir_fd=self.directory.at)  # whatever the umask
             with self._opened(folder.name) as fd, self._numbers:
                 number = self._unused(fd)
-                quota.set_limit(fd, number, _limit(record.size))  # first, so that nobody else takes the number
+                quota.set_limit(fd, number, limit_for(record.size))  # first, so that nobody else takes the number
                 quota.set_project(fd, number)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -163,39 +145,35 @@ class QuotaStore(FolderStore):
             raise HostError(f"cannot remove {content}: {failure.strerror}") from failure
         self._projects.pop(content.name.removesuffix(self.suffix), None)
 
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage: a bind of the folder."""
-        self.record(name)
-        self.binds.stage(name, path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
-        self.binds.unstage(name, path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
-        self.record(name)
-        self.binds.publish(name, staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
-        self.binds.unpublish(name, target)
-
     def stats(self, name: str, path: Path) -> Stats:
         """See Pool.stats: what the kernel counts for the volume's project."""
-        record = self.record(name)
-        if not self.binds.shows(name, path):
-            raise NotFound(f"volume {name} is not mounted at {path}")
-        used = min(record.size, self.held(self.content(name)))
-        shown = filesystem.stats(path)
-        return Stats(
-            record.size,
-            used,
-            min(record.size - used, self.account.free()),
-            shown.inodes,
-            shown.inodes_used,
-            shown.inodes_free,
-        )
+        counted, shown = super().stats(name, path), filesystem.stats(path)
+        return replace(counted, inodes=shown.inodes, inodes_used=shown.inodes_used, inodes_free=shown.inodes_free)
+
+    def changed(self, name: str) -> None:
+        """See FolderStore: set a volume's limit to what its record says."""
+        if (record := self.records.get(name)) is None or (number := self._projects.get(name)) is None:
+            return
+        try:
+            quota.set_limit(self.directory.at, number, limit_for(record.size))
+        except OSError as failure:
+            raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
+
+    def fault(self, record: Record, path: Path | None) -> str:
+        """See RecordStore."""
+        content = self.content(record.name)
+        try:
+            with self._opened(content.name) as fd:
+                number, is_readonly = quota.project(fd), os.fstatvfs(fd).f_flag & os.ST_RDONLY
+        except FileNotFoundError:
+            return f"its folder {content} is gone, and its content with it"
+        except OSError as failure:
+            return f"its folder cannot be reached: {failure.strerror}; look at the disk under {self.path}"
+        if number != self._projects.get(record.name):
+            return f"its folder {content} is in another project, {number}: its size is no limit any more"
+        if is_readonly:
+            return f"the file system under {self.path} is read-only: look at the kernel's log"
+        return self.mount_fault(path)
 
     def held(self, content: Path) -> int:
         """See FolderStore: bytes that a project is charged with."""

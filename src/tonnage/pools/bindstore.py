@@ -1,0 +1,91 @@
+"""A store whose volumes are folders, shown by bind mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tonnage.aio.clock import Clock
+from tonnage.errors import Invalid, NotFound
+from tonnage.host import mount
+from tonnage.pools.base import Stats
+from tonnage.pools.binds import Binds
+from tonnage.pools.bounds import Bounds
+from tonnage.pools.directory import Record
+from tonnage.pools.disks import Disks
+from tonnage.pools.folderstore import Allocated, FolderStore
+from tonnage.pools.formats import MI
+from tonnage.pools.parameters import BANDWIDTH, IOPS, MKFS_OPTIONS, erase_of
+
+LEAST = MI
+"""Bytes of the smallest volume: less would be the folder itself."""
+_SHARED = "volumes share the pool's disk, and the kernel limits what a pod does to a disk, not to a folder of it"
+_MADE = "its volumes are folders of a file system that is there already, none is made for them"
+REFUSED = {IOPS: _SHARED, BANDWIDTH: _SHARED, MKFS_OPTIONS: _MADE}
+"""Class parameters that no volume can have which is a folder, with the reason."""
+
+
+def check_no_erasure(parameters: Mapping[str, str]) -> None:
+    """Check `erase` where the blocks of a volume cannot be named. Raises Invalid."""
+    if (method := erase_of(parameters)) != "none":
+        raise Invalid(
+            f"parameter erase: {method}: want none: a volume here has no device of its own, and what overwrites its"
+            " files need not reach the blocks they were in; use an image or lvm pool"
+        )
+
+
+def limit_for(size: int) -> int:
+    """What the kernel is to hold a volume to: what was asked and what it counts for folders and its own trees."""
+    return size + MI + size // 512
+
+
+class BindStore(FolderStore):
+    """Folders in a directory, each held to its size by the file system."""
+
+    suffix = ".vol"
+
+    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+        super().__init__(path, bounds, disks=disks, clock=clock)
+        self.binds = Binds(self.kind, self.suffix, self.content)
+
+    def claim(self, record: Record) -> tuple[int, Allocated]:
+        """See FolderStore."""
+        return record.size, self.held
+
+    def smallest(self, fstype: str) -> int:
+        """See FolderStore."""
+        return LEAST
+
+    def check_unused(self, name: str) -> None:
+        """See FolderStore."""
+        self.binds.check_unused(name)
+
+    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
+        """See Pool.stage: a bind of the folder."""
+        self.record(name)
+        self.binds.stage(name, path, options)
+
+    def unstage(self, name: str, path: Path) -> None:
+        """See Pool.unstage."""
+        self.binds.unstage(name, path)
+
+    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+        """See Pool.publish."""
+        self.record(name)
+        self.binds.publish(name, staging, target, readonly=readonly)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        """See Pool.unpublish."""
+        self.binds.unpublish(name, target)
+
+    def stats(self, name: str, path: Path) -> Stats:
+        """See Pool.stats: what the file system counts for the folder; it has no inodes of its own."""
+        record = self.record(name)
+        if not self.binds.shows(name, path):
+            raise NotFound(f"volume {name} is not mounted at {path}")
+        used = min(record.size, self.held(self.content(name)))
+        return Stats(record.size, used, min(record.size - used, self.account.free()))
+
+    def mount_fault(self, path: Path | None) -> str:
+        """What is wrong with a volume's mount, "" for nothing."""
+        return f"it is not mounted at {path}" if path is not None and not mount.is_mount(path) else ""
