@@ -32,6 +32,8 @@ GI = 1024**3
             "lvm:vg0,name=t,thin=pool,thinsize=2Gi,overcommit=1.5",
             PoolConfig("lvm", None, "t", overcommit=1.5, group="vg0", thin="pool", thin_size=2 * GI),
         ),
+        ("image:/p,eraserate=200Mi", PoolConfig("image", Path("/p"), "image", erase_rate=200 * 1024**2)),
+        ("memory,size=1k,eraserate=0", PoolConfig("memory", None, "memory", 1000, erase_rate=0)),
         (
             "memory,size=1k,largest=500,directories=no",
             PoolConfig("memory", None, "memory", 1000, largest=500, directories=False),
@@ -55,6 +57,7 @@ def test_parse(text: str, config: PoolConfig) -> None:
         ("image:/p,size=1Gi,size=2Gi", "once"),
         ("image:/p,", "no option ''"),
         ("image:/p,size=0", "more than 0"),
+        ("image:/p,eraserate=-1", "eraserate=-1: want bytes in a second, as 200Mi, or 0"),
         ("image:/p,size=-1Gi", "more than 0"),
         ("image:/p,size=many", "not a quantity"),
         ("image:relative", "absolute path"),

@@ -21,7 +21,7 @@ from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
 from tonnage.csi.words import VolumeCapability
-from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
+from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
 from tonnage.pools.base import State, VolumeRequest
 from tonnage.pools.bounds import Bounds
@@ -374,19 +374,6 @@ class TestBroken:
         record.write_bytes(msgspec.json.encode({**content, "version": 9}))
         with pytest.raises(Exception, match="newer tonnage"):
             await opened()
-
-
-async def test_erase(opened: Opener, real_folder: Path) -> None:
-    pool, image, kept = await opened(), real_folder / "pool" / "v.img", real_folder / "kept"
-    with pytest.raises(Invalid, match="want none or zero"):
-        await pool.create(VolumeRequest("v", MI, block=True, parameters={"erase": "shred"}))
-    await pool.create(VolumeRequest("v", MI, block=True, parameters={"erase": "zero"}))
-    with image.open("r+b") as file:
-        file.seek(8192)
-        file.write(b"secret" * 1000)
-    os.link(image, kept)
-    await pool.delete("v")
-    assert kept.read_bytes() == bytes(MI)
 
 
 async def test_volumes_of_one_size_are_file_systems_of_their_own(opened: Opener, real_folder: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tonnage.aio.clock import LoopClock, run_virtual
-from tonnage.errors import Exhausted, OutOfRange, Precondition
+from tonnage.aio.clock import LoopClock, RealClock, run_virtual
+from tonnage.errors import Exhausted, Invalid, OutOfRange, Precondition
 from tonnage.pools.base import VolumeRequest
 from tonnage.pools.memory import MemoryPool
 
@@ -138,3 +138,36 @@ async def test_raw_block_shows_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "t").is_file()
     await pool.unpublish("a", tmp_path / "t")
     assert list(tmp_path.iterdir()) == []
+
+
+class _Now(RealClock):
+    """A clock that stands still until it is moved."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_what_is_erased_is_seen_as_time_goes_by() -> None:
+    clock = _Now()
+    pool = MemoryPool("p", 100, erase_rate=10, clock=clock)
+    for name, size, erase in (("a", 20, "zero"), ("b", 10, "shred"), ("c", 30, "none")):
+        await pool.create(VolumeRequest(name, size, parameters={"erase": erase}))
+    clock.now += 1000
+    for name in ("b", "a", "c"):
+        await pool.delete(name)
+    assert [(e.name, e.done, e.total, e.room) for e in await pool.erasing()] == [("a", 0, 20, 20), ("b", 0, 40, 10)]
+    assert (await pool.capacity()).used == 30
+    clock.now += 3
+    assert [(e.name, e.percent) for e in await pool.erasing()] == [("a", 0), ("b", 75)]
+    clock.now += 2
+    assert [(e.name, e.percent) for e in await pool.erasing()] == [("a", 50)]
+    await pool.create(VolumeRequest("a", 80))
+    with pytest.raises(Exhausted):
+        await pool.create(VolumeRequest("d", 1))
+    clock.now += 1
+    assert await pool.erasing() == []
+    assert (await pool.capacity()).free == 20
+    with pytest.raises(Invalid, match="erase"):
+        await pool.create(VolumeRequest("d", 1, parameters={"erase": "burn"}))

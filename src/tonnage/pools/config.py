@@ -20,8 +20,8 @@ from tonnage.pools.disks import Disks
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {
-    "memory": ("name", "size", "largest", "directories"),
-    "image": ("name", "size", "sparse", "overcommit"),
+    "memory": ("name", "size", "largest", "directories", "eraserate"),
+    "image": ("name", "size", "sparse", "overcommit", "eraserate"),
     "btrfs": ("name", "size", "sparse", "overcommit"),
     "lvm": ("name", "size", "thin", "thinsize", "overcommit"),
     "quota": ("name", "size", "overcommit"),
@@ -36,7 +36,8 @@ class PoolConfig:
     written. overcommit: how often the disk's free space may be promised, 1 by default, inf for any amount.
     largest: of a memory pool, the biggest volume, 0 for any. directories: whether a memory pool makes them.
     group: of an lvm pool, the volume group, which stands where others have a path. thin: its thin pool, "" for none.
-    thin_size: bytes of that one if it must be made. overcommit: of lvm, how often the thin pool may be promised."""
+    thin_size: bytes of that one if it must be made. overcommit: of lvm, how often the thin pool may be promised.
+    erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: the kind's own."""
 
     kind: str
     where: Path | None = None
@@ -49,6 +50,7 @@ class PoolConfig:
     group: str = ""
     thin: str = ""
     thin_size: int = 0
+    erase_rate: int | None = None
 
     def __str__(self) -> str:
         """The description, for parse()."""
@@ -66,6 +68,8 @@ class PoolConfig:
             parts.append("sparse=yes")
         if self.overcommit != 1.0:
             parts.append(f"overcommit={'yes' if self.overcommit == _ANY else self.overcommit}")
+        if self.erase_rate is not None:
+            parts.append(f"eraserate={from_bytes(self.erase_rate)}")
         if not self.directories:
             parts.append("directories=no")
         return ",".join(parts)
@@ -90,8 +94,9 @@ class PoolConfig:
 def parse(text: str) -> PoolConfig:
     """Read a description. Unknown kinds and keys are refused by name.
 
-    Keys: name; size (a quantity); image and btrfs: sparse=yes|no; these and quota: overcommit=yes|no|RATIO; memory:
-    largest, directories=yes|no; lvm, whose WHERE is a volume group: thin=THIN_POOL, thinsize, overcommit.
+    Keys: name; size (a quantity); image and btrfs: sparse=yes|no; these and quota: overcommit=yes|no|RATIO; kinds that
+    erase: eraserate (a quantity in a second, 0 for any); memory: largest, directories=yes|no; lvm, whose WHERE is a
+    volume group: thin=THIN_POOL, thinsize, overcommit.
 
     Raises Invalid.
     """
@@ -127,6 +132,7 @@ def parse(text: str) -> PoolConfig:
         where if kind == "lvm" else "",
         _thin(options["thin"]) if "thin" in options else "",
         _size(options, "thinsize"),
+        erase_rate=_rate(options),
     )
 
 
@@ -145,6 +151,15 @@ def _size(options: Mapping[str, str], key: str) -> int:
     if key in options and size < 1:
         raise Invalid(f"{key}={options[key][:40]}: want more than 0 bytes")
     return size
+
+
+def _rate(options: Mapping[str, str]) -> int | None:
+    """Bytes in a second, 0 for any number."""
+    if (text := options.get("eraserate")) is None:
+        return None
+    if (rate := to_bytes(text)) < 0:
+        raise Invalid(f"eraserate={text[:40]}: want bytes in a second, as 200Mi, or 0 for no limit")
+    return rate
 
 
 def _flag(options: Mapping[str, str], key: str, *, default: str = "no") -> bool:
@@ -176,7 +191,10 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
             raise Invalid(f"pool {name!r}: a memory pool needs size=")
         from tonnage.pools.memory import MemoryPool
 
-        return MemoryPool(name, config.size, largest=config.largest, directories=config.directories, clock=clock)
+        return MemoryPool(
+            name, config.size, largest=config.largest, directories=config.directories, clock=clock,
+            erase_rate=config.erase_rate or 0,
+        )  # fmt: skip
     if config.overcommit == _ANY and not config.size:
         raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
     if config.kind == "lvm":
@@ -199,7 +217,7 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
     if config.kind == "image":
         from tonnage.pools.image import ImagePool
 
-        return ImagePool(name, config.where, bounds, disks=disks, clock=clock)
+        return ImagePool(name, config.where, bounds, disks=disks, clock=clock, erase_rate=config.erase_rate)
     from tonnage.pools.btrfs import BtrfsPool
 
     return BtrfsPool(name, config.where, bounds, disks=disks, clock=clock)

@@ -8,6 +8,7 @@ deleted, or whose content is gone: it is dropped at the next open either way.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import HostError, Unavailable
+from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.pools.directory import Directory, Record
 from tonnage.pools.erase import VERSION, EraseJob, EraseRecords
 
@@ -35,22 +36,22 @@ class Erasures(EraseRecords):
     """The jobs, and the contents beside them. freed: told the job when its room is free."""
 
     def __init__(self, pool: Path, kind: str, freed: Callable[[EraseJob], None]) -> None:
-        self.path = pool / FOLDER
+        self._folder = pool / FOLDER
         self._freed = freed
         self._entries: dict[str, _Entry] = {}
         self._unreadable: list[str] = []
         self._is_open = False
-        self._directory = Directory(self.path, f"{kind}-erasing")
+        self._directory = Directory(self._folder, f"{kind}-erasing")
 
     def open(self, volumes: Mapping[str, Record]) -> list[str]:
         """Read the jobs; the names of volumes whose deletion a kill interrupted after its content was moved: their
         records are to be removed. Raises Unavailable, HostError, OSError."""
         self._entries, self._unreadable, interrupted = {}, [], []
-        if not self.path.is_symlink() and not self.path.exists():
+        if not self._folder.is_symlink() and not self._folder.exists():
             return []
         self._take()
         self._directory.clean()
-        for name in sorted(os.listdir(self.path)):
+        for name in sorted(os.listdir(self._folder)):
             key = name.removesuffix(_RECORD)
             if key == name or name.startswith("."):
                 continue
@@ -66,7 +67,7 @@ class Erasures(EraseRecords):
         return interrupted
 
     def _read(self, key: str) -> _Entry | None:
-        path = self.path / f"{key}{_RECORD}"
+        path = self._folder / f"{key}{_RECORD}"
         try:
             entry = msgspec.json.decode(path.read_bytes(), type=_Entry)
             if entry.key != key or entry.version > VERSION:
@@ -82,6 +83,16 @@ class Erasures(EraseRecords):
             self._directory.open()
             self._is_open = True
 
+    def _prepare(self) -> None:
+        """Make the folder if this is the first job. Raises Exhausted, Unavailable."""
+        try:
+            self._take()
+        except Unavailable as failure:
+            why = failure.__cause__
+            if isinstance(why, OSError) and why.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Exhausted(str(failure)) from failure
+            raise
+
     def close(self) -> None:
         """Let the folder go. May be repeated."""
         self._is_open = False
@@ -93,11 +104,11 @@ class Erasures(EraseRecords):
         key = uuid4().hex
         entry = _Entry(key, record.name, method, length, room=record.size, volume=record.uuid)
         try:
-            self._take()
+            self._prepare()
             self._directory.put(key, msgspec.json.encode(entry))
             self._move(entry, content)
         except OSError as failure:
-            raise HostError(f"cannot move {content} to {self.path}: {failure.strerror}") from failure
+            raise HostError(f"cannot move {content} to {self._folder}: {failure.strerror}") from failure
 
     def _move(self, entry: _Entry, content: Path) -> None:
         try:
@@ -106,7 +117,7 @@ class Erasures(EraseRecords):
             self._directory.remove(entry.key)
             raise
         self._entries[entry.key] = entry
-        _sync(self.path)  # here first: a content that is nowhere would be one that nobody erases
+        _sync(self._folder)  # here first: a content that is nowhere would be one that nobody erases
         _sync(content.parent)
 
     def holds(self, record: Record) -> bool:
@@ -147,11 +158,11 @@ class Erasures(EraseRecords):
         return sum(entry.room for entry in self._entries.values()) + sum(sizes)
 
     def _content(self, key: str) -> Path:
-        return self.path / f"{key}{_CONTENT}"
+        return self._folder / f"{key}{_CONTENT}"
 
     def _check(self) -> None:
         if not self._is_open:
-            raise Unavailable(f"{self.path} is not open")
+            raise Unavailable(f"{self._folder} is not open")
 
 
 def _sync(folder: Path) -> None:

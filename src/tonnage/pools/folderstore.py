@@ -18,12 +18,15 @@ from uuid import UUID, uuid4
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import HostError, Unavailable
+from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.pools.base import Capacity, Source, VolumeRequest
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Directory, Record
 from tonnage.pools.disks import Disk, Disks
+from tonnage.pools.erase import OVERWRITES, EraseJob, wipe
+from tonnage.pools.erasures import Erasures
 from tonnage.pools.formats import BLOCK
+from tonnage.pools.parameters import ERASE, erase_of
 from tonnage.pools.recordstore import HUGE, RecordStore
 from tonnage.pools.request import Want
 from tonnage.pools.snapshots import Snapshots
@@ -40,12 +43,14 @@ def nothing(_path: Path) -> int:
 
 class FolderStore(RecordStore):
     """Records in a directory. kind: as its marker says. suffix: of the content's name. durable: whether records are
-    synced one by one; else the pool commits the file system. shares: whether snapshots share their volume's blocks."""
+    synced one by one; else the pool commits the file system. shares: whether snapshots share their volume's blocks.
+    erases: whether content is a file that can be erased."""
 
     kind = ""
     suffix = ""
     durable = True
     shares = False
+    erases = False
 
     def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
@@ -59,6 +64,8 @@ class FolderStore(RecordStore):
         """Have records and content in that folder."""
         self.directory = Directory(path, self.kind)
         self.snapshots = Snapshots(path, self.kind, self.suffix)
+        self._erasures = Erasures(path, self.kind, self._erased)
+        self.erasures = self._erasures
 
     def prepare(self) -> None:
         """Make ready what the directory needs below it. Raises Unavailable, Invalid, HostError, OSError."""
@@ -98,8 +105,13 @@ class FolderStore(RecordStore):
     def check_unused(self, name: str) -> None:
         """Raises Precondition while a volume is mounted or attached, HostError."""
 
-    def erase(self, record: Record) -> None:
-        """Erase what is to be deleted. Raises HostError."""
+    def erase_method(self, record: Record) -> str:
+        """How the content of a volume or snapshot is to be erased, "none" for not at all."""
+        return erase_of(record.volume().effective)
+
+    def overwritten(self, *records: Record) -> bool:
+        """Whether the content of one of them is to be overwritten at its end, so that it can share no blocks."""
+        return any(self.erase_method(record) in OVERWRITES for record in records)
 
     def changed(self, name: str) -> None:
         """Act on a volume, or one gone, whose size or whose snapshots changed. May be repeated. Raises HostError."""
@@ -140,6 +152,11 @@ class FolderStore(RecordStore):
     def _load(self) -> None:
         self.directory.clean()
         records, damaged = self._read()
+        for name in self._erasures.open(records):
+            if not self.content(name).exists():
+                log.info("going on with a deletion volume=%s", name)
+                self.directory.remove(name)
+                del records[name]
         self.found(records)
         for entry in sorted(os.listdir(self.directory.path)):
             name = entry.removesuffix(self.suffix)
@@ -155,7 +172,7 @@ class FolderStore(RecordStore):
                 del records[record.name]
         self.records, self.damaged = records, damaged
         self.used = sum(record.size for record in records.values()) + sum(map(self.held_by_damaged, damaged))
-        self.used += self.snapshots.used()
+        self.used += self.snapshots.used() + self._erasures.used()
         self._disk = self.disks.of(self.directory.path)
         self._remember()
         self.ready()
@@ -189,6 +206,7 @@ class FolderStore(RecordStore):
             for name in self.snapshots.records:
                 self._disk.forget(self.snapshots.content(name))
         self._disk = None
+        self._erasures.close()
         self.snapshots.close()
         self.directory.close()
 
@@ -243,7 +261,7 @@ class FolderStore(RecordStore):
             created=created,
             from_snapshot=source.snapshot,
             from_volume=source.volume,
-            mutable=dict(request.mutable),
+            mutable={key: value for key, value in request.mutable.items() if value},
         )
 
     def new_uuid(self, name: str, created: float) -> UUID:
@@ -285,12 +303,33 @@ class FolderStore(RecordStore):
             self.check_damaged(name)
             return
         self.check_unused(name)
-        self.erase(record)
+        self._let_go(record, self.content(name))
         self.directory.remove(name, durable=self.durable)
         del self.records[name]
-        self._unbook(record, self.content(name))
-        self.remove(self.content(name))
+        self._free(record, self.content(name))
         self.changed(record.from_volume)
+
+    def _let_go(self, record: Record, content: Path) -> None:
+        """Move content that is to be erased to where that is done."""
+        method = self.erase_method(record) if self.erases else "none"
+        if method == "none" or not content.exists():
+            return
+        try:
+            self._erasures.add(record, method, content, record.length)
+        except Exhausted as failure:  # a full disk must not keep volumes from being deleted
+            log.warning("erasing at once volume=%s reason=%s", record.name, failure)
+            wipe(EraseJob("", record.name, method, record.length), content)
+
+    def _free(self, record: Record, content: Path) -> None:
+        """Give back the room of what is deleted; of what is still to be erased later."""
+        if not content.exists() and self._erasures.holds(record):
+            self.account.forget(content)
+            return
+        self._unbook(record, content)
+        self.remove(content)
+
+    def _erased(self, job: EraseJob) -> None:
+        self.book(job.name, -job.room)
 
     def expand(self, name: str, size: int) -> Record:
         """See RecordStore."""
@@ -346,7 +385,7 @@ class FolderStore(RecordStore):
             uuid=self.new_uuid(f"snapshot/{name}", created),
             length=held if self.shares else origin.length,
             shared=False,
-            parameters={},
+            parameters={ERASE: self.erase_method(origin)} if self.overwritten(origin) else {},
             mutable={},
             owner=dict(owner),
             created=created,
@@ -363,9 +402,9 @@ class FolderStore(RecordStore):
         if (record := self.find_snapshot(name)) is None:
             return
         content = self.snapshots.content(name)
+        self._let_go(record, content)
         self.snapshots.forget(name, durable=self.durable)
-        self._unbook(record, content)
-        self.remove(content)
+        self._free(record, content)
         self.changed(record.from_volume)
 
     def find_snapshot(self, name: str) -> Record | None:

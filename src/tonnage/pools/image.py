@@ -13,19 +13,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import Invalid
+from tonnage.host import loop
 from tonnage.pools import disks as accounts
 from tonnage.pools import request as requests
 from tonnage.pools.base import VolumeRequest
 from tonnage.pools.bounds import Bounds
+from tonnage.pools.erase import OVERWRITES, check_overwrites
 from tonnage.pools.formats import BLOCK, FORMATS
 from tonnage.pools.imagedepot import ImageDepot
+from tonnage.pools.parameters import ERASE, LIMITS, RESERVE, erase_of
 from tonnage.pools.storedpool import StoredPool
 
 
 class ImagePool(StoredPool[ImageDepot]):
-    """Image files in directory. `erase: zero` of a class overwrites a volume's content when it is deleted (a new
-    volume never shows old content in any case).
+    """Image files in directory. The class parameter `erase` says what becomes of a volume's content when it is deleted
+    (a new volume never shows old content in any case); erase_rate: bytes in a second that are overwritten then.
 
     A mounted file system is frozen while it is copied for a snapshot or clone: a moment where the disk can share blocks
     between files (xfs, btrfs), else as long as copying its data takes. A raw block volume in use can be copied only
@@ -34,7 +36,8 @@ class ImagePool(StoredPool[ImageDepot]):
 
     kind = "image"
     fstypes = tuple(FORMATS)
-    parameters = frozenset({"erase"})
+    parameters = frozenset({ERASE, RESERVE}) | LIMITS
+    modifiable = LIMITS | {ERASE}
     snapshots = clones = expansion = True
 
     def __init__(
@@ -45,16 +48,21 @@ class ImagePool(StoredPool[ImageDepot]):
         *,
         disks: accounts.Disks | None = None,
         clock: Clock | None = None,
+        erase_rate: int | None = None,
     ) -> None:
         self.directory = directory
         self.bounds = bounds or Bounds()
         store = ImageDepot(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
-        super().__init__(name, store)
+        super().__init__(name, store, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """See StoredPool."""
-        if (erase := parameters.get("erase", "none")) not in ("none", "zero"):
-            raise Invalid(f"parameter erase={erase[:40]!r}: want none or zero")
+        if erase_of(parameters) in OVERWRITES:
+            check_overwrites(self.directory, self._store.medium)
+
+    async def volume_limit(self) -> int:
+        """See Pool: each volume in use takes a loop device."""
+        return loop.most()
 
     async def want(self, request: VolumeRequest) -> requests.Want:
         """See StoredPool."""

@@ -51,25 +51,27 @@ def can_share(fd: int, source: int) -> bool:
     return True
 
 
-def copy(fd: int, source: int, path: Path) -> bool:
+def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
     """Copy all of source into the empty file fd, holes as holes; whether they share blocks now. Not yet durable.
 
-    path: of the copy, for messages. Raises Exhausted, HostError.
+    path: of the copy, for messages. share: whether they may share blocks; what is to be overwritten one day must have
+    its own. Raises Exhausted, HostError.
     """
     try:
-        fcntl.ioctl(fd, _FICLONE, source)
-        return True
+        if share:
+            fcntl.ioctl(fd, _FICLONE, source)
+            return True
     except OSError as failure:
         if failure.errno not in _NO_REFLINK:
             raise _failed(failure, f"copy to {path}") from failure
     try:
-        _copy_data(fd, source, path)
+        _copy_data(fd, source, path, share=share)
     except OSError as failure:
         raise _failed(failure, f"copy to {path}") from failure
     return False
 
 
-def _copy_data(fd: int, source: int, path: Path) -> None:
+def _copy_data(fd: int, source: int, path: Path, *, share: bool) -> None:
     found = os.fstat(source)
     end, at, done, told = found.st_size, 0, 0, 0
     os.ftruncate(fd, end)
@@ -82,14 +84,16 @@ def _copy_data(fd: int, source: int, path: Path) -> None:
             raise
         at = os.lseek(source, start, os.SEEK_HOLE)
         while start < at:
-            count = _copy_some(fd, source, start, min(_CHUNK, at - start))
+            count = _copy_some(fd, source, start, min(_CHUNK, at - start), share=share)
             start, done = start + count, done + count
             if done - told >= _TELL:
                 told = done
                 log.info("copying path=%s bytes=%d of=%d", path, done, found.st_blocks * 512)
 
 
-def _copy_some(fd: int, source: int, offset: int, count: int) -> int:
+def _copy_some(fd: int, source: int, offset: int, count: int, *, share: bool) -> int:
+    if not share:  # copy_file_range shares blocks where it can
+        return os.pwrite(fd, os.pread(source, count, offset), offset)
     try:
         copied = os.copy_file_range(source, fd, count, offset, offset)
     except OSError as failure:

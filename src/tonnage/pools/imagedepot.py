@@ -36,9 +36,10 @@ class ImageDepot(ImageStore):
             imagefile.make(image, record)  # it was never used: nothing to copy, and to be formatted still
             return record
         if record.from_snapshot:
-            fd, shared = self._copy_snapshot(origin, image)
+            fd, shared = self._copy_snapshot(origin, image, share=not self.overwritten(record, origin))
         else:
-            fd, shared = stillness.copy(self.content(origin.name), origin, image)
+            share = not self.overwritten(record, origin)
+            fd, shared = stillness.copy(self.content(origin.name), origin, image, share=share)
         try:
             if shared:
                 self.account.promise(image, record.length, ratio=float("inf"), allocated=nothing)
@@ -56,14 +57,14 @@ class ImageDepot(ImageStore):
         made = origin.made or origin.length
         return replace(record, shared=shared, state="formatted", made=made, pending=pending)
 
-    def _copy_snapshot(self, origin: Record, image: Path) -> tuple[int, bool]:
+    def _copy_snapshot(self, origin: Record, image: Path, *, share: bool) -> tuple[int, bool]:
         """A snapshot is used by nobody: its image is copied as it is."""
         path = self.snapshots.content(origin.name)
         fd = imagecopy.make(image)
         try:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                return fd, imagecopy.copy(fd, source, image)
+                return fd, imagecopy.copy(fd, source, image, share=share)
             finally:
                 os.close(source)
         except OSError as failure:
@@ -79,7 +80,8 @@ class ImageDepot(ImageStore):
         if origin.state == "new" and not origin.block:
             imagefile.make(content, record)  # it was never used
             return replace(record, shared=False)
-        fd, shared = stillness.copy(self.content(origin.name), origin, content)
+        share = not self.overwritten(record)
+        fd, shared = stillness.copy(self.content(origin.name), origin, content, share=share)
         try:
             os.fsync(fd)
         except OSError as failure:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
+from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Unsupported
 from tonnage.host import loop, mount, superblock
 from tonnage.pools import filesystem, imagecopy, imagefile, stillness
 from tonnage.pools.base import Stats, VolumeRequest
 from tonnage.pools.directory import Record
+from tonnage.pools.erase import Medium, medium_of
 from tonnage.pools.folderstore import Allocated, FolderStore, nothing
 from tonnage.pools.formats import BLOCK, FORMATS
 from tonnage.pools.request import Want
@@ -34,6 +35,24 @@ class ImageStore(FolderStore):
 
     kind = "image"
     suffix = ".img"
+    erases = True
+    medium = Medium()
+    """What the disk under the pool does with files that are overwritten; known when it is open."""
+
+    def ready(self) -> None:
+        """See FolderStore."""
+        self.medium = medium_of(self.path)
+
+    def modify(self, name: str, mutable: Mapping[str, str]) -> Record:
+        """See RecordStore. Raises Unsupported where old content may be in blocks that others share already."""
+        record = self.record(name)
+        changed = replace(record, mutable=dict(mutable))
+        if self.medium.shares and self.overwritten(changed) and not self.overwritten(record):
+            raise Unsupported(
+                f"volume {name}: {self.where} lies on a disk where files can share blocks, so what is overwritten at"
+                " the end must be known from the beginning: set erase in the class"
+            )
+        return super().modify(name, mutable)
 
     def found(self, records: dict[str, Record]) -> None:
         """See FolderStore."""
@@ -89,11 +108,6 @@ class ImageStore(FolderStore):
         """See FolderStore."""
         if imagefile.is_used(self.content(name)):
             raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
-
-    def erase(self, record: Record) -> None:
-        """See FolderStore."""
-        if record.parameters.get("erase") == "zero":
-            imagefile.zero(self.content(record.name))
 
     def claim(self, record: Record) -> tuple[int, Allocated]:
         """See FolderStore."""
@@ -252,6 +266,15 @@ class ImageStore(FolderStore):
             self._hide_block(name, target)
         else:
             filesystem.unpublish(target)
+
+    def device(self, name: str) -> tuple[int, int] | None:
+        """See Pool.device: a loop device, while it is attached writable."""
+        image = self.content(self.record(name).name)
+        for index, _ in loop.attached():
+            if loop.backs(index, image) and not imagefile.is_readonly(index):
+                number = os.stat(loop.device(index)).st_rdev
+                return os.major(number), os.minor(number)
+        return None
 
     def stats(self, name: str, path: Path) -> Stats:
         """See Pool.stats."""

@@ -16,18 +16,22 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
 from tonnage.pools import request as requests
-from tonnage.pools.base import Capacity, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
-from tonnage.pools.parameters import ERASE, changed, check_modifiable
+from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.erase import EraseJob
+from tonnage.pools.parameters import ERASE, changed, check_modifiable, check_shared, erase_of
 
 
 class MemoryPool(Pool):
     """Counts volumes against `size` bytes.
 
     largest: artificial maximum of one volume in bytes, 0 for none. smallest: the least size, requests are rounded up.
-    directories: make a plain directory at each staging path and target.
+    directories: make a plain directory at each staging path and target. erase_rate: bytes in a second at which deleted
+    volumes are seen to be erased (there is nothing to overwrite), 0: at once.
     """
 
     kind = "memory"
@@ -44,6 +48,7 @@ class MemoryPool(Pool):
         smallest: int = 1,
         directories: bool = True,
         clock: Clock | None = None,
+        erase_rate: int = 0,
     ) -> None:
         self.name = name
         self.size = size
@@ -54,6 +59,7 @@ class MemoryPool(Pool):
         self._volumes: dict[str, Volume] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._used = 0
+        self._erasing = Remains(erase_rate)
         self._staged: dict[str, set[str]] = {}
         self._targets: dict[str, tuple[str, bool]] = {}
         self._published: dict[str, set[str]] = {}
@@ -71,6 +77,7 @@ class MemoryPool(Pool):
         elif request.source:
             request = requests.filled(self, request, self._origin(request.source))
         want = requests.check(self, request, least=self._smallest)
+        check_shared(request.parameters)
         check_modifiable(self, request.mutable)
         if found:
             return requests.existing(found, request, want)
@@ -102,7 +109,13 @@ class MemoryPool(Pool):
             return
         if using := sorted(self._staged.get(name, set()) | self._published.get(name, set())):
             raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
-        self._used -= self._volumes.pop(name).size
+        volume = self._volumes.pop(name)
+        self._used -= volume.size
+        self._erasing.add(volume, self._clock.monotonic())
+
+    async def erasing(self) -> Sequence[Erasure]:
+        """See Pool."""
+        return self._erasing.all(self._clock.monotonic())
 
     async def get(self, name: str) -> Volume:
         """See Pool."""
@@ -121,9 +134,10 @@ class MemoryPool(Pool):
         return self._room()
 
     def _room(self) -> Capacity:
-        free = max(0, self.size - self._used)
+        used = self._used + sum(erasure.room for erasure in self._erasing.all(self._clock.monotonic()))
+        free = max(0, self.size - used)
         return Capacity(
-            total=self.size, free=free, largest=min(free, self._largest), smallest=self._smallest, used=self._used
+            total=self.size, free=free, largest=min(free, self._largest), smallest=self._smallest, used=used
         )
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
@@ -214,6 +228,32 @@ class MemoryPool(Pool):
         volume = await self.get(name)
         self._volumes[name] = replace(volume, mutable=changed(self, volume, parameters))
         return self._volumes[name]
+
+
+class Remains:
+    """Deleted volumes, erased one after the other as time goes by; their state is worked out when somebody looks."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._jobs: list[EraseJob] = []
+        self._since = 0.0
+
+    def add(self, volume: Volume, now: float) -> None:
+        """Begin to erase, if its class says so."""
+        method = erase_of(volume.effective)
+        if method == "none" or not self._rate:
+            return
+        if not self.all(now):
+            self._since = now
+        self._jobs.append(EraseJob("", volume.name, method, volume.size, room=volume.size))
+
+    def all(self, now: float) -> list[Erasure]:
+        """What is not erased yet."""
+        while self._jobs and (now - self._since) * self._rate >= self._jobs[0].total:
+            self._since += self._jobs.pop(0).total / self._rate
+        done = int((now - self._since) * self._rate) if self._jobs else 0
+        jobs = [msgspec.structs.replace(job, done=0 if number else done) for number, job in enumerate(self._jobs)]
+        return sorted((job.erasure() for job in jobs), key=lambda erasure: erasure.name)
 
 
 def _forget(index: dict[str, set[str]], name: str, path: str) -> None:

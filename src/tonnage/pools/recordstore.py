@@ -18,6 +18,7 @@ from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, NotFound, Unavailable, Unsupported
 from tonnage.pools.base import WELL, Capacity, Condition, Source, Stats, VolumeRequest
 from tonnage.pools.directory import Record
+from tonnage.pools.erase import EraseRecords
 from tonnage.pools.request import Want
 
 HUGE = 2**62
@@ -43,6 +44,8 @@ class RecordStore(ABC):
         self.problem = ""
         """Why the pool could not be opened the last time, "" when it was or nobody tried."""
         self.lock = threading.Lock()
+        self.erasures: EraseRecords | None = None
+        """What was deleted and is still to be erased, for kinds that erase."""
 
     @abstractmethod
     def open(self) -> None:
@@ -126,10 +129,8 @@ class RecordStore(ABC):
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> Record:
         """Write down a volume's changed parameters. Raises NotFound, Exhausted, HostError."""
-        record = self.record(name)
-        if dict(mutable) != record.mutable:
-            record = replace(record, mutable=dict(mutable))
-            self.write(record)
+        record = replace(self.record(name), mutable=dict(mutable))
+        self.write(record)
         return record
 
     def condition(self, name: str, path: Path | None) -> Condition:
@@ -158,7 +159,8 @@ class RecordStore(ABC):
         return self.record(name)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device."""
+        """See Pool.device. Raises NotFound, Unsupported."""
+        self.record(name)
         raise self._unsupported("block devices of its volumes")
 
     def origin(self, source: Source) -> Record:

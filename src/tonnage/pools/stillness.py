@@ -22,13 +22,16 @@ log = logging.getLogger(__name__)
 _MARK = ".frozen-"
 
 
-def copy(image: Path, record: Record, target: Path) -> tuple[int, bool]:
+def copy(image: Path, record: Record, target: Path, *, share: bool = True) -> tuple[int, bool]:
     """Copy the image of a volume to the new file target, locked and not yet durable: its descriptor, and whether they
-    share blocks. Raises Exhausted, Precondition (in use in a way that allows no copy of one moment), HostError."""
+    share blocks, which they must not unless `share`.
+
+    Raises Exhausted, Precondition (in use in a way that allows no copy of one moment), HostError.
+    """
     fd = imagecopy.make(target)
     try:
-        with still(image, record, fd) as source:
-            return fd, imagecopy.copy(fd, source, target)
+        with still(image, record, fd, share=share) as source:
+            return fd, imagecopy.copy(fd, source, target, share=share)
     except BaseException:
         os.close(fd)
         imagefile.remove(target)
@@ -36,8 +39,9 @@ def copy(image: Path, record: Record, target: Path) -> tuple[int, bool]:
 
 
 @contextmanager
-def still(image: Path, record: Record, fd: int) -> Iterator[int]:
-    """The image opened for reading; while the body runs nobody writes to it. fd: the empty file it is copied to."""
+def still(image: Path, record: Record, fd: int, *, share: bool = True) -> Iterator[int]:
+    """The image opened for reading; while the body runs nobody writes to it. fd: the empty file it is copied to; share:
+    whether that may share its blocks."""
     is_used = imagefile.is_used(image)
     try:
         source = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -47,10 +51,11 @@ def still(image: Path, record: Record, fd: int) -> Iterator[int]:
         if not is_used:
             yield source
         elif record.block:
-            if not imagecopy.can_share(fd, source):
+            if not share or not imagecopy.can_share(fd, source):
+                why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
                 raise Precondition(
-                    f"raw block volume {record.name} is in use and its disk cannot share blocks between files: a copy"
-                    " would not be of one moment; stop its pod first, or put the pool on xfs or btrfs"
+                    f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
+                    " pod first" + (", or put the pool on xfs or btrfs" if share else "")
                 )
             _flush(image)
             yield source

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.errors import TonnageError
 from tonnage.pools import request as requests
-from tonnage.pools.base import Capacity, Condition, Pool, Snapshot, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.base import Capacity, Condition, Erasure, Pool, Snapshot, Stats, Volume, VolumeRequest, check_name
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import BLOCK
+from tonnage.pools.parameters import changed, check_modifiable, reserve_of
 from tonnage.pools.recordstore import RecordStore
 from tonnage.pools.snapshots import source_of
 from tonnage.pools.threads import Threads
+
+if TYPE_CHECKING:
+    from tonnage.pools.eraser import Eraser  # loaded with the first job: most pools never erase
 
 S = TypeVar("S", bound=RecordStore)
 
@@ -30,11 +34,14 @@ class StoredPool(Pool, Generic[S]):
     step: int = BLOCK
     least: int = BLOCK
 
-    def __init__(self, name: str, store: S) -> None:
+    def __init__(self, name: str, store: S, *, erase_rate: int | None = None) -> None:
+        """erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: as usual."""
         self.name = name
         self._store = store
         self._locks = KeyedLocks()
         self._threads = Threads(name)
+        self._eraser: Eraser | None = None
+        self._erase_rate = erase_rate
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """Check the values of a class's parameters. Raises Invalid, Unsupported."""
@@ -55,16 +62,20 @@ class StoredPool(Pool, Generic[S]):
             self._store.problem = str(failure)
             raise
         self._store.problem = ""
+        self._erase()
 
     async def close(self) -> None:
         """See Pool."""
+        if self._eraser is not None:
+            await self._eraser.close()
         await self._threads.run(self._store.close)
         self._threads.close()
 
     async def create(self, request: VolumeRequest) -> Volume:
         """See Pool. A size below the least is rounded up to it, unless that passes the limit."""
         self._store.check_open()
-        self.check(request.parameters)
+        check_modifiable(self, request.mutable)
+        self.check({**request.parameters, **_given(request.mutable)})
         async with self._locks.hold_all(request.name, *source_of(request)):
             found, origin = self._store.records.get(request.name), None
             if found is not None:
@@ -81,14 +92,39 @@ class StoredPool(Pool, Generic[S]):
             return volume
 
     def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
-        requests.check_room(self, request.name, want.size, self._store.room(want.fstype, request.parameters))
+        reserve = reserve_of(request.parameters)
+        room = self._room(want.fstype, request.parameters)
+        requests.check_room(self, request.name, want.size, room, reserve=reserve)
         return self._store.create(request, want, origin)
+
+    def _room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
+        return requests.left(self._store.room(fstype, parameters), reserve_of(parameters), step=self.step)
 
     async def delete(self, name: str) -> None:
         """See Pool."""
         async with self._locks.hold(name):
-            await self._threads.run(self._store.delete, name)
-            await self.settle()
+            try:
+                await self._threads.run(self._store.delete, name)
+                await self.settle()
+            finally:
+                self._erase()  # also after a call that was cancelled, or failed when it was almost done
+
+    def _erase(self) -> None:
+        """Begin to erase, if there is something."""
+        records = self._store.erasures
+        if records is None or not records.jobs():
+            return
+        if self._eraser is None:
+            from tonnage.pools.eraser import RATE, Eraser
+
+            rate = RATE if self._erase_rate is None else self._erase_rate
+            self._eraser = Eraser(self.name, self.kind, records, self._threads, self._store.clock, rate=rate)
+        self._eraser.wake()
+
+    async def erasing(self) -> Sequence[Erasure]:
+        """See Pool."""
+        self._store.check_open()
+        return self._eraser.erasing() if self._eraser is not None else []
 
     async def get(self, name: str) -> Volume:
         """See Pool."""
@@ -111,7 +147,7 @@ class StoredPool(Pool, Generic[S]):
         """See Pool."""
         fstype = requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
-        return await self._threads.run(self._store.room, fstype, parameters)
+        return await self._threads.run(self._room, fstype, parameters)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
         """See Pool."""
@@ -162,8 +198,11 @@ class StoredPool(Pool, Generic[S]):
         if not self.snapshots:
             raise self._unsupported("snapshots")
         async with self._locks.hold(f"{name}@"):
-            await self._threads.run(self._store.delete_snapshot, name)
-            await self.settle()
+            try:
+                await self._threads.run(self._store.delete_snapshot, name)
+                await self.settle()
+            finally:
+                self._erase()
 
     async def get_snapshot(self, name: str) -> Snapshot:
         """See Pool."""
@@ -186,7 +225,8 @@ class StoredPool(Pool, Generic[S]):
             return volume
 
     def _expand(self, volume: Volume, wanted: int) -> Record:
-        requests.check_more(self, volume, wanted, self._store.room(volume.fstype, volume.parameters))
+        room, reserve = self._room(volume.fstype, volume.parameters), reserve_of(volume.parameters)
+        requests.check_more(self, volume, wanted, room, reserve=reserve)
         return self._store.expand(volume.name, wanted)
 
     async def grow(self, name: str, path: Path) -> Volume:
@@ -196,6 +236,26 @@ class StoredPool(Pool, Generic[S]):
         async with self._locks.hold(name):
             return (await self._threads.run(self._store.grow, name, path)).volume()
 
+    async def modify(self, name: str, parameters: Mapping[str, str]) -> Volume:
+        """See Pool."""
+        async with self._locks.hold(name):
+            volume = self._store.record(name).volume()
+            mutable = changed(self, volume, parameters)
+            self.check({**volume.parameters, **mutable})
+            if mutable != dict(volume.mutable):
+                volume = (await self._threads.run(self._store.modify, name, mutable)).volume()
+            await self.settle()
+            return volume
+
+    async def device(self, name: str) -> tuple[int, int] | None:
+        """See Pool."""
+        return await self._threads.run(self._store.device, name)
+
     async def condition(self, name: str, path: Path | None = None) -> Condition:
         """See Pool."""
         return await self._threads.run(self._store.condition, name, path)
+
+
+def _given(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Those with a value: an empty one means the class's."""
+    return {key: value for key, value in parameters.items() if value}
