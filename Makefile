@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check setup debian debian-test bench proto clean
+.PHONY: demo test check setup debian debian-test bench cluster cluster-down proto clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -34,6 +34,12 @@ debian-test:
 
 $(READY): pyproject.toml constraints.txt scripts/venv
 	@sh scripts/venv $(PYTHON) $(VENV)
+
+cluster: debian-test $(READY)  ## a real Kubernetes on this machine (Go needed), two nodes; prints its KUBECONFIG
+	@$(BIN)/python -m cluster up
+
+cluster-down:          ## end it; nothing is left
+	@$(BIN)/python -m cluster down
 
 proto:                 ## regenerate src/tonnage/csi/_proto from its .proto files
 	$(BIN)/python scripts/gen_proto.py

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from cluster import image, programs
 from cluster.control_plane import ControlPlane
 from cluster.node import Node
-from cluster.processes import Failed, Processes
+from cluster.processes import Failed, Processes, until
 
 PAUSE, BUSYBOX = "test.local/pause:1", "test.local/busybox:1"
 
@@ -47,12 +48,25 @@ def up(
         started = [Node(folder, n, built, processes) for n in range(1, nodes + 1)]
         for node in started:
             node.start(plane.authority, plane.server, [*made, *images])
+        _wait_usable(found["kubeconfig"], [node.name for node in started])
         found["nodes"] = {n.name: {"address": n.address, "enter": n.enter()} for n in started}
     except BaseException:
         down(folder, keep_logs=True)
         raise
     (folder / "cluster.json").write_text(json.dumps(found, indent=2))
     return found
+
+
+def _wait_usable(kubeconfig: object, nodes: Sequence[str]) -> None:
+    """Until pods can be made: the default account is there and all nodes are ready. Raises Failed."""
+
+    def holds(*arguments: str) -> bool:
+        command = [str(programs.debian("kubectl", "kubernetes-client")), f"--kubeconfig={kubeconfig}", *arguments]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    ready = ("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in nodes))
+    if not until(lambda: holds("get", "serviceaccount", "default"), 60) or (nodes and not holds(*ready)):
+        raise Failed("the cluster does not become usable: no default service account, or a node that is not ready")
 
 
 def _images(folder: Path, busybox: Path) -> list[Path]:

@@ -11,8 +11,8 @@ mount --rbind $node/kubelet /var/lib/kubelet
 mount --make-rshared /var/lib/kubelet
 mount --bind $node/log /var/log
 mount -t tmpfs -o mode=755 tmpfs /run
-# What the kubelet wants to find there, or it would change it for the whole machine.
-for key in vm/overcommit_memory kernel/panic kernel/panic_on_oops; do
+# What kubelet and network plugins want to find there, or they would change it for the whole machine.
+for key in vm/overcommit_memory kernel/panic kernel/panic_on_oops net/ipv4/ip_forward; do
   mount --bind "$node/sysctl/$(basename $key)" /proc/sys/$key
 done
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then

@@ -55,7 +55,7 @@ class Node:
         self.start_kubelet(labels=labels)
 
     def _hold_namespaces(self) -> None:
-        for name, value in (("overcommit_memory", 1), ("panic", 10), ("panic_on_oops", 1)):
+        for name, value in (("overcommit_memory", 1), ("panic", 10), ("panic_on_oops", 1), ("ip_forward", 1)):
             (self._folder / "sysctl" / name).write_text(f"{value}\n")
         ready = self._folder / "ready"
         ready.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ class Node:
 
     def _start_containerd(self) -> None:
         runc = programs.debian("runc", "runc")
-        plugins = programs.debian("bridge", "containernetworking-plugins", "/usr/lib/cni").parent
+        plugins = programs.debian("host-local", "containernetworking-plugins", "/usr/lib/cni").parent
         (self._folder / "containerd.toml").write_text(_containerd(self._folder, runc, plugins))
         (self._folder / "cni" / "10-bridge.conflist").write_text(self._network())
         command = [*self.enter(), str(self._built / "containerd"), "--config", f"{self._folder}/containerd.toml"]
