@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.host import device, loop, mount
-from tonnage.pools.formats import BLOCK, BTRFS, EXT4, FORMATS, GI, MI, XFS, Format
+from tonnage.pools.formats import BLOCK, BTRFS, EXT4, FORMATS, GI, MI, XFS, Format, form_of
 
 SIZES = st.integers(1, 4 * 1024 * GI)
 
@@ -59,7 +60,62 @@ def test_what_is_asked_can_be_used(
         assert uuid
 
 
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("fstype", "options", "sizes"),
+    [
+        pytest.param("ext4", "-i 4096", (MI, 300 * MI, 5 * GI, 29 * GI), id="many inodes"),
+        pytest.param("ext4", "-i 1048576", (MI, 300 * MI, 5 * GI, 29 * GI), id="few inodes"),
+        pytest.param("ext4", "-I 1024 -i4096", (MI, 300 * MI, 5 * GI, 29 * GI), id="large inodes"),
+        pytest.param("ext4", "-N 5000 -I 512", (20 * MI, 300 * MI, 5 * GI), id="a number of inodes"),
+        pytest.param("ext4", "-N 200000", (800 * MI, 5 * GI), id="a large number of inodes"),
+        pytest.param(
+            "ext4", "-O ^has_journal -E lazy_itable_init=0,stride=16", (MI, 300 * MI, 5 * GI), id="no journal"
+        ),
+        pytest.param("ext4", "-O large_dir,ea_inode,inline_data,verity,encrypt", (MI, 300 * MI), id="features"),
+        pytest.param("xfs", "-m reflink=0,bigtime=0,crc=1 -i size=1024,maxpct=50", (300 * MI, 4 * GI), id="xfs inodes"),
+        pytest.param("xfs", "-n size=16384 -m finobt=0,inobtcount=0", (300 * MI, 4 * GI), id="xfs directories"),
+        pytest.param("btrfs", "--nodesize=32k --csum sha256", (256 * MI, 4 * GI), id="btrfs nodes"),
+        pytest.param("btrfs", "-n 4k -O ^no-holes,extref", (16 * MI, 4 * GI), id="btrfs features"),
+    ],
+)
+def test_a_class_chooses_how_it_is_made(
+    fstype: str, options: str, sizes: tuple[int, ...], real_folder: Path, need_program: Callable[[str], None]
+) -> None:
+    form = form_of(fstype, options)
+    need_program(form.command)
+    target = real_folder / "mnt"
+    target.mkdir()
+    for size in sizes:
+        assert size >= form.least
+        available, uuid = _available(form, size, real_folder / "image", target)
+        assert available >= size, f"{fstype} {options} of {size // MI}Mi"
+        assert uuid
+
+
+@pytest.mark.real
+def test_inodes_are_as_many_as_the_class_says(real_folder: Path) -> None:
+    target = real_folder / "mnt"
+    target.mkdir()
+    found = []
+    for options in ("-N 5000", "-i 4096", "-i 65536"):
+        form = form_of("ext4", options)
+        with _mounted(form, GI, real_folder / "image", target):
+            found.append(os.statvfs(target).f_files)
+    assert 5000 <= found[0] < 6000
+    assert found[1] >= GI // 4096
+    assert GI // 65536 <= found[2] < GI // 32768
+
+
 def _available(form: Format, size: int, image: Path, target: Path) -> tuple[int, bool]:
+    with _mounted(form, size, image, target) as same:
+        stat = os.statvfs(target)
+    return stat.f_bavail * stat.f_frsize, same
+
+
+@contextmanager
+def _mounted(form: Format, size: int, image: Path, target: Path) -> Iterator[bool]:
+    """A new file system of that size at target; whether it has the UUID it was given."""
     image.touch()
     os.truncate(image, form.length(size))
     uuid = uuid4()
@@ -70,7 +126,6 @@ def _available(form: Format, size: int, image: Path, target: Path) -> tuple[int,
     os.close(fd)
     mount.mount(attached.path, target, form.name)
     attached.close()
-    stat = os.statvfs(target)
+    yield found == device.Signature(form.name, uuid)
     mount.umount(target)
     image.unlink()
-    return stat.f_bavail * stat.f_frsize, found == device.Signature(form.name, uuid)
