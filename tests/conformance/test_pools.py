@@ -28,6 +28,7 @@ from tonnage.host.superblock import may_grow_ext4
 from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
+from tonnage.pools.parameters import ERASE
 
 MI = 1024**2
 SIZE = 30716 * MI
@@ -634,3 +635,53 @@ async def test_copies_at_once_do_not_wait_in_a_circle(bench: Bench) -> None:
     answers = await asyncio.gather(*(pool.create(r) for r in [*requests, *missing]), return_exceptions=True)
     assert [isinstance(answer, NotFound) for answer in answers] == [False] * 6 + [True] * 2
     assert (await pool.capacity()).used == 7 * 20 * MI
+
+
+async def test_erasing_frees_the_name_at_once_and_the_room_at_the_end(bench: Bench) -> None:
+    if ERASE not in bench.pool.parameters:
+        return
+    pool = bench.pool
+    for method in ("none", "discard", "zero", "shred"):
+        request = VolumeRequest("a", 20 * MI, parameters={"erase": method})
+        try:
+            await pool.create(request)
+        except (Invalid, Unsupported):
+            assert method != "none", "that is offered everywhere"
+            assert (await pool.capacity()).used == 0
+            continue
+        await _write(bench, "a", "content")
+        await pool.delete("a")
+        await pool.delete("a")
+        with pytest.raises(NotFound):
+            await pool.get("a")
+        waiting = sum(erasure.room for erasure in await pool.erasing())
+        assert (await pool.capacity()).used <= waiting
+        again = await pool.create(request)
+        assert again.created
+        if bench.mounts:
+            staging = bench.folder / "staging"
+            await pool.stage("a", staging)
+            assert not (staging / "file").exists()
+            await pool.unstage("a", staging)
+        pool = await bench.again()
+        assert [volume.name for volume in await pool.list()] == ["a"]
+        await pool.delete("a")
+        async with asyncio.timeout(120):
+            while await pool.erasing():
+                await asyncio.sleep(0.005)
+        assert (await pool.capacity()).used == 0
+    with pytest.raises(Invalid, match="erase"):
+        await pool.create(VolumeRequest("a", 20 * MI, parameters={"erase": "burn"}))
+
+
+async def test_erase_can_be_changed_where_it_is_offered_so(bench: Bench) -> None:
+    if ERASE not in bench.pool.modifiable:
+        return
+    await bench.pool.create(VolumeRequest("a", 20 * MI))
+    changed = await bench.pool.modify("a", {"erase": "discard"})
+    assert changed.effective["erase"] == "discard"
+    pool = await bench.again()
+    assert (await pool.get("a")).effective["erase"] == "discard"
+    assert "erase" not in (await pool.modify("a", {"erase": ""})).effective
+    with pytest.raises(Invalid):
+        await pool.modify("a", {"erase": "burn"})

@@ -22,6 +22,7 @@ from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
 
 MI = 1024**2
+SECRETS = 12 * MI  # three steps of erasing
 POINTS = int(os.environ.get("TONNAGE_KILL_POINTS", "12"))  # lines tried in each kind; 100000 for every single one
 
 pytestmark = pytest.mark.real
@@ -81,6 +82,53 @@ async def _copies(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
     await pool.unstage("v", staging)
     await pool.delete_snapshot("s")
     say("forgotten")
+    await pool.close()
+
+
+async def _erased_life(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
+    """The end of a volume that is to be erased, and of its snapshot; the disk keeps the bytes under other names."""
+    await pool.open()
+    await pool.create(VolumeRequest("v", SECRETS, block=True, parameters={"erase": "zero"}))
+    _write(folder / "pool" / "v.img", b"secret42" * (SECRETS // 8))
+    os.link(folder / "pool" / "v.img", folder / "kept")
+    say("written")
+    await pool.create_snapshot("s", "v")
+    os.link(folder / "pool" / ".snapshots" / "s.img", folder / "kept-snapshot")
+    say("kept")
+    await pool.delete_snapshot("s")
+    say("forgotten")
+    await pool.delete("v")
+    say("deleted")
+    await _erased(pool)
+    await pool.close()
+
+
+async def _erased(pool: Pool) -> None:
+    async with asyncio.timeout(120):
+        while await pool.erasing():
+            await asyncio.sleep(0.002)
+
+
+async def _check_erased(kind: str, option: str, folder: Path, said: list[str]) -> None:
+    pool = _pool(kind, option, folder)
+    await pool.open()
+    volumes = [volume.name for volume in await pool.list()]
+    assert volumes in ([], ["v"])
+    if "deleted" in said:
+        assert volumes == [], "a deleted volume is back"
+    elif "forgotten" not in said and "written" in said:
+        assert volumes == ["v"]
+        assert (folder / "pool" / "v.img").read_bytes() == b"secret42" * (SECRETS // 8), "it was erased while it lived"
+    waiting = sum(erasure.room for erasure in await pool.erasing())
+    promised = SECRETS * (len(volumes) + len(await pool.list_snapshots()))
+    assert waiting + promised >= (await pool.capacity()).used >= promised
+    await pool.delete_snapshot("s")
+    await pool.delete("v")
+    await _erased(pool)
+    for name in ("kept", "kept-snapshot"):
+        if (folder / name).exists():
+            assert not any((folder / name).read_bytes()), "what was deleted is still on the disk"
+    assert (await pool.capacity()).used == 0
     await pool.close()
 
 
@@ -208,10 +256,10 @@ def _left(folder: Path) -> list[str]:
 def _found(folder: Path) -> list[str]:
     left = [entry.target for entry in mount.mounts() if entry.target.startswith(f"{folder}/")]
     left += [path for _, path in loop.attached() if path.startswith(f"{folder}/")]
-    expected = {".tonnage-pool", "pool.img", "mounted", ".snapshots"}
-    left += [entry for entry in os.listdir(folder / "pool") if entry not in expected]
-    if (folder / "pool" / ".snapshots").exists():
-        left += [entry for entry in os.listdir(folder / "pool" / ".snapshots") if entry not in expected]
+    expected = {".tonnage-pool", "pool.img", "mounted", ".snapshots", ".erasing"}
+    for below in ("", ".snapshots", ".erasing"):
+        if (folder / "pool" / below).exists():
+            left += [entry for entry in os.listdir(folder / "pool" / below) if entry not in expected]
     return left
 
 
@@ -230,6 +278,15 @@ def test_killed_at_any_line(
     line_killer: Callable[..., Any],
 ) -> None:
     need_program("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
+    _kill(kind, option, life, check, real_folder, line_killer)
+
+
+@pytest.mark.parametrize(("kind", "option"), KINDS[:2])
+def test_erasing_killed_at_any_line(kind: str, option: str, real_folder: Path, line_killer: Callable[..., Any]) -> None:
+    _kill(kind, option, _erased_life, _check_erased, real_folder, line_killer)
+
+
+def _kill(kind: str, option: str, life: Life, check: Check, real_folder: Path, line_killer: Callable[..., Any]) -> None:
     said, lines = _run(kind, option, real_folder / "whole", 0, line_killer, life)
     asyncio.run(check(kind, option, real_folder / "whole", said))
     assert _left(real_folder / "whole") == []
