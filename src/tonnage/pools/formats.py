@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from tonnage.pools import ext4layout, mkfs
-from tonnage.pools.ext4layout import BLOCK
 from tonnage.pools.mkfs import NONE, MkfsOptions
 
 MI = 1024**2
 GI = 1024**3
+BLOCK = ext4layout.BLOCK
 
 
 @dataclass(frozen=True)
