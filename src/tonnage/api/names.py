@@ -41,6 +41,8 @@ NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+STARTUP_TAINT = "tonnage.dev/agent-not-ready"
+"""On nodes whose agent has yet to register: a cluster may give it to new nodes, the agent takes it away."""
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 CSI_PREFIX = "csi.storage.k8s.io/"
 CSI_EPHEMERAL = "csi.storage.k8s.io/ephemeral"
@@ -67,12 +69,19 @@ COUNTED = "tonnage.dev/counted"
 REASON = "tonnage.dev/reason"
 # In a driver's manifest (GetPluginInfo): the pool that classes get which name none; says that pools are named.
 MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
+# In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
+MANIFEST_POOLS = "tonnage.dev/pools"
+# In a volume's context, and on a PersistentVolume that was published ahead of its claim: which disk it is.
+DISK = "tonnage.dev/disk"
 PARAMETER_PREFIX = "tonnage.dev/"
 ROLLBACK = "tonnage.dev/rollback"
 # Keys that tonnage's agent adds to CreateVolume's parameters; the driver keeps them in the volume's record.
 PARAM_CLUSTER = "tonnage.dev/cluster"
 PARAM_EPHEMERAL = "tonnage.dev/ephemeral"
 PARAM_RECLAIM = "tonnage.dev/reclaim"
+PARAM_CLASS = "tonnage.dev/class"
+# "true": a volume of that name that is there already will do only if nobody has had it. Not kept.
+PARAM_UNUSED = "tonnage.dev/unused"
 SCRATCH_CLASS = "tonnage-scratch"
 IMMEDIATE_CLASS = "tonnage-immediate"
 SYSTEM_NAMESPACE = "tonnage-system"

@@ -1,0 +1,76 @@
+"""Takes the start-up taint `tonnage.dev/agent-not-ready` from its own node once the kubelet lists the node's driver.
+
+A cluster may give new nodes that taint, so that no pod comes before its storage: until CSINode lists the driver, the
+scheduler takes the node for one without limits and the kubelet fails mounts. Only the Node is watched, and CSINode is
+asked for while the taint is there; a node without the taint costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from tonnage.aio.backoff import Backoff
+from tonnage.api import names
+from tonnage.api.core import Node
+from tonnage.api.kinds import CSI_NODES, NODES
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.informer import Informers
+
+log = logging.getLogger(__name__)
+
+
+class StartupTaint:
+    """drivers: the names that must be listed, all of them."""
+
+    def __init__(self, client: Client, informers: Informers, *, node: str, drivers: Sequence[str]) -> None:
+        self._client, self._node, self._drivers = client, node, tuple(drivers)
+        nodes = informers.of(NODES, fields=f"metadata.name={node}")
+        self._nodes = nodes.cache
+        self._pause = Backoff(initial=0.2, maximum=10.0)
+        self._controller: Controller[str] = Controller("startup_taint", self.reconcile, workers=1)
+        self._controller.watch(nodes, self._node_changed)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
+        """A node that has the taint, also anew: it may have been deleted and registered again."""
+        return [new.metadata.name] if new is not None and _place(new) is not None else []
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, name: str) -> float | None:
+        """Remove the taint if the driver is listed, else say when to look again. May be repeated.
+
+        Raises ApiError (a taint that moved in the list meanwhile is a conflict), Unavailable.
+        """
+        node = self._nodes.get(name)
+        place = _place(node) if node is not None else None
+        if place is None:
+            self._pause.forget(name)
+            return None
+        if not await self._is_listed():
+            return self._pause.next(name)
+        path = f"/spec/taints/{place}"
+        patch = [
+            {"op": "test", "path": f"{path}/key", "value": names.STARTUP_TAINT},
+            {"op": "remove", "path": path},
+        ]
+        await self._client.patch(NODES, name, patch)
+        log.info("start-up taint removed node=%s", name)
+        return None
+
+    async def _is_listed(self) -> bool:
+        try:
+            found = await self._client.get(CSI_NODES, self._node)
+        except ApiNotFound:
+            return False
+        return all(found.driver(name) is not None for name in self._drivers)
+
+
+def _place(node: Node) -> int | None:
+    """Where the taint is in the node's list."""
+    keys = [taint.key for taint in node.spec.taints]
+    return keys.index(names.STARTUP_TAINT) if names.STARTUP_TAINT in keys else None

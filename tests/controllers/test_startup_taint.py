@@ -1,0 +1,66 @@
+"""The start-up taint goes when the kubelet lists the driver, and nothing else of the node changes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tonnage.api import names
+from tonnage.api.core import Node
+from tonnage.api.kinds import CSI_NODES, NODES
+from tonnage.controllers.startup_taint import StartupTaint
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+
+Settle = Callable[[], Awaitable[None]]
+OTHER = {"key": "example.org/gpu", "value": "yes", "effect": "NoSchedule"}
+OURS = {"key": names.STARTUP_TAINT, "effect": "NoSchedule"}
+
+
+@pytest.fixture
+async def controller(kube: Client, informers: Informers) -> StartupTaint:
+    return StartupTaint(kube, informers, node="n1", drivers=[names.DRIVER])
+
+
+async def make_node(kube: Client, name: str = "n1") -> Node:
+    return await kube.create(NODES, {"metadata": {"name": name}, "spec": {"taints": [OTHER, OURS]}})
+
+
+async def list_driver(kube: Client, driver: str) -> None:
+    spec = {"drivers": [{"name": driver, "nodeID": "n1", "topologyKeys": []}]}
+    await kube.create(CSI_NODES, {"metadata": {"name": "n1"}, "spec": spec})
+
+
+async def test_it_stays_until_the_driver_is_listed(kube: Client, controller: StartupTaint, settle: Settle) -> None:
+    await make_node(kube)
+    await settle()
+    first = await controller.reconcile("n1")
+    again = await controller.reconcile("n1")
+    assert first is not None
+    assert again is not None
+    assert 0 < first < again  # asked for ever more slowly
+    assert len((await kube.get(NODES, "n1")).spec.taints) == 2
+
+    await list_driver(kube, names.DRIVER)
+    assert await controller.reconcile("n1") is None
+    assert [taint.key for taint in (await kube.get(NODES, "n1")).spec.taints] == [OTHER["key"]]
+    await settle()
+    before = (await kube.get(NODES, "n1")).metadata.resource_version
+    await controller.reconcile("n1")
+    assert (await kube.get(NODES, "n1")).metadata.resource_version == before
+
+
+async def test_another_driver_is_not_ours(kube: Client, controller: StartupTaint, settle: Settle) -> None:
+    await make_node(kube)
+    await list_driver(kube, "csi.example.org")
+    await settle()
+    assert await controller.reconcile("n1") is not None
+
+
+async def test_only_its_own_node_is_seen(kube: Client, controller: StartupTaint, settle: Settle) -> None:
+    await make_node(kube, "n2")
+    await list_driver(kube, names.DRIVER)
+    await settle()
+    assert await controller.reconcile("n2") is None
+    assert len((await kube.get(NODES, "n2")).spec.taints) == 2
