@@ -67,7 +67,8 @@ async def test_each_driver_name_has_a_csi_socket_and_is_registered(folder: Path)
         for name, socket in zip((names.DRIVER, "other.example.com"), driver.endpoints, strict=True):
             async with CsiClient(socket) as client:
                 info = await client.plugin_info()
-                assert (info.name, info.manifest) == (name, {names.MANIFEST_DEFAULT_POOL: "a"})
+                pools = {names.MANIFEST_DEFAULT_POOL: "a", names.MANIFEST_POOLS: "a=memory,b=memory"}
+                assert (info.name, info.manifest) == (name, pools)
             kubelet = RegistrationClient(folder / "plugins_registry" / f"{name}-reg.sock")
             assert (await kubelet.get_info()).endpoint == str(socket)
             kubelet.close()

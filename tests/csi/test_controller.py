@@ -32,7 +32,7 @@ Refused = Callable[..., Awaitable[CsiError]]
 
 async def test_identity(client: CsiClient) -> None:
     assert await client.probe()
-    manifest = {names.MANIFEST_DEFAULT_POOL: "default"}
+    manifest = {names.MANIFEST_DEFAULT_POOL: "default", names.MANIFEST_POOLS: "default=memory,fast=memory"}
     assert await client.plugin_info() == words.PluginInfo("csi.tonnage.dev", __version__, manifest)
     assert client.driver == "csi.tonnage.dev"
     assert await client.plugin_capabilities() == {

@@ -18,6 +18,7 @@ from tonnage.controllers.class_faults import ClassFaults
 from tonnage.controllers.drivers import Drivers, NodeScope, attach
 from tonnage.controllers.ledger import Ledger
 from tonnage.controllers.provision import Provisioner
+from tonnage.controllers.publication import Publication
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.reclaim import Reclaimer
 from tonnage.controllers.sweep import Sweep
@@ -149,6 +150,9 @@ class NodeAgent:
         self.reclaimer = Reclaimer(
             client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings
         )
+        self.publication = Publication(
+            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock
+        )
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(
             client, informers, drivers, ledger, self.readings, scope, clock, namespace=namespace
@@ -181,6 +185,7 @@ class NodeAgent:
                 tasks.create_task(supervise("readings", self.readings.run))
                 tasks.create_task(supervise("provisioner", self.provisioner.run))
                 tasks.create_task(supervise("reclaimer", self.reclaimer.run))
+                tasks.create_task(supervise("publication", self.publication.run))
                 tasks.create_task(supervise("capacity", self.capacity.run))
                 tasks.create_task(supervise("sweep", self.sweep.run))
         finally:

@@ -58,8 +58,11 @@ class BinderView:
 
     def patience(self, volume: PersistentVolume) -> float:
         """Seconds left in which the agent that made the volume may bind it itself; 0 for volumes of others."""
-        by_agent = names.NODE_LABEL in volume.metadata.labels and names.PROVISIONED_BY in volume.metadata.annotations
-        return self.waits.left(volume.metadata.uid, self.grace) if by_agent else 0.0
+        notes = volume.metadata.annotations
+        by_agent = names.NODE_LABEL in volume.metadata.labels and names.PROVISIONED_BY in notes
+        if not by_agent or names.DISK in notes:  # one that was there before its claim is bound by who chose it
+            return 0.0
+        return self.waits.left(volume.metadata.uid, self.grace)
 
     def left_to_agent(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
         """Seconds for which the pair is the business of the agent that made the volume; 0: look at it now."""

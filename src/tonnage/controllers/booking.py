@@ -101,8 +101,12 @@ class Booking:
 
     def exhausted(self, uid: str) -> None:
         """The driver had no room though the ledger thought so: the claim and its siblings go back at the next look."""
-        self._exhausted.add(uid)
+        self.turn_away(uid)
         self._enqueue(uid)
+
+    def turn_away(self, uid: str) -> None:
+        """The claim is to go back at the next look, with its siblings, whatever room there is. May be repeated."""
+        self._exhausted.add(uid)
 
     def left(self, uid: str) -> None:
         """The claim is no longer sent here. One that is held may wait for just that."""

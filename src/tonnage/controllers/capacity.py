@@ -21,7 +21,7 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.controllers.drivers import Driver, Drivers, NodeScope
+from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope
 from tonnage.controllers.ledger import Ledger, Room, Source
 from tonnage.controllers.readings import Readings
 from tonnage.errors import ApiAlreadyExists, ApiNotFound, TonnageError
@@ -143,6 +143,8 @@ class CapacityPublisher:
                 if room is not None:
                     name = self._name(source)
                     reason = self._readings.faults.get(source)
+                    if driver.publishes_ahead(storage_class):
+                        reason = reason or AHEAD
                     found.append(_Wish(name, driver, storage_class, room, self._ledger.counted, reason))
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
@@ -12,6 +12,11 @@ from tonnage.controllers.ledger import Source
 from tonnage.csi import words
 from tonnage.csi.client import CsiClient
 from tonnage.errors import Unavailable, Unsupported
+
+PUBLISHED_AHEAD = frozenset({"static"})
+"""Kinds of pools whose volumes are disks of fixed sizes: they become PersistentVolumes before there is a claim."""
+AHEAD = "its volumes are whole disks, which are PersistentVolumes already; a claim waits until one that is free fits"
+"""Why no volume is made for a claim of such a pool's class."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,8 @@ class NodeScope:
 
 @dataclass(frozen=True)
 class Driver:
-    """One driver and what it said of itself. default_pool: "" for drivers that do not name their pools."""
+    """One driver and what it said of itself. default_pool: "" for drivers that do not name their pools. pools: name ->
+    kind, in the driver's order; empty for drivers that do not say."""
 
     client: CsiClient
     name: str
@@ -43,6 +49,7 @@ class Driver:
     controller: frozenset[str]
     segment: Mapping[str, str]
     identity: str
+    pools: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topology(self) -> bool:
@@ -61,7 +68,16 @@ class Driver:
 
     def pool(self, storage_class: StorageClass) -> str:
         """Name of the pool that the class draws on; "" where pools have no names."""
-        return storage_class.parameters.get("pool") or self.default_pool if self.default_pool else ""
+        if not self.default_pool or (named := storage_class.parameters.get("pool", "")):
+            return named if self.default_pool else ""
+        kind = storage_class.parameters.get("kind", "")
+        if not kind or self.pools.get(self.default_pool) == kind:
+            return self.default_pool
+        return next((name for name, its in self.pools.items() if its == kind), self.default_pool)
+
+    def publishes_ahead(self, storage_class: StorageClass) -> bool:
+        """Whether volumes of the class are published before claims ask for them, so that none is made for a claim."""
+        return self.pools.get(self.pool(storage_class), "") in PUBLISHED_AHEAD
 
     def source(self, storage_class: StorageClass) -> Source:
         """The ledger's word for the class.
@@ -94,6 +110,7 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
         frozenset(controller),
         dict(segment),
         f"{started_ms}-{number}-{info.name}-{node}",
+        dict(pair.split("=", 1) for pair in info.manifest.get(names.MANIFEST_POOLS, "").split(",") if "=" in pair),
     )
 
 

@@ -23,7 +23,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.controllers import persistent_volume
 from tonnage.controllers.binding import bind
 from tonnage.controllers.booking import SENT_BACK, Booking
-from tonnage.controllers.drivers import Driver, Drivers, NodeScope, provisioner_of
+from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.ledger import Ledger, Stage
 from tonnage.controllers.readings import Readings
@@ -249,6 +249,9 @@ class Provisioner:
         if class_uid == work.storage_class.metadata.uid:
             await self._refusals.tell(claim, why)
             return RETRY_MAX
+        if work.driver.publishes_ahead(work.storage_class):
+            await self._refusals.tell(claim, _failed_text(work.storage_class.metadata.name, AHEAD))
+            self._booking.turn_away(uid)
         wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:
             return None if wait == SENT_BACK else wait

@@ -144,7 +144,12 @@ class Readings:
 
     async def _read(self, driver: Driver) -> None:
         """One GetCapacity for each set of parameters. Raises CsiError."""
-        for sources in _alike(self.sources(driver)):
+        served = self.sources(driver)
+        for source in [source for source, storage_class in served.items() if driver.publishes_ahead(storage_class)]:
+            # The scheduler finds such volumes as PersistentVolumes; room would lead it past them.
+            self._ledger.read(source, self._ledger.begin(), 0, 0)
+            del served[source]
+        for sources in _alike(served):
             begun = self._ledger.begin()
             fault = all(self.faults.fresh(*item) for item in sources) and self.faults.get(sources[0][0])
             room, fault = (_NONE, fault) if fault else await _ask(driver, sources[0][1])

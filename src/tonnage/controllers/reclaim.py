@@ -222,7 +222,13 @@ def _ours(volume: PersistentVolume) -> bool:
 def _is_due(volume: PersistentVolume) -> bool:
     policy = volume.spec.persistent_volume_reclaim_policy
     provisioned = names.PROVISIONED_BY in volume.metadata.annotations
-    return volume.status.phase == "Released" and policy == "Delete" and provisioned
+    return (volume.status.phase == "Released" or _is_unwanted(volume)) and policy == "Delete" and provisioned
+
+
+def _is_unwanted(volume: PersistentVolume) -> bool:
+    """One that was published ahead of its claim, and removed before it got one."""
+    ahead = names.DISK in volume.metadata.annotations and volume.spec.claim_ref is None
+    return ahead and volume.metadata.deleting
 
 
 def _keeps_needlessly(volume: PersistentVolume) -> bool:

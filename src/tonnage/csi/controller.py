@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from tonnage.api import names
 from tonnage.csi import capabilities, volume_id
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.condition import to_proto
@@ -16,7 +17,7 @@ from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.parameters import KIND, POOL, Selection, changes, select
 from tonnage.csi.snapshots import SnapshotCalls
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
-from tonnage.pools.base import Capacity, Pool, Source, Volume, VolumeRequest
+from tonnage.pools.base import Capacity, Pool, Source, State, Volume, VolumeRequest
 from tonnage.pools.parameters import LIMITS
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class Controller(SnapshotCalls):
         )
         if is_inline(volume):
             raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
+        if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not State.NEW:
+            raise AlreadyExists(f"volume {name} exists and was used: what is in it is somebody's")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))

@@ -33,6 +33,7 @@ KEPT = frozenset(
         names.PARAM_CLUSTER,
         names.PARAM_EPHEMERAL,
         names.PARAM_RECLAIM,
+        names.PARAM_CLASS,
     }
 )
 """Parameters that are kept in the owner record and told again in the volume's context."""
@@ -161,6 +162,8 @@ def context_of(volume: Volume) -> dict[str, str]:
     """The volume's context: always the same for the same volume, since it is read from its record."""
     context = {key: value for key, value in volume.owner.items() if key in KEPT}
     context[CONTEXT_CREATED] = rfc3339(volume.created)
+    if volume.place:
+        context[names.DISK] = volume.place
     return context
 
 

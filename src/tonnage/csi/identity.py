@@ -21,11 +21,14 @@ class Identity:
         self._driver = driver
 
     async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
-        """Name, version, and the pool that requests get which name none."""
+        """Name, version, the pool that requests get which name none, and what pools there are."""
         return csi_pb2.GetPluginInfoResponse(
             name=self._driver.name,
             vendor_version=self._driver.version,
-            manifest={names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name},
+            manifest={
+                names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name,
+                names.MANIFEST_POOLS: ",".join(f"{pool.name}={pool.kind}" for pool in self._driver.pools.values()),
+            },
         )
 
     async def GetPluginCapabilities(

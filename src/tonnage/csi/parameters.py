@@ -13,6 +13,8 @@ from tonnage.pools.parameters import check_modifiable, check_shared
 
 POOL = "pool"
 KIND = "kind"
+RECORDED = KEPT | {names.PARAM_UNUSED}
+"""Keys that no pool gets to see."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Selection:
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     """Read parameters. Raises Invalid for an unknown key or pool, naming it and what there is."""
     pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
-    for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in KEPT or is_fstype(k)}
+    for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in RECORDED or is_fstype(k)}
     ours = {k: v for k, v in parameters.items() if k not in for_the_record}
     ours.pop(POOL, None)
     ours.pop(KIND, None)

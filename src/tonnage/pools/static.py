@@ -13,9 +13,8 @@ from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import Unsupported
-from tonnage.pools import eraser
 from tonnage.pools import request as requests
-from tonnage.pools.base import Capacity, Erasure, Volume, VolumeRequest
+from tonnage.pools.base import Capacity, Volume, VolumeRequest
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import OVERWRITES
 from tonnage.pools.staticclean import CLEANER, cleaner_of
@@ -24,27 +23,16 @@ from tonnage.pools.storedpool import StoredPool
 
 
 class StaticPool(StoredPool[StaticStore]):
-    """The disks of a discovery directory. rate: bytes in a second that cleaners overwrite, 0 for any number."""
+    """The disks of a discovery directory. rate: bytes in a second that cleaners overwrite, 0 for any number, None: as
+    usual."""
 
     kind = "static"
     fstypes: tuple[str, ...] = ("ext4", "xfs", "btrfs")
     parameters = frozenset({CLEANER})
     step = least = 1
 
-    def __init__(self, name: str, directory: Path, *, clock: Clock | None = None, rate: int = eraser.RATE) -> None:
-        clock = clock or RealClock()
-        super().__init__(name, StaticStore(directory, clock=clock))
-        self._eraser = eraser.Eraser(name, self.kind, self._store.jobs, self._threads, clock, rate=rate)
-
-    async def open(self) -> None:
-        """See Pool. Goes on with what was being cleaned."""
-        await super().open()
-        self._eraser.wake()
-
-    async def close(self) -> None:
-        """See Pool."""
-        await self._eraser.close()
-        await super().close()
+    def __init__(self, name: str, directory: Path, *, clock: Clock | None = None, rate: int | None = None) -> None:
+        super().__init__(name, StaticStore(directory, clock=clock or RealClock()), erase_rate=rate)
 
     async def create(self, request: VolumeRequest) -> Volume:
         """See Pool. The volume has the size of its disk, which is as near above what is asked as there is one free."""
@@ -60,11 +48,6 @@ class StaticPool(StoredPool[StaticStore]):
 
     def _placed(self, volume: Volume) -> Volume:
         return replace(volume, place=self._store.place(volume.name))
-
-    async def delete(self, name: str) -> None:
-        """See Pool. Raises Unavailable while its disk is not there."""
-        await super().delete(name)
-        self._eraser.wake()
 
     async def want(self, request: VolumeRequest) -> requests.Want:
         """See StoredPool. Without a file system, whatever is mounted will do."""
@@ -84,18 +67,10 @@ class StaticPool(StoredPool[StaticStore]):
         _check_cleaner(parameters, fstype, block=block)
         return await self._threads.run(self._store.room_for, fstype, parameters, block=block)
 
-    async def erasing(self) -> Sequence[Erasure]:
-        """See Pool."""
-        return self._eraser.erasing()
-
-    async def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool."""
-        return await self._threads.run(self._store.device, name)
-
     async def problems(self) -> Sequence[str]:
         """See Pool: entries that are no volumes, disks that are missing, cleaners that fail."""
         self._store.check_open()
-        failing = [f"volume {e.name} is not cleaned: {e.problem}" for e in self._eraser.erasing() if e.problem]
+        failing = [f"volume {e.name} is not cleaned: {e.problem}" for e in await self.erasing() if e.problem]
         return [*await self._threads.run(self._store.problems), *failing]
 
 

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import HostError, Invalid
 from tonnage.host import device, libc, superblock, tree
-from tonnage.pools.erase import OVERWRITES, EraseJob
-from tonnage.pools.eraser import EraseRecords
+from tonnage.pools.erase import OVERWRITES, EraseJob, EraseRecords
 from tonnage.pools.formats import GI, MI
 from tonnage.pools.staticdisk import Disk
 from tonnage.pools.staticrecords import DiskRecords

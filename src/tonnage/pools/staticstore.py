@@ -40,7 +40,7 @@ class StaticStore(RecordStore):
         self.directory = directory.parent.resolve() / directory.name  # the kernel names mounts by real paths
         super().__init__(f"static pool {self.directory}", clock=clock)
         self.disk_records = DiskRecords(self.directory / OWN)
-        self.jobs = Cleaning(self.disk_records, self.present, self._freed)
+        self.erasures = Cleaning(self.disk_records, self.present, self._freed)
         self._entries: dict[str, str] = {}  # volume -> its disk
         self._found = _NONE
 

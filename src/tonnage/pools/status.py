@@ -12,7 +12,7 @@ from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Volume
 
 class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: what is wrong with
-    volumes, by name; those that are not named are well."""
+    volumes, by name; those that are not named are well. lacks: what is wrong with the pool although it can be read."""
 
     pool: str
     kind: str
@@ -22,6 +22,7 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshots: Sequence[Snapshot] = ()
     erasing: Sequence[Erasure] = ()
     abnormal: Mapping[str, str] = {}
+    lacks: Sequence[str] = ()
 
     @property
     def promised(self) -> int:
@@ -39,11 +40,18 @@ async def read(pool: Pool) -> PoolStatus:
     try:
         room, volumes = await pool.capacity(), await pool.list()
         snapshots, erasing = await pool.list_snapshots(), await pool.erasing()
-        abnormal = await _abnormal(pool, volumes)
+        abnormal, lacks = await _abnormal(pool, volumes), await pool.problems()
     except TonnageError as failure:
         return PoolStatus(pool.name, pool.kind, problem=str(failure))
     return PoolStatus(
-        pool.name, pool.kind, room=room, volumes=volumes, snapshots=snapshots, erasing=erasing, abnormal=abnormal
+        pool.name,
+        pool.kind,
+        room=room,
+        volumes=volumes,
+        snapshots=snapshots,
+        erasing=erasing,
+        abnormal=abnormal,
+        lacks=lacks,
     )
 
 
