@@ -13,7 +13,7 @@ import pytest
 from tonnage.apps import driver_check
 from tonnage.apps.driver_check import Finding
 from tonnage.apps.driver_config import DriverConfig
-from tonnage.errors import HostError, Invalid, Unavailable
+from tonnage.errors import HostError, Invalid, Precondition, Unavailable
 from tonnage.observe.exporter import Address
 from tonnage.pools.config import parse
 
@@ -45,7 +45,15 @@ def _of(findings: list[Finding], what: str) -> Finding:
 def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
     findings = driver_check.check(make(registry=folder, metrics=Address("127.0.0.1", 9100)))
 
-    assert [f.what for f in findings] == ["driver", "endpoint", "state", "registry", "metrics", "pool memory"]
+    assert [f.what for f in findings] == [
+        "driver",
+        "endpoint",
+        "state",
+        "registry",
+        "metrics",
+        "cgroups",
+        "pool memory",
+    ]
     assert not [f for f in findings if f.fault or f.warning]
     driver_check.require(findings)
     assert not list(folder.iterdir())
@@ -64,6 +72,9 @@ def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
             "registry /nowhere/at/all is not there: name the kubelet's",
         ),
         ({"registry": Path("/" + "x" * 90)}, "registry", "Linux takes 107"),
+        ({"sources": (Path("/nowhere/at/all"),)}, "source", "source /nowhere/at/all is not there: make it"),
+        ({"sources": (Path("/proc/self/exe"),)}, "source", "has a symlink in it: name /"),
+        ({"sources": (Path("/etc/hostname"),)}, "source", "source /etc/hostname is not a directory"),
     ],
 )
 def test_faults(make: Make, changes: dict[str, object], what: str, text: str) -> None:
@@ -101,6 +112,23 @@ def test_metrics_that_others_can_read_are_told(make: Make) -> None:
 
     assert (finding.warning, finding.fault) == (True, None)
     assert "open to other machines, without a password" in finding.text
+
+
+def test_what_can_limit_io_is_told(make: Make, folder: Path) -> None:
+    missing = _of(driver_check.check(make(cgroups=folder)), "cgroups")
+    assert "there is no cgroup hierarchy with the controller io" in missing.text
+    assert (missing.warning, missing.fault) == (False, None), "volumes without limits are served"
+    (folder / "cgroup.controllers").write_text("io")
+    assert "cgroup v2" in _of(driver_check.check(make(cgroups=folder)), "cgroups").text
+    (folder / "nomad.slice").mkdir()
+    assert "of nomad.slice" in _of(driver_check.check(make(cgroups=folder, io_cgroup="nomad.slice")), "cgroups").text
+    wrong = _of(driver_check.check(make(cgroups=folder, io_cgroup="nomat.slice")), "cgroups")
+    assert isinstance(wrong.fault, Precondition)
+
+
+def test_folders_that_volumes_may_get_content_from(make: Make, folder: Path) -> None:
+    assert _of(driver_check.check(make(sources=(folder,))), "source").text == str(folder)
+    assert _of(driver_check.check(make(sources=(Path("/"),))), "source").warning, "that is everything"
 
 
 def _link(path: Path) -> None:

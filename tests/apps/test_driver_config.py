@@ -21,6 +21,9 @@ maxVolumes: 100
 registry: /var/lib/kubelet/plugins_registry
 state: /var/lib/kubelet/plugins/disks.example.com
 metrics: 0.0.0.0:9100
+sources: [/data/models, /data/seeds/]
+cgroups: /host/sys/fs/cgroup
+ioCgroup: /nomad.slice
 pools:
 - name: fast
   kind: image
@@ -47,6 +50,8 @@ def test_a_full_file(tmp_path: Path) -> None:
     assert config.topology_key == "topology.example.com/node"
     assert config.registry == Path("/var/lib/kubelet/plugins_registry")
     assert str(config.metrics) == "0.0.0.0:9100"
+    assert config.sources == (Path("/data/models"), Path("/data/seeds"))
+    assert (config.cgroups, config.io_cgroup) == (Path("/host/sys/fs/cgroup"), "nomad.slice")
     assert config.pools == [
         PoolConfig("image", Path("/mnt/fast"), "fast", 100 << 30, sparse=True, overcommit=1.5),
         PoolConfig("memory", None, "memory", 1 << 30),
@@ -72,7 +77,7 @@ def test_what_nobody_says() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pols: []", "unknown field `pols`; there is driverName, endpoint"),
+        ("pols: []", "unknown field `pols`; there is cgroups, driverName, endpoint"),
         ("maxVolumes: many", "maxVolumes: expected `int`, got `str`"),
         ("pools: {}", "pools: expected `array`, got `object`"),
         ("pools: [1]", "pools[0]: expected `object`, got `int`"),
@@ -121,6 +126,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ({"state": "state"}, "state 'state': want an absolute path"),
         ({"topology_key": "a b"}, "topology key 'a b': want a label key"),
         ({"topology_key": "Not.Dns/node"}, "topology key 'Not.Dns/node': want a label key"),
+        ({"sources": ["data"]}, "source 'data': want an absolute path"),
+        ({"cgroups": "cgroup"}, "cgroups 'cgroup': want an absolute path"),
+        ({"io_cgroup": "../x"}, "ioCgroup '../x': want the name of a group"),
         ({"metrics": "here"}, "metrics address 'here': want [ADDRESS:]PORT"),
         ({"metrics": "host:1"}, "metrics address 'host:1': 'host' is not an IP address"),
     ],

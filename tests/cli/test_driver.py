@@ -37,6 +37,7 @@ def test_check_shows_everything_and_touches_nothing(tonnage: Run, folder: Path) 
     shown = tonnage(
         "driver", "--check", "--endpoint", f"unix://{folder}/csi.sock", "--pool", "memory,size=1Gi",
         "--node-name", "n1", "--state", folder / "state", "--metrics", "9100",
+        "--source", folder, "--cgroups", folder,
     )  # fmt: skip
 
     assert shown.code == 0
@@ -45,6 +46,9 @@ def test_check_shows_everything_and_touches_nothing(tonnage: Run, folder: Path) 
         f"  [ok] endpoint: {folder}/csi.sock",
         f"  [ok] state: {folder}/state (made when it is needed)",
         "  [ok] metrics: 127.0.0.1:9100",
+        f"  [ok] source: {folder}",
+        "  [ok] cgroups: IO cannot be limited on this node: there is no cgroup hierarchy with the controller io (v2) or"
+        f" blkio (v1) at {folder}",
         "  [ok] pool memory: memory, 1Gi, kept in the process: its volumes end with the driver",
         "the driver can start",
     ]

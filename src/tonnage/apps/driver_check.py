@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from tonnage.api.quantity import from_bytes
+from tonnage.apps import pool_check
 from tonnage.apps.driver_config import DriverConfig
 from tonnage.csi import sockets
 from tonnage.csi.driver import Driver
 from tonnage.csi.openings import Openings
 from tonnage.csi.registration import SUFFIX
 from tonnage.csi.throttle import Throttle
-from tonnage.errors import HostError, Invalid, TonnageError, Unavailable
-from tonnage.host import btrfs, loop
-from tonnage.host.run import PATH
+from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
+from tonnage.host.iolimits import Cgroups
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
-from tonnage.pools.directory import MARKER, Marker
 
-_TOOLS = {"image": ("mkfs.ext4", "e2fsprogs"), "btrfs": ("mkfs.btrfs", "btrfs-progs")}
-_MARKS = {"image": ("image",), "btrfs": ("btrfs", "btrfs-image")}
 _POOL = "pool "
-_UNMARKED = frozenset({MARKER, "lost+found"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +43,8 @@ def check(config: DriverConfig) -> list[Finding]:
         warning = config.metrics.open_to_others
         text = f"{config.metrics}{', open to other machines, without a password' if warning else ''}"
         found.append(Finding("metrics", text, warning=warning))
+    found.extend(map(_source, config.sources))
+    found.append(_cgroups(config))
     found.extend(map(_pool, config.pools))
     found.extend(_disks(config))
     return found
@@ -85,7 +79,7 @@ def _driver(config: DriverConfig) -> Finding:
 def make(config: DriverConfig) -> Driver:
     """The driver, its pools not yet open. Raises Invalid."""
     pools = {pool.name: pool_config.make(pool) for pool in config.pools}
-    throttle = Throttle()
+    throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
     return Driver(
         config.node_name,
         pools,
@@ -94,6 +88,7 @@ def make(config: DriverConfig) -> Driver:
         topology_key=config.topology_key,
         max_volumes=config.max_volumes,
         roots=config.roots,
+        sources=config.sources,
         throttle=throttle,
         openings=Openings(pools, opened=lambda pool: throttle.restore([pool])),
     )
@@ -135,79 +130,38 @@ def _registry(path: Path, driver: str) -> Finding:
     return Finding("registry", f"{path}")
 
 
+def _source(path: Path) -> Finding:
+    """A folder that is named to be trusted: what a symlink in its path leads to could be changed by others."""
+    real = Path(os.path.realpath(path))
+    if real != path:
+        return _fault("source", Invalid(f"source {path} has a symlink in it: name {real}"))
+    if not path.is_dir():
+        why = "is not a directory" if path.exists() else "is not there"
+        return _fault("source", Invalid(f"source {path} {why}: make it, or leave it out"))
+    return Finding("source", f"{path}", warning=path == path.parent)
+
+
+def _cgroups(config: DriverConfig) -> Finding:
+    """A machine that cannot limit IO serves all volumes without limits."""
+    groups = Cgroups(config.cgroups)
+    try:
+        top = groups.top()
+        if config.io_cgroup:
+            groups.named(config.io_cgroup)
+    except Unsupported as reason:
+        return Finding("cgroups", str(reason), warning=bool(config.io_cgroup))
+    except TonnageError as failure:
+        return _fault("cgroups", failure)
+    text = f"IO can be limited in {top.path} (cgroup v{2 if top.v2 else 1})"
+    return Finding("cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text)
+
+
 def _pool(pool: PoolConfig) -> Finding:
     what = f"{_POOL}{pool.name}"
     try:
-        size = from_bytes(pool.size) if pool.size else "what its disk has"
-        if pool.where is None:
-            pool_config.make(pool)
-            return Finding(what, f"{pool.kind}, {size}, kept in the process: its volumes end with the driver")
-        state = _directory(pool, pool.where)
-        _machine(pool, pool.where)
-        pool_config.make(pool)
+        return Finding(what, pool_check.look(pool))
     except TonnageError as failure:
         return _fault(what, failure)
-    return Finding(what, f"{pool.kind} in {pool.where}, {size}, {state}")
-
-
-def _directory(pool: PoolConfig, where: Path) -> str:
-    """What is at a pool's directory, in words. Raises Unavailable."""
-    try:
-        mode = os.lstat(where).st_mode
-        if stat.S_ISLNK(mode):
-            raise Unavailable(f"pool {pool.name}: {where} is a symlink: name the directory itself")
-        if not stat.S_ISDIR(mode):
-            raise Unavailable(f"pool {pool.name}: {where} is not a directory")
-        entries = set(os.listdir(where))
-    except FileNotFoundError:
-        return "new: the directory will be made"
-    except OSError as failure:
-        raise Unavailable(f"pool {pool.name}: {where}: {failure.strerror}") from failure
-    if MARKER not in entries:
-        if foreign := sorted(entries - _UNMARKED):
-            raise Unavailable(
-                f"pool {pool.name}: {where} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
-            )
-        return "new: the directory is empty"
-    if _marker(pool, where) == "btrfs-image":
-        return "a btrfs image made before"  # its volumes can only be seen where it is mounted
-    volumes = sum(entry.endswith(".json") and not entry.startswith(".") for entry in entries)
-    return f"{volumes} volume{'s' * (volumes != 1)}"
-
-
-def _marker(pool: PoolConfig, where: Path) -> str:
-    """Which kind of pool the directory belongs to, "" where its maker was killed. Raises Unavailable."""
-    try:
-        text = (where / MARKER).read_bytes()
-        kind = msgspec.json.decode(text, type=Marker).kind if text else ""
-    except (OSError, msgspec.MsgspecError) as failure:
-        raise Unavailable(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
-    if kind and kind not in _MARKS[pool.kind]:
-        raise Unavailable(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
-    return kind
-
-
-def _machine(pool: PoolConfig, where: Path) -> None:
-    """Raises HostError when the machine lacks what the pool needs."""
-    if os.geteuid() != 0:
-        raise HostError(f"pool {pool.name}: {pool.kind} pools mount file systems, which takes root: run it as root")
-    if pool.kind == "btrfs" and is_btrfs(where):
-        return
-    if not Path(loop.CONTROL).exists():
-        raise HostError(f"pool {pool.name}: {pool.kind} pools need loop devices, and {loop.CONTROL} is not there")
-    tool, package = _TOOLS[pool.kind]
-    if shutil.which(tool, path=PATH) is None:
-        raise HostError(f"pool {pool.name}: {tool} is not there (Debian: apt-get install {package})")
-
-
-def is_btrfs(where: Path) -> bool:
-    """Whether a pool's directory is, or would be, on a btrfs."""
-    existing = next(path for path in (where, *where.parents) if path.is_dir())
-    at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return btrfs.fsid(at) is not None
-    finally:
-        os.close(at)
 
 
 def _disks(config: DriverConfig) -> Iterator[Finding]:

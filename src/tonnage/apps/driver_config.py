@@ -15,6 +15,7 @@ import yaml
 from tonnage.api import names
 from tonnage.csi import sockets
 from tonnage.errors import Invalid
+from tonnage.host.iolimits import ROOT as CGROUPS
 from tonnage.observe.exporter import Address, parse_address
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
@@ -34,13 +35,18 @@ class DriverFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omi
     state: str = ""
     kubelet_root: str = ""
     metrics: str = ""
+    sources: list[str] = []
+    cgroups: str = ""
+    io_cgroup: str = ""
     pools: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True)
 class DriverConfig:
     """What a driver is to be. The first pool is the one for requests that name none. roots: folders beneath which
-    callers must have their paths, anywhere when there is none."""
+    callers must have their paths, anywhere when there is none. sources: folders whose content new volumes may get.
+    cgroups: where cgroups are mounted. io_cgroup: the group whose IO is limited for paths that tell of no pod, "" for
+    none."""
 
     endpoint: Path
     pools: Sequence[PoolConfig]
@@ -52,6 +58,9 @@ class DriverConfig:
     registry: Path | None = None
     metrics: Address | None = None
     roots: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
+    cgroups: Path = CGROUPS
+    io_cgroup: str = ""
 
 
 def read(path: Path) -> DriverFile:
@@ -101,6 +110,9 @@ def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, n
         registry=_absolute("registry", found["registry"]) if found["registry"] else None,
         metrics=parse_address(found["metrics"]) if found["metrics"] else None,
         roots=(_absolute("kubelet root", found["kubelet_root"]),) if found["kubelet_root"] else (),
+        sources=tuple(_absolute("source", text) for text in found["sources"]),
+        cgroups=_absolute("cgroups", found["cgroups"]) if found["cgroups"] else CGROUPS,
+        io_cgroup=_group(found["io_cgroup"]),
     )
 
 
@@ -126,6 +138,12 @@ def _absolute(what: str, text: str) -> Path:
     if not text.startswith("/") or "\0" in text:
         raise Invalid(f"{what} {text[:120]!r}: want an absolute path")
     return Path(os.path.normpath(text))
+
+
+def _group(text: str) -> str:
+    if ".." in text.split("/") or "\0" in text:
+        raise Invalid(f"ioCgroup {text[:120]!r}: want the name of a group below the root, as nomad.slice")
+    return text.strip("/")
 
 
 def _topology_key(text: str) -> str:

@@ -41,15 +41,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"folder for what is mounted for inline volumes (default: {driver_config.default_state(names.DRIVER)})",
     )  # fmt: skip
     parser.add_argument(
+        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
+    )
+    add_sources(parser)
+    parser.add_argument(
         "--kubelet-root", default="", metavar="DIR",
         help="refuse staging and target paths that are not beneath DIR, as /var/lib/kubelet; it may be a symlink",
     )  # fmt: skip
+    parser.add_argument("--cgroups", default="", metavar="DIR", help="where cgroups are mounted (/sys/fs/cgroup)")
     parser.add_argument(
-        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
-    )
+        "--io-cgroup", default="", metavar="GROUP",
+        help="the cgroup whose IO is limited where a path names no pod, as nomad.slice (default: refused)",
+    )  # fmt: skip
     parser.add_argument("--check", action="store_true", help="say what the configuration meets, touch nothing, and end")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """The option that allows folders as content of new volumes."""
+    parser.add_argument(
+        "--source", action="append", default=[], metavar="DIR",
+        help="a folder of the node whose content volumes may get by the class parameter source; repeatable",
+    )  # fmt: skip
 
 
 def add_pools(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +104,9 @@ def configured(options: argparse.Namespace) -> DriverConfig:
         state=options.state,
         kubelet_root=options.kubelet_root,
         metrics=options.metrics,
+        sources=options.source,
+        cgroups=options.cgroups,
+        io_cgroup=options.io_cgroup,
     )
     pools = [pool_config.parse(text) for text in options.pool]
     pools += driver_config.pools_of(file, str(options.config))

@@ -45,8 +45,9 @@ class Driver:
 
     node_id: the node's name. default_pool: name of the pool for requests that name none. state: folder of the driver's
     own (0700), where inline volumes are staged. roots: folders beneath which callers must have their staging and target
-    paths (the kubelet's), anywhere when there is none. in_flight, throttle: shared by drivers over the same pools.
-    openings: has opened the pools, and tries again those that could not be; None where they are known to be open.
+    paths (the kubelet's), anywhere when there is none. sources: folders whose content new volumes may get. in_flight,
+    throttle: shared by drivers over the same pools. openings: has opened the pools, and tries again those that could
+    not be; None where they are known to be open.
     Raises Invalid when it does not hold together.
     """
 
@@ -59,6 +60,7 @@ class Driver:
     topology_key: str = names.TOPOLOGY_NODE
     max_volumes: int = 0
     roots: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
     in_flight: InFlight = field(default_factory=InFlight)
     throttle: Throttle = field(default_factory=Throttle)
     openings: Openings | None = None

@@ -9,7 +9,7 @@ from tonnage.api import names
 from tonnage.csi.driver import KEPT, OWNER_DRIVER, Driver
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool
-from tonnage.pools.parameters import check_modifiable, check_shared
+from tonnage.pools.parameters import check_modifiable, check_shared, source_of
 
 POOL = "pool"
 KIND = "kind"
@@ -39,10 +39,21 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
         accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *driver.dialect.values})
         raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
     check_shared(ours)
+    _check_source(driver, ours)
     driver.throttle.check(ours)
     owner = {key: value for key, value in parameters.items() if key in KEPT}
     owner[OWNER_DRIVER] = driver.name
     return Selection(pool, _fstype(parameters), ours, owner)
+
+
+def _check_source(driver: Driver, parameters: Mapping[str, str]) -> None:
+    path = source_of(parameters)
+    if path is None or any(path.is_relative_to(allowed) for allowed in driver.sources):
+        return
+    there_is = ", ".join(map(str, driver.sources)) or "there is none, see --source"
+    raise Invalid(
+        f"parameter source: {path} is not in a folder whose content volumes may get on this node ({there_is})"
+    )
 
 
 def changes(driver: Driver, pool: Pool, mutable: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,147 @@
+"""What a pool's configuration meets on this machine, found out without touching anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import msgspec
+
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import HostError, Unavailable
+from tonnage.host import btrfs, loop
+from tonnage.host.run import PATH
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+from tonnage.pools.directory import MARKER, Marker
+
+_TOOLS = {
+    "image": ("mkfs.ext4", "e2fsprogs"),
+    "btrfs": ("mkfs.btrfs", "btrfs-progs"),
+    "lvm": ("lvm", "lvm2"),
+    "pmem": ("ndctl", "ndctl"),
+}
+_MARKS = {"image": ("image",), "btrfs": ("btrfs", "btrfs-image"), "quota": ("quota",)}
+_UNMARKED = frozenset({MARKER, "lost+found"})
+
+
+def look(pool: PoolConfig) -> str:
+    """What is there, in words. Blocking; nothing is made, opened for writing, or locked.
+
+    Raises Invalid, Unavailable (what is there is no such pool), HostError (the machine lacks what it needs).
+    """
+    pool_config.make(pool)
+    size = from_bytes(pool.size) if pool.size else "what its disk has"
+    if pool.kind == "memory":
+        return f"memory, {size}, kept in the process: its volumes end with the driver"
+    if pool.kind == "lvm":
+        _machine(pool)
+        return _group(pool)
+    if pool.where is None:
+        _machine(pool)
+        return f"{pool.kind}, {size}"
+    if pool.kind == "static":
+        _machine(pool)
+        return _disks(pool.where)
+    state = _directory(pool, pool.where)
+    _machine(pool)
+    if pool.kind == "quota":
+        _projects(pool.where)
+    return f"{pool.kind} in {pool.where}, {size}, {state}"
+
+
+def _machine(pool: PoolConfig) -> None:
+    """Raises HostError when the machine lacks what the pool needs."""
+    if os.geteuid() != 0:
+        raise HostError(f"pool {pool.name}: {pool.kind} pools mount file systems, which takes root: run it as root")
+    if pool.kind == "btrfs" and pool.where is not None and is_btrfs(pool.where):
+        return
+    if pool.kind in ("image", "btrfs") and not Path(loop.CONTROL).exists():
+        raise HostError(f"pool {pool.name}: {pool.kind} pools need loop devices, and {loop.CONTROL} is not there")
+    tool, package = _TOOLS.get(pool.kind, ("", ""))
+    if tool and shutil.which(tool, path=PATH) is None:
+        raise HostError(f"pool {pool.name}: {tool} is not there (Debian: apt-get install {package})")
+
+
+def _group(pool: PoolConfig) -> str:
+    """A volume group, read by one command. Raises Unavailable, HostError."""
+    from tonnage.host import lvm
+
+    found = lvm.read(pool.group)
+    if not found.writable:
+        raise Unavailable(f"pool {pool.name}: volume group {pool.group} is read-only or exported")
+    if pool.thin and pool.thin not in found.volumes and not pool.thin_size:
+        raise Unavailable(
+            f"pool {pool.name}: volume group {pool.group} has no thin pool {pool.thin}: make it, or say thinsize="
+        )
+    free, total = from_bytes(found.free * found.extent), from_bytes(found.extents * found.extent)
+    return f"lvm group {pool.group}, {free} of {total} free, {len(found.disks)} disks, {found.missing} missing"
+
+
+def _disks(where: Path) -> str:
+    """A discovery directory. Raises Unavailable."""
+    from tonnage.pools import staticdisk
+
+    staticdisk.check_directory(where)
+    found = staticdisk.look(where)
+    refused = "".join(f"; {entry} is left out: {why}" for entry, why in found.refused.items())
+    return f"static in {where}, {len(found.disks)} disks{refused}"
+
+
+def _projects(where: Path) -> None:
+    """Raises Unavailable where the file system has no project quotas."""
+    from tonnage.aio.clock import RealClock
+    from tonnage.pools.bounds import Bounds
+    from tonnage.pools.disks import Disks
+    from tonnage.pools.quotastore import QuotaStore
+
+    QuotaStore(where, Bounds(), disks=Disks(), clock=RealClock()).prepare()
+
+
+def _directory(pool: PoolConfig, where: Path) -> str:
+    """What is at a pool's directory, in words. Raises Unavailable."""
+    try:
+        mode = os.lstat(where).st_mode
+        if stat.S_ISLNK(mode):
+            raise Unavailable(f"pool {pool.name}: {where} is a symlink: name the directory itself")
+        if not stat.S_ISDIR(mode):
+            raise Unavailable(f"pool {pool.name}: {where} is not a directory")
+        entries = set(os.listdir(where))
+    except FileNotFoundError:
+        return "new: the directory will be made"
+    except OSError as failure:
+        raise Unavailable(f"pool {pool.name}: {where}: {failure.strerror}") from failure
+    if MARKER not in entries:
+        if foreign := sorted(entries - _UNMARKED):
+            raise Unavailable(
+                f"pool {pool.name}: {where} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
+            )
+        return "new: the directory is empty"
+    if _marker(pool, where) == "btrfs-image":
+        return "a btrfs image made before"  # its volumes can only be seen where it is mounted
+    volumes = sum(entry.endswith(".json") and not entry.startswith(".") for entry in entries)
+    return f"{volumes} volume{'s' * (volumes != 1)}"
+
+
+def _marker(pool: PoolConfig, where: Path) -> str:
+    """Which kind of pool the directory belongs to, "" where its maker was killed. Raises Unavailable."""
+    try:
+        text = (where / MARKER).read_bytes()
+        kind = msgspec.json.decode(text, type=Marker).kind if text else ""
+    except (OSError, msgspec.MsgspecError) as failure:
+        raise Unavailable(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
+    if kind and kind not in _MARKS[pool.kind]:
+        raise Unavailable(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
+    return kind
+
+
+def is_btrfs(where: Path) -> bool:
+    """Whether a pool's directory is, or would be, on a btrfs."""
+    existing = next(path for path in (where, *where.parents) if path.is_dir())
+    at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return btrfs.fsid(at) is not None
+    finally:
+        os.close(at)
