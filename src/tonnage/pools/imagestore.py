@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Unsupported
 from tonnage.host import loop, mount, superblock
-from tonnage.pools import filesystem, imagecopy, imagefile, stillness
+from tonnage.pools import ext4grow, filesystem, imagefile, stillness
 from tonnage.pools.base import Stats, VolumeRequest
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import Medium, medium_of
@@ -42,6 +42,7 @@ class ImageStore(FolderStore):
     def ready(self) -> None:
         """See FolderStore."""
         self.medium = medium_of(self.path)
+        ext4grow.settle_all(self.path, self.records, self.suffix, spared=self.damaged)
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> Record:
         """See RecordStore. Raises Unsupported where old content may be in blocks that others share already."""
@@ -103,6 +104,11 @@ class ImageStore(FolderStore):
     def remove(self, content: Path) -> None:
         """See FolderStore."""
         imagefile.remove(content)
+
+    def delete(self, name: str) -> None:
+        """See RecordStore."""
+        super().delete(name)
+        ext4grow.forget(self.content(name))
 
     def check_unused(self, name: str) -> None:
         """See FolderStore."""
@@ -166,8 +172,8 @@ class ImageStore(FolderStore):
         if mount.is_mount(path):
             if not imagefile.shows(image, path):
                 raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
-            if record.pending and record.fstype != "ext4" and "ro" not in options:  # killed between mount and this
-                self._grow(record, path)
+            if record.pending and "ro" not in options and not _grows_unmounted(record):
+                self._grow(record, path)  # killed between mount and this
             return
         filesystem.make_directory(path)
         if record.block:
@@ -175,6 +181,7 @@ class ImageStore(FolderStore):
             return
         if record.state == "new" and not image.exists():
             imagefile.make(image, record)  # a power cut may take an empty image whose record it kept
+        ext4grow.settle(image, record)
         fd = imagefile.open_image(image)
         try:
             if record.state == "new":
@@ -182,9 +189,10 @@ class ImageStore(FolderStore):
                 record = replace(record, state="formatted", pending=False)
                 self.write(record)
             imagefile.fill_holes(fd, image, record)
-            if record.pending and record.fstype == "ext4":
-                imagecopy.resize_ext4(fd, record.length)
+            if record.pending and _grows_unmounted(record):
+                ext4grow.grow(fd, image, record)
                 record = self.grown(record)
+                ext4grow.forget(image)
             imagefile.mount_image(fd, image, record, path, options)
         finally:
             os.close(fd)
@@ -192,7 +200,7 @@ class ImageStore(FolderStore):
             self._grow(record, path)
 
     def _grow(self, record: Record, path: Path) -> None:
-        """Let a mounted xfs or btrfs take the room it was given while it was not mounted."""
+        """Let a mounted file system take the room it was given while it was not mounted."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             superblock.grow(fd, record.fstype, record.length)
@@ -287,3 +295,8 @@ class ImageStore(FolderStore):
         if not mount.is_mount(path) or not imagefile.shows(self.content(name), path):
             raise NotFound(f"volume {name} is not mounted at {path}")
         return filesystem.stats(path)
+
+
+def _grows_unmounted(record: Record) -> bool:
+    """Whether the kernel does not let us grow the file system while it is mounted."""
+    return record.fstype == "ext4" and not superblock.may_grow_ext4()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tonnage.errors import HostError, Precondition
 from tonnage.host import btrfs, loop, mount, superblock
-from tonnage.pools import imagecopy, imagefile
+from tonnage.pools import ext4grow, imagecopy, imagefile
 from tonnage.pools.directory import Record
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ def copy(image: Path, record: Record, target: Path, *, share: bool = True) -> tu
 def still(image: Path, record: Record, fd: int, *, share: bool = True) -> Iterator[int]:
     """The image opened for reading; while the body runs nobody writes to it. fd: the empty file it is copied to; share:
     whether that may share its blocks."""
+    ext4grow.settle(image, record)
     is_used = imagefile.is_used(image)
     try:
         source = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
