@@ -451,3 +451,18 @@ def _loops(bench: Bench) -> Iterator[None]:
     yield
     for made in bench.loops:
         loop.detach(made.index)
+
+
+async def test_who_tells_of_room_hears_of_each_disk_that_is_clean(bench: Bench) -> None:
+    bench.tmpfs("d", 20 * MI)
+    pool = await bench.open()
+    heard = asyncio.Event()
+    pool.on_room = heard.set
+    await pool.create(VolumeRequest("a", MI))
+    await pool.stage("a", bench.folder / "staging")
+    await pool.unstage("a", bench.folder / "staging")
+    assert not heard.is_set()
+    await pool.delete("a")
+    async with asyncio.timeout(60):
+        await heard.wait()
+    assert (await pool.capacity()).free == 20 * MI

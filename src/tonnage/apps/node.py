@@ -56,7 +56,9 @@ class NodeDriver:
     ) -> None:
         self.pools = list(pools)
         self.on_inline: Callable[[], None] = lambda: None
-        """Set it to NodeAgent.refresh: called when inline volumes have changed the room."""
+        """Set it to NodeAgent.refresh: called when something that no controller asked for has changed the room."""
+        for pool in pools:
+            pool.on_room = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call, whatever the driver's name
         registry = registry or kubelet / "plugins_registry"

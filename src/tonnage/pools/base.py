@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -163,6 +163,10 @@ class Stats:
     inodes_free: int = 0
 
 
+def _nobody() -> None:
+    """Default listener."""
+
+
 class Pool(ABC):
     """One store of volumes on this machine.
 
@@ -187,6 +191,9 @@ class Pool(ABC):
     """Parameters that modify() can change."""
     refused: Mapping[str, str] = {}
     """Parameters of other kinds that this one can never have, with the reason, for who asks for them."""
+
+    on_room: Callable[[], None] = staticmethod(_nobody)
+    """Set by who tells others of room: called when some has come free without a call (content has been erased)."""
 
     @abstractmethod
     async def open(self) -> None:

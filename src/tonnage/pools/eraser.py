@@ -49,7 +49,8 @@ class Pace:
 
 class Eraser:
     """Works through the jobs of one pool. rate: bytes overwritten in a second, 0 for any number; what is discarded
-    does not count. pool, kind: labels of the metrics. random: gives that many random bytes."""
+    does not count. pool, kind: labels of the metrics. random: gives that many random bytes. freed: called when a job's
+    room is free."""
 
     def __init__(
         self,
@@ -61,7 +62,9 @@ class Eraser:
         *,
         rate: int = RATE,
         random: Callable[[int], bytes] = os.urandom,
+        freed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._freed = freed
         self._pool, self._records, self._threads, self._clock = pool, records, threads, clock
         self._pace, self._random = Pace(rate), random
         self._background = Background(f"erase {pool}")
@@ -107,6 +110,7 @@ class Eraser:
             self._retry.pop(job.key, None)
             self._backoff.forget(job.key)
             log.info("erased pool=%s volume=%s method=%s bytes=%d", self._pool, job.name, job.method, job.length)
+            self._freed()
 
     async def _rest(self, seconds: float) -> None:
         """Until a job that failed is to be tried again, or another one is there."""

@@ -118,8 +118,13 @@ class StoredPool(Pool, Generic[S]):
             from tonnage.pools.eraser import RATE, Eraser
 
             rate = RATE if self._erase_rate is None else self._erase_rate
-            self._eraser = Eraser(self.name, self.kind, records, self._threads, self._store.clock, rate=rate)
+            self._eraser = Eraser(
+                self.name, self.kind, records, self._threads, self._store.clock, rate=rate, freed=self._freed
+            )
         self._eraser.wake()
+
+    def _freed(self) -> None:
+        self.on_room()
 
     async def erasing(self) -> Sequence[Erasure]:
         """See Pool."""
