@@ -77,27 +77,64 @@ def test_what_lvm_says_and_what_is_meant(said: str, error: type[Exception]) -> N
     assert "WARNING" not in str(meant)
 
 
+REPORT = """{"report": [{
+"vg": [{"vg_name":"vg0", "vg_extent_size":"4194304", "vg_extent_count":"1022", "vg_free_count":"500", "max_lv":"9",
+        "vg_missing_pv_count":"1", "vg_permissions":"writeable", "vg_exported":"0", "lv_count":"3", "pv_count":"2"}],
+"pv": [
+  {"pv_name":"/dev/a", "pv_pe_count":"511", "pv_pe_alloc_count":"143", "pv_allocatable":"1", "pv_missing":"0"},
+  {"pv_name":"[unknown]", "pv_pe_count":"511", "pv_pe_alloc_count":"10", "pv_allocatable":"1", "pv_missing":"1"}],
+"lv": [
+  {"lv_name":"pool", "lv_size":"536870912", "lv_tags":"", "lv_layout":"thin,pool", "pool_lv":"", "origin":"",
+   "data_percent":"1.50", "metadata_percent":"10.94", "lv_when_full":"error", "lv_active":"active",
+   "lv_health_status":""},
+  {"lv_name":"[pool_tdata]", "lv_size":"536870912", "lv_tags":"", "lv_layout":"linear", "pool_lv":"", "origin":"",
+   "data_percent":"", "metadata_percent":"", "lv_when_full":"", "lv_active":"active", "lv_health_status":""},
+  {"lv_name":"v", "lv_size":"4194304", "lv_tags":"a,b=1", "lv_layout":"thin,sparse", "pool_lv":"pool",
+   "data_percent":"", "metadata_percent":"", "lv_when_full":"", "lv_active":"", "origin":"w",
+   "lv_health_status":"partial"},
+  {"lv_name":"s", "lv_size":"4194304", "lv_tags":"", "lv_layout":"linear", "pool_lv":"", "origin":"w",
+   "data_percent":"", "metadata_percent":"", "lv_when_full":"", "lv_active":"", "lv_health_status":""}],
+"seg": [{"lv_name":"pool", "zero":"1"}, {"lv_name":"v", "zero":"-1"}, {"lv_name":"s", "zero":"-1"}]
+}]}"""
+
+
 def test_a_report() -> None:
-    group = lvm.parse(
-        """{"report": [{
-        "vg": [{"vg_name":"vg0", "vg_extent_size":"4194304", "vg_extent_count":"1022", "vg_free_count":"500",
-                "vg_missing_pv_count":"1", "vg_permissions":"writeable", "vg_exported":"0"}],
-        "pv": [{"pv_name":"/dev/a", "pv_pe_count":"511", "pv_pe_alloc_count":"143", "pv_allocatable":"1", "pv_missing":"0"},
-               {"pv_name":"[unknown]", "pv_pe_count":"511", "pv_pe_alloc_count":"10", "pv_allocatable":"1", "pv_missing":"1"}],
-        "lv": [{"lv_name":"pool", "lv_size":"536870912", "lv_tags":"", "lv_layout":"thin,pool", "pool_lv":"",
-                "data_percent":"1.50", "metadata_percent":"10.94", "lv_when_full":"error", "lv_active":"active"},
-               {"lv_name":"v", "lv_size":"4194304", "lv_tags":"a,b=1", "lv_layout":"thin,sparse", "pool_lv":"pool",
-                "data_percent":"", "metadata_percent":"", "lv_when_full":"", "lv_active":""}],
-        "seg": [{"lv_name":"pool", "zero":"1"}, {"lv_name":"v", "zero":"-1"}]
-        }]}"""
-    )
+    group = lvm.parse(REPORT)
     assert (group.extent, group.extents, group.free, group.missing, group.writable) == (4194304, 1022, 500, 1, True)
+    assert (group.most, group.count) == (9, 3)
     assert [disk.free for disk in group.disks] == [368, 0]
     pool, volume = group.volumes["pool"], group.volumes["v"]
     assert (pool.layout, pool.data, pool.metadata, pool.when_full, pool.zeroes, pool.active) == (
         "thin,pool", 1.5, 10.94, "error", True, True,
     )  # fmt: skip
     assert (volume.tags, volume.pool, volume.zeroes, volume.active) == (("a", "b=1"), "pool", False, False)
+    assert (volume.origin, volume.health, volume.is_thick_snapshot) == ("w", "partial", False)
+    assert group.volumes["s"].is_thick_snapshot
+
+
+@pytest.mark.parametrize("missing", ["pv", "lv", "seg"])
+def test_a_report_without_its_lists_is_never_an_empty_group(missing: str) -> None:
+    with pytest.raises(HostError, match="not understood"):
+        lvm.parse(REPORT.replace(f'"{missing}": [', '"other": ['))
+
+
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [
+        ('"lv_count":"3"', '"lv_count":"4"'),
+        ('"pv_count":"2"', '"pv_count":"3"'),
+        ('"lv_size":"4194304"', '"lv_size":""'),
+    ],
+)
+def test_a_report_that_lacks_something(there: str, instead: str) -> None:
+    with pytest.raises(HostError, match="not understood"):
+        lvm.parse(REPORT.replace(there, instead))
+
+
+def test_a_report_that_was_cut_off_anywhere() -> None:
+    for end in range(0, len(REPORT) - 1, 7):
+        with pytest.raises(HostError, match="not understood"):
+            lvm.parse(REPORT[:end])
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"report": []}', '{"report": [{"vg": [{}]}]}', "[1, 2]"])

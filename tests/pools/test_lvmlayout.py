@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.errors import Invalid, TonnageError, Unsupported
 from tonnage.host.lvm import PhysicalVolume
-from tonnage.pools.lvmlayout import Layout, read
+from tonnage.pools.lvmlayout import Layout, cow_extents, cow_size, read
 
 MI = 1024**2
 
@@ -31,7 +31,10 @@ def test_read(parameters: dict[str, str], thin_pool: str, layout: Layout) -> Non
 @pytest.mark.parametrize(
     ("parameters", "error", "words"),
     [
-        ({"cowSize": "1Gi"}, Unsupported, "cowSize"),
+        ({"cowSize": "1Gi", "thin": "true"}, Invalid, "cowSize: it is for snapshots of thick"),
+        ({"cowSize": "10", "thin": "false"}, Invalid, "cowSize='10': want 1Mi or more"),
+        ({"cowSize": "much", "thin": "false"}, Invalid, "cowSize"),
+        ({"thin": "true", "erase": "shred"}, Invalid, "erase='shred'"),
         ({"thin": "maybe"}, Invalid, "thin='maybe'"),
         ({"thin": "true", "type": "raid1"}, Invalid, "type=raid1"),
         ({"thin": "true", "erase": "zero"}, Invalid, "erase='zero'"),
@@ -73,6 +76,15 @@ def disks(*free: int) -> tuple[PhysicalVolume, ...]:
 def test_room_on_disks_of_different_sizes(layout: Layout, room: int) -> None:
     assert layout.room(disks(30, 10, 20), 60) == room
     assert layout.cost(room) <= 60
+
+
+def test_a_thick_snapshot_keeps_what_was_asked_or_all_that_can_change() -> None:
+    assert cow_size({}) == 0
+    assert cow_size({"cowSize": "1Gi"}) == 1024 * MI
+    assert cow_extents(40 * MI, 0, 4 * MI) == 11  # what lvcreate says is the most for 40Mi
+    assert cow_extents(40 * MI, 8 * MI, 4 * MI) == 2
+    assert cow_extents(40 * MI, 5 * MI, 4 * MI) == 2
+    assert cow_extents(40 * MI, 4096 * MI, 4 * MI) == 11
 
 
 def test_extents_and_cost() -> None:

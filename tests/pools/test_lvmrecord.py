@@ -7,25 +7,44 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tonnage.host import lvm
-from tonnage.pools.base import State
 from tonnage.pools.directory import Record
-from tonnage.pools.lvmrecord import Newer, StateChange, decode, encode, is_ours, volume_name
+from tonnage.pools.lvmrecord import (
+    Entry,
+    Kind,
+    Newer,
+    change,
+    decode,
+    encode,
+    is_ours,
+    lv_name,
+    snapshot_name,
+    volume_name,
+)
 
 UUID_ = UUID("0b1c3cf0-3a5f-4a2b-8a7e-1d2e3f4a5b6c")
 PAIRS = st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=60), max_size=4)
 
 
-@given(PAIRS, PAIRS, st.booleans(), st.floats(0, 1e10))
-def test_there_and_back(parameters: dict[str, str], owner: dict[str, str], block: bool, created: float) -> None:
+RECORD = Record("a", 4096, UUID_, fstype="ext4")
+
+
+@given(PAIRS, PAIRS, PAIRS, st.booleans(), st.floats(0, 1e10), st.sampled_from(list(Kind)), st.integers(0, 2**63))
+def test_there_and_back(
+    parameters: dict[str, str], owner: dict[str, str], mutable: dict[str, str], flag: bool, created: float,
+    kind: Kind, number: int,
+) -> None:  # fmt: skip
     record = Record(
-        "pvc-1", 4096, UUID_, length=8192, block=block, fstype="" if block else "xfs", state="formatted",
-        parameters=parameters, owner=owner, created=created,
+        "pvc-1", 4096, UUID_, length=8192, block=flag, fstype="" if flag else "xfs", state="formatted",
+        parameters=parameters, owner=owner, created=created, mutable=mutable, pending=flag, made=number,
+        from_volume="b" if flag else "", from_snapshot="" if flag else "s",
     )  # fmt: skip
-    tags = encode(record)
+    entry = Entry(kind, record, "shred" if kind is Kind.ERASING else "", number)
+    tags = encode(entry)
     assert is_ours(tags)
-    assert decode(["somebody=else", *reversed(tags)]) == record
+    assert decode(["somebody=else", *reversed(tags)]) == entry
 
 
 def test_tags_of_others() -> None:
@@ -34,15 +53,25 @@ def test_tags_of_others() -> None:
 
 @pytest.mark.parametrize("missing", ["name", "size", "length", "uuid", "state", "fs", "created"])
 def test_a_missing_tag_is_damage(missing: str) -> None:
-    tags = encode(Record("a", 4096, UUID_, fstype="ext4"))
+    tags = encode(Entry(Kind.VOLUME, RECORD))
     with pytest.raises(ValueError, match=f"no tag tonnage.{missing}"):
         decode([tag for tag in tags if not tag.startswith(f"tonnage.{missing}=")])
 
 
-@pytest.mark.parametrize("tag", ["tonnage.state=odd", "tonnage.size=x", "tonnage.name=../x", "tonnage.uuid=1"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "tonnage.state=odd",
+        "tonnage.size=x",
+        "tonnage.name=../x",
+        "tonnage.uuid=1",
+        "tonnage.kind=odd",
+        "tonnage.made=x",
+    ],
+)
 def test_a_wrong_tag_is_damage(tag: str) -> None:
     key = tag.partition("=")[0]
-    tags = [t for t in encode(Record("a", 4096, UUID_, fstype="ext4")) if not t.startswith(f"{key}=")]
+    tags = [t for t in encode(Entry(Kind.VOLUME, RECORD)) if not t.startswith(f"{key}=")]
     with pytest.raises(ValueError, match=r".+"):
         decode([*tags, tag])
 
@@ -52,12 +81,40 @@ def test_a_later_format() -> None:
         decode(["tonnage.v=2", "tonnage.colour=red"])
 
 
-def test_a_state_replaces_every_other() -> None:
-    arguments = StateChange(State.FORMATTED).arguments()
-    assert arguments == ["--addtag", "tonnage.state=formatted", "--deltag", "tonnage.state=new"]
+def test_two_values_are_damage() -> None:
+    tags = encode(Entry(Kind.VOLUME, RECORD))
+    with pytest.raises(ValueError, match=r"two tags tonnage\.size"):
+        decode([*tags, "tonnage.size=8192"])
+
+
+def test_a_change_is_what_differs() -> None:
+    before = Entry(Kind.VOLUME, RECORD)
+    assert change(before, before) == []
+    ready = Entry(Kind.VOLUME, replace(RECORD, state="formatted"))
+    assert change(before, ready) == ["--addtag", "tonnage.state=formatted", "--deltag", "tonnage.state=new"]
+    limited = Entry(Kind.VOLUME, replace(RECORD, mutable={"iops": "100"}))
+    assert change(before, limited) == ["--addtag", "tonnage.m.iops=100"]
+    assert change(limited, before) == ["--deltag", "tonnage.m.iops=100"]
+
+
+def test_an_erasure_is_a_job() -> None:
+    record = replace(RECORD, length=8192)
+    job = Entry(Kind.ERASING, record, "zero", 4096).job()
+    assert (job.key, job.name, job.method, job.length, job.room, job.done) == (UUID_.hex, "a", "zero", 8192, 4096, 4096)
+
+
+def test_only_volumes_have_names_without_a_plus() -> None:
+    assert lv_name("vg0", Entry(Kind.VOLUME, RECORD)) == lv_name("vg0", Entry(Kind.COPY, RECORD)) == "a"
+    assert lv_name("vg0", Entry(Kind.SNAPSHOT, RECORD)) == "s+a"
+    for kind in (Kind.ORIGIN, Kind.ERASING, Kind.SCRATCH):
+        assert (
+            lv_name("vg0", Entry(kind, RECORD)) == f"{kind.value[0] if kind is not Kind.SCRATCH else 'x'}+{UUID_.hex}"
+        )
 
 
 @given(st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,127}", fullmatch=True))
 def test_every_name_has_a_volume_of_its_own_that_lvm_allows(name: str) -> None:
     assert lvm.fits("vg0", volume_name("vg0", name))
     assert volume_name("vg0", name) != volume_name("vg0", f"{name[:100]}x.")
+    assert lvm.fits("vg0", snapshot_name("vg0", name))
+    assert snapshot_name("vg0", name) not in (volume_name("vg0", name), snapshot_name("vg0", f"{name[:100]}x."))

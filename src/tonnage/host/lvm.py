@@ -93,8 +93,9 @@ class PhysicalVolume:
 
 @dataclass(frozen=True)
 class LogicalVolume:
-    """A volume of a group as LVM lists it. size: bytes. pool: the thin pool it is in. data, metadata: fullness of a
-    thin pool in percent. zeroes: whether it gives out blocks zeroed. layout: as linear, `raid,raid1` or `thin,pool`."""
+    """A volume of a group as LVM lists it. size: bytes, of a thick snapshot those for what changes. pool: the thin pool
+    it is in. data, metadata: fullness of a thin pool in percent. zeroes: whether it gives out blocks zeroed. layout: as
+    linear, `raid,raid1` or `thin,pool`. origin: what it is a snapshot of. health: what LVM finds wrong."""
 
     name: str
     size: int
@@ -106,11 +107,19 @@ class LogicalVolume:
     when_full: str = ""
     zeroes: bool = False
     active: bool = False
+    origin: str = ""
+    health: str = ""
+
+    @property
+    def is_thick_snapshot(self) -> bool:
+        """Whether it keeps what its origin had by copying it before it is overwritten."""
+        return bool(self.origin) and not self.pool
 
 
 @dataclass(frozen=True)
 class Group:
-    """A volume group and everything in it. extent: bytes of one."""
+    """A volume group and everything in it. extent: bytes of one. most: how many volumes it may have, 0 for any; count:
+    how many it has, LVM's hidden ones left out."""
 
     name: str
     extent: int
@@ -120,18 +129,22 @@ class Group:
     writable: bool
     disks: tuple[PhysicalVolume, ...]
     volumes: Mapping[str, LogicalVolume]
+    most: int = 0
+    count: int = 0
 
 
 _FIELDS = {
-    "vg": "vg_name,vg_extent_size,vg_extent_count,vg_free_count,vg_missing_pv_count,vg_permissions,vg_exported",
+    "vg": "vg_name,vg_extent_size,vg_extent_count,vg_free_count,vg_missing_pv_count,vg_permissions,vg_exported,"
+    "max_lv,lv_count,pv_count",
     "pv": "pv_name,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing",
-    "lv": "lv_name,lv_size,lv_tags,lv_layout,pool_lv,data_percent,metadata_percent,lv_when_full,lv_active",
+    "lv": "lv_name,lv_size,lv_tags,lv_layout,pool_lv,data_percent,metadata_percent,lv_when_full,lv_active,origin,"
+    "lv_health_status",
     "seg": "lv_name,zero",
 }
 
 
 def read(name: str) -> Group:
-    """Everything about a group, by one command. Raises NotFound when there is none of that name, HostError."""
+    """Everything about a group, by one command. Raises Unavailable when there is none of that name, HostError."""
     command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
     for report, fields in _FIELDS.items():
         command += ["--configreport", report, "-o", fields]
@@ -140,9 +153,10 @@ def read(name: str) -> Group:
 
 
 def parse(text: str) -> Group:
-    """Read a full report of one group. Raises HostError."""
+    """Read a full report of one group. Raises HostError when it is garbage or not complete: a volume that is not in it
+    would be taken for gone."""
     try:
-        [report, *_] = [r for r in msgspec.json.decode(text)["report"] if r.get("vg")]
+        [report] = [r for r in msgspec.json.decode(text)["report"] if r.get("vg")]
         return _group(report)
     except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as failure:
         raise HostError(f"lvm fullreport is not understood: {failure!r}") from failure
@@ -150,13 +164,16 @@ def parse(text: str) -> Group:
 
 def _group(report: Mapping[str, list[dict[str, str]]]) -> Group:
     [vg] = report["vg"]
-    disks = tuple(_disk(pv) for pv in report.get("pv", []))
-    zeroing = {seg["lv_name"] for seg in report.get("seg", []) if _yes(seg["zero"])}
-    volumes = {lv["lv_name"].strip("[]"): _volume(lv, zeroes=lv["lv_name"] in zeroing) for lv in report.get("lv", [])}
+    disks = tuple(_disk(pv) for pv in report["pv"])
+    zeroing = {seg["lv_name"] for seg in report["seg"] if _yes(seg["zero"])}
+    volumes = {lv["lv_name"].strip("[]"): _volume(lv, zeroes=lv["lv_name"] in zeroing) for lv in report["lv"]}
+    seen = sum(not lv["lv_name"].startswith("[") for lv in report["lv"])
+    if (len(disks), seen) != (int(vg["pv_count"]), int(vg["lv_count"])):
+        raise ValueError(f"it lists {seen} of {vg['lv_count']} volumes, {len(disks)} of {vg['pv_count']} disks")
     writable = vg["vg_permissions"] in ("1", "writeable") and vg["vg_exported"] in ("", "0")
     numbers = (vg["vg_extent_size"], vg["vg_extent_count"], vg["vg_free_count"], vg["vg_missing_pv_count"])
     extent, extents, free, missing = map(int, numbers)
-    return Group(vg["vg_name"], extent, extents, free, missing, writable, disks, volumes)
+    return Group(vg["vg_name"], extent, extents, free, missing, writable, disks, volumes, int(vg["max_lv"]), seen)
 
 
 def _disk(pv: Mapping[str, str]) -> PhysicalVolume:
@@ -177,6 +194,8 @@ def _volume(lv: Mapping[str, str], *, zeroes: bool) -> LogicalVolume:
         lv["lv_when_full"],
         zeroes,
         _yes(lv["lv_active"]),
+        lv["origin"].strip("[]"),
+        lv["lv_health_status"],
     )
 
 
@@ -204,7 +223,9 @@ def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
 _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
     (
         re.compile(
-            r"insufficient (free space|suitable)|not enough (free|pvs)|no space left|maximum metadata size", re.I
+            r"insufficient (free space|suitable)|not enough (free|pvs)|no space left|maximum metadata size"
+            r"|maximum number of logical volumes",
+            re.I,
         ),
         Exhausted,
     ),
@@ -221,6 +242,22 @@ def meaning(arguments: Sequence[str], failure: CommandFailed) -> Exception:
         if pattern.search(said):
             return error(f"lvm {arguments[0]}: {said}")
     return HostError(f"lvm {arguments[0]} {arguments[-1]}: {said or failure}")
+
+
+def extents_of(group: str, name: str) -> list[str]:
+    """Where the content of a logical volume lies, as `DISK:FIRST-LAST`. Raises HostError."""
+    fields = "lv_name,seg_pe_ranges"
+    text = lvm("lvs", "--all", "--segments", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
+    try:
+        [report] = msgspec.json.decode(text)["report"]
+        rows = [(row["lv_name"].strip("[]"), row["seg_pe_ranges"]) for row in report["seg"]]
+    except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as failure:
+        raise HostError(f"lvm lvs is not understood: {failure!r}") from failure
+    parts = [ranges.split() for lv, ranges in rows if lv == name or lv.startswith(f"{name}_rimage_")]
+    found = [word for words in parts for word in words if word.startswith("/")]  # others name parts
+    if not found:
+        raise HostError(f"lvm lvs does not say where {group}/{name} lies")
+    return found
 
 
 def mapper_name(group: str, name: str) -> str:

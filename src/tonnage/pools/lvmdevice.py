@@ -1,4 +1,4 @@
-"""One logical volume's content: make it ready once, erase it, show it. Blocking.
+"""One logical volume's content: make it ready once, show it. Blocking.
 
 While content is made the device node is locked (flock) by a descriptor that mkfs inherits: should we be killed, the
 lock lasts as long as the orphaned mkfs, and nobody formats or mounts under its hands.
@@ -11,13 +11,14 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.errors import Busy, HostError, Precondition
-from tonnage.host import device, mount
+from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
+from tonnage.pools import filesystem, imagefile
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import FORMATS
 
@@ -100,23 +101,16 @@ def stays(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def erase(fd: int) -> None:
-    """Overwrite a volume that is about to be deleted. May be repeated. Raises HostError."""
-    try:
-        zero(fd)
-    except OSError as failure:
-        raise HostError(f"cannot overwrite the volume: {failure.strerror}") from failure
-
-
-def zero(fd: int) -> None:
-    """Overwrite a whole device, by the disk itself where it can. Raises OSError."""
+def zero(fd: int, start: int = 0) -> None:
+    """Overwrite a device up to its end, by the disk itself where it can. Raises OSError."""
     end = device.size(fd)
-    for start in range(0, end, _STEP):
-        _zero(fd, start, min(_STEP, end - start))
+    for at in range(start, end, _STEP):
+        zero_range(fd, at, min(_STEP, end - at))
     os.fsync(fd)
 
 
-def _zero(fd: int, start: int, length: int) -> None:
+def zero_range(fd: int, start: int, length: int) -> None:
+    """Overwrite a piece of a device, both in multiples of 512. Not yet durable. Raises OSError."""
     fcntl.ioctl(fd, _ZEROOUT, struct.pack("=QQ", start, length))
 
 
@@ -133,8 +127,8 @@ def wipe_stale(path: str, record: Record) -> None:
             log.warning("new volume holds an old signature, wiped volume=%s found=%s", record.name, found.kind)
             end = device.size(fd)
             ends = min(_ENDS, end)
-            _zero(fd, 0, ends)
-            _zero(fd, end - ends, ends)
+            zero_range(fd, 0, ends)
+            zero_range(fd, end - ends, ends)
             os.fsync(fd)
     except Busy:
         return  # a mkfs of ours is at it
@@ -154,6 +148,67 @@ def is_shown(path: str, node: Path) -> bool:
         return os.stat(path).st_rdev == os.stat(node, follow_symlinks=False).st_rdev != 0
     except OSError:
         return False
+
+
+def is_published(path: str, target: Path, *, readonly: bool) -> bool:
+    """Whether the node at target is of that device, or of a read-only view of it."""
+    if (index := imagefile.loop_of(target)) is not None:
+        return readonly and imagefile.is_readonly(index) and loop.backs(index, os.path.realpath(path))
+    return not readonly and is_shown(path, target)
+
+
+def publish_readonly(path: str, target: Path) -> None:
+    """Show a device at target so that nobody can write to it. For a device a read-only bind would not do, a read-only
+    loop device over it does. Raises HostError, Precondition."""
+    filesystem.make_file(target)
+    real = os.path.realpath(path)
+    try:
+        fd = os.open(real, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+    try:
+        attached = loop.attach(fd, real, readonly=True, autoclear=False)
+    finally:
+        os.close(fd)
+    try:
+        mount.bind(attached.path, target)
+    except BaseException:
+        loop.detach(attached.index)
+        raise
+    finally:
+        attached.close()
+
+
+def unpublish(target: Path) -> None:
+    """Take away what shows a volume at target, and target. Raises Precondition while it is in use, HostError."""
+    index = imagefile.loop_of(target)
+    filesystem.unpublish(target)
+    if index is not None and imagefile.is_readonly(index):
+        loop.detach(index)
+
+
+def free_loops(paths: Collection[str]) -> None:
+    """Free read-only views of these devices that are shown nowhere: a kill left them. Raises HostError."""
+    ours = {os.path.realpath(path) for path in paths}
+    shown = {f"/dev{entry.root}" for entry in mount.mounts() if entry.fstype == "devtmpfs"}
+    for index, backing in loop.attached():
+        if backing in ours and loop.device(index) not in shown and not loop.is_autoclear(index):
+            log.info("freeing loop device that is shown nowhere device=%s", loop.device(index))
+            loop.detach(index)
+
+
+def roots(path: str) -> Iterator[int]:
+    """The roots of all mounts of a device's file system that can be seen, opened; the caller closes them."""
+    number = _number(path)
+    for entry in mount.mounts():
+        if _number(entry.source) != number or entry.fstype not in FORMATS:
+            continue
+        with suppress(OSError):
+            fd = os.open(entry.target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if entry.fstype == "btrfs" or os.fstat(fd).st_dev == number:
+                yield fd
+            else:
+                os.close(fd)  # another mount covers it
 
 
 def is_mounted(path: str, target: Path) -> bool:

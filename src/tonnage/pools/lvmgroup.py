@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.errors import Exhausted, NotFound, Unavailable
 from tonnage.host import lvm
@@ -23,12 +23,26 @@ MAX_AGE = 60.0
 
 @dataclass(frozen=True)
 class Booking:
-    """A volume being made. extents: of the volume; size: bytes of it."""
+    """A logical volume being made, or made larger. extents, size: what it has at the end, the latter in bytes. had:
+    extents that it has already. origin: what it is a snapshot of."""
 
     name: str
     layout: Layout
     extents: int
     size: int
+    tags: tuple[str, ...] = ()
+    origin: str = ""
+    had: int = 0
+
+    @property
+    def cost(self) -> int:
+        """Extents of the group that it takes now."""
+        return self.layout.cost(self.extents) - (self.layout.cost(self.had) if self.had else 0)
+
+    @property
+    def more(self) -> int:
+        """Bytes that it has more than before."""
+        return self.size - self.size // max(1, self.extents) * self.had
 
 
 class Account:
@@ -49,6 +63,8 @@ class Account:
     ) -> None:
         self.name = group
         self.lock = threading.RLock()
+        self.volumes: dict[str, LogicalVolume] = {}
+        """All logical volumes by name: as last read, and what our commands have made of that."""
         self._thin = thin
         self._ratio = ratio
         self._on_read = on_read
@@ -59,29 +75,32 @@ class Account:
         self._scattered = False  # whether we no longer know which disk has how much
         self._stale = True
         self._read_at = 0.0
-        self._reads = 0
+        self.reads = 0
+        """How often everything was read."""
         self._pending: dict[str, Booking] = {}
 
     def read(self) -> Group:
-        """Read everything anew. Raises Unavailable when the group is not there or cannot be used."""
+        """Read everything anew. Raises Unavailable when the group is not there or cannot be used, HostError."""
         with self.lock:
             try:
                 group = lvm.read(self.name)
             except NotFound as failure:
                 raise Unavailable(str(failure)) from failure
             self._group, self._free = group, sum(disk.free for disk in group.disks)
+            self.volumes = dict(group.volumes)
             self._promised = sum(v.size for v in group.volumes.values() if self._thin and v.pool == self._thin)
             for booking in self._pending.values():
-                if booking.name not in group.volumes:
+                found = group.volumes.get(booking.name)
+                if found is None or found.size < booking.size:
                     self._take(booking)
             self._scattered, self._stale = bool(self._pending), False
             self._read_at = self._monotonic()
-            self._reads += 1
+            self.reads += 1
             self._on_read(group)
             return group
 
     def fresh(self, *, max_age: float = float("inf")) -> Group:
-        """What is known, read anew where needed. Raises Unavailable."""
+        """What is known, read anew where needed. Raises Unavailable, HostError."""
         with self.lock:
             if self._group is None or self._stale or self._monotonic() - self._read_at > max_age:
                 return self.read()
@@ -96,16 +115,28 @@ class Account:
         with self.lock:
             self._group, self._stale = None, True
 
+    def find(self, name: str) -> LogicalVolume | None:
+        """A logical volume, None for none. Raises Unavailable, HostError."""
+        with self.lock:
+            self.fresh()
+            return self.volumes.get(name)
+
+    def thick_snapshots(self, origin: str) -> list[LogicalVolume]:
+        """The thick snapshots of a logical volume, which would go with it. Raises Unavailable, HostError."""
+        with self.lock:
+            self.fresh()
+            return [v for v in self.volumes.values() if v.origin == origin and v.is_thick_snapshot]
+
     @property
     def pool(self) -> LogicalVolume:
         """The thin pool as last read. Raises Unavailable when it is gone."""
-        found = self.fresh().volumes.get(self._thin)
+        found = self.find(self._thin)
         if found is None:
             raise Unavailable(f"volume group {self.name} has no thin pool {self._thin} any more")
         return found
 
     def room(self, layout: Layout, *, max_age: float = float("inf")) -> int:
-        """Bytes of the largest volume that fits. Raises Unavailable."""
+        """Bytes of the largest volume that fits. Raises Unavailable, HostError."""
         with self.lock:
             group = self.fresh(max_age=max_age)
             if self._scattered and not layout.thin and not layout.is_linear:
@@ -119,10 +150,10 @@ class Account:
 
     @contextmanager
     def making(self, booking: Booking) -> Iterator[None]:
-        """Keep the room of a volume while it is made, for good when that succeeds. Raises Exhausted."""
+        """Keep the room of a volume while it is made or extended, for good when that succeeds. Raises Exhausted."""
         with self.lock:
-            if booking.size > self.room(booking.layout):
-                raise Exhausted(f"volume {booking.name} does not fit any more into volume group {self.name}")
+            if booking.more > self.room(booking.layout):
+                raise Exhausted(f"logical volume {booking.name} does not fit any more into volume group {self.name}")
             self._take(booking)
             self._pending[booking.name] = booking
         try:
@@ -134,27 +165,48 @@ class Account:
             raise
         with self.lock:
             del self._pending[booking.name]
+            made = LogicalVolume(booking.name, booking.size, booking.tags, "", origin=booking.origin)
+            if booking.layout.thin:
+                made = replace(made, pool=self._thin)
+            known = self.volumes.get(booking.name)
+            self.volumes[booking.name] = replace(known, size=booking.size) if known and booking.had else made
 
     def _take(self, booking: Booking) -> None:
-        self._free -= booking.layout.cost(booking.extents)
+        self._free -= booking.cost
         self._scattered = True
         if booking.layout.thin:
-            self._promised += booking.size
+            self._promised += booking.more
 
     @contextmanager
-    def removing(self, booking: Booking) -> Iterator[None]:
+    def removing(self, name: str, layout: Layout) -> Iterator[None]:
         """Give the room of a volume back when what is done inside has succeeded."""
-        reads = self._reads
+        reads = self.reads
         try:
             yield
         except BaseException:
             self._stale = True
             raise
         with self.lock:
-            if self._reads != reads:  # nobody knows whether that report had it still
-                self._stale = True
+            gone = self.volumes.pop(name, None)
+            if gone is None or self._group is None or self.reads != reads:
+                self._stale = True  # nobody knows whether that report had it still
                 return
-            self._free += booking.layout.cost(booking.extents)
+            self._free += layout.cost(gone.size // self._group.extent)
             self._scattered = True
-            if booking.layout.thin:
-                self._promised -= booking.size
+            if layout.thin:
+                self._promised -= gone.size
+
+    def renamed(self, name: str, to: str) -> None:
+        """A logical volume has another name now."""
+        with self.lock:
+            if found := self.volumes.pop(name, None):
+                self.volumes[to] = replace(found, name=to)
+            for volume in list(self.volumes.values()):
+                if volume.origin == name:
+                    self.volumes[volume.name] = replace(volume, origin=to)
+
+    def split(self, name: str) -> None:
+        """A thick snapshot is a logical volume like others now."""
+        with self.lock:
+            if found := self.volumes.get(name):
+                self.volumes[name] = replace(found, origin="")

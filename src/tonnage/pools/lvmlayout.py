@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tonnage.api.quantity import to_bytes
 from tonnage.errors import Invalid, Unsupported
 from tonnage.host.lvm import PhysicalVolume
+from tonnage.pools.parameters import ERASE, erase_of
 
 TYPES = ("linear", "striped", "raid1")
-PARAMETERS = frozenset({"thin", "type", "stripes", "mirrors", "cowSize", "erase"})
-_ERASE = ("none", "zero", "discard")
+COW_SIZE = "cowSize"
+PARAMETERS = frozenset({"thin", "type", "stripes", "mirrors", COW_SIZE, ERASE})
+MI = 1024**2
 _MOST = 32  # stripes or mirrors
+_CHUNK = 4096  # bytes that a thick snapshot copies at a time, the default of lvcreate
+_EXCEPTIONS = _CHUNK // 16  # copies that a chunk of its own records tells of
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,12 @@ class Layout:
         return ["--type", "striped", "--stripes", str(self.stripes)] if self.stripes > 1 else ["--type", "linear"]
 
 
+LINEAR, THIN = Layout(), Layout(thin=True)
+
+
 def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
     """The layout that class parameters ask for; without them a thin volume where the pool has a thin pool, linear
     elsewhere. Raises Invalid, Unsupported, naming the parameter."""
-    if "cowSize" in parameters:
-        raise Unsupported("parameter cowSize: it is for snapshots of thick volumes, which are not offered yet")
     thin = _flag(parameters.get("thin", "true" if thin_pool and "type" not in parameters else "false"))
     kind = parameters.get("type", "linear")
     if kind not in TYPES:
@@ -71,14 +77,41 @@ def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
         raise Unsupported(f"parameter thin: pool {pool!r} has no thin pool, name one as lvm:GROUP,thin=NAME")
     if thin and kind != "linear":
         raise Invalid(f"parameter type={kind}: thin volumes lie as their thin pool does; leave it out, or thin=false")
-    erase = parameters.get("erase", "none")
-    if erase not in _ERASE:
-        raise Invalid(f"parameter erase={erase[:40]!r}: want one of {', '.join(_ERASE)}")
-    if thin and erase == "zero":
-        raise Invalid("parameter erase='zero': zeros would fill a thin pool; it never shows old blocks: want discard")
+    erase = erase_of(parameters)
+    if thin and erase not in ("none", "discard"):
+        raise Invalid(
+            f"parameter erase={erase!r}: writing would fill the thin pool, which never shows old blocks: want discard"
+        )
+    if thin and COW_SIZE in parameters:
+        raise Invalid(
+            "parameter cowSize: it is for snapshots of thick volumes; thin ones share their pool: leave it out"
+        )
+    cow_size(parameters)
     stripes = _count(parameters, "stripes", kind, "striped", least=2)
     mirrors = _count(parameters, "mirrors", kind, "raid1", least=1)
     return Layout(thin, stripes or 1, mirrors or 0)
+
+
+def cow_size(parameters: Mapping[str, str]) -> int:
+    """Bytes that a snapshot of a thick volume keeps for what changes, 0 for as many as could change. Raises Invalid."""
+    text = parameters.get(COW_SIZE, "")
+    if not text:
+        return 0
+    try:
+        size = to_bytes(text)
+    except Invalid as reason:
+        raise Invalid(f"parameter cowSize: {reason}") from None
+    if not MI <= size <= 2**62:
+        raise Invalid(f"parameter cowSize={text[:40]!r}: want 1Mi or more")
+    return size
+
+
+def cow_extents(size: int, wanted: int, extent: int) -> int:
+    """Extents of a thick snapshot of `size` bytes that keeps `wanted` bytes of changes, 0 for all: then it can never
+    overflow. It is never larger than that (kernel: dm-snap-persistent.c)."""
+    chunks = -(-size // _CHUNK)
+    most = (chunks + -(-chunks // _EXCEPTIONS) + 2) * _CHUNK
+    return -(-min(wanted or most, most) // extent)
 
 
 def _flag(value: str) -> bool:

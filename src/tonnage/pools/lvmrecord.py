@@ -1,7 +1,8 @@
-"""The record of a volume as LVM tags: written with the volume by one command, changed by one.
+"""Records as LVM tags: written with the logical volume by one command, changed by one.
 
-`tonnage.v` is the format, `tonnage.state` the only tag that ever changes; `tonnage.p.KEY` are class parameters,
-`tonnage.o.KEY` what is known of the owner. `lvs -o +lv_tags` shows them to people.
+`tonnage.v` is the format, `tonnage.kind` what the logical volume is (Kind, none for a volume), `tonnage.p.KEY` are
+class parameters, `tonnage.m.KEY` what was set above them, `tonnage.o.KEY` what is known of the owner. `lvs -o +lv_tags`
+shows them to people.
 """
 
 from __future__ import annotations
@@ -9,36 +10,53 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from uuid import UUID
 
 from tonnage.errors import Invalid
 from tonnage.host import lvm
 from tonnage.pools.base import State, check_name
 from tonnage.pools.directory import Record
+from tonnage.pools.erase import EraseJob
 
 VERSION = 1
 _OURS = "tonnage"
 _VERSION_TAG = f"{_OURS}.v="
+_MAPS = {"p": "parameters", "m": "mutable", "o": "owner"}
+
+
+class Kind(Enum):
+    """What a logical volume of ours is."""
+
+    VOLUME = ""
+    SNAPSHOT = "snapshot"
+    COPY = "copy"
+    """A volume that is being filled: nobody has seen it."""
+    ORIGIN = "origin"
+    """A deleted volume that its thick snapshots still need."""
+    ERASING = "erasing"
+    """What was deleted and is being erased."""
+    SCRATCH = "scratch"
+    """A helper of a call: of no use to anybody once that has ended."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the tags of a logical volume say. method, done: of one that is being erased."""
+
+    kind: Kind
+    record: Record
+    method: str = ""
+    done: int = 0
+
+    def job(self) -> EraseJob:
+        """What is left to be done for one that is being erased."""
+        record = self.record
+        return EraseJob(record.uuid.hex, record.name, self.method, record.length, room=record.size, done=self.done)
 
 
 class Newer(ValueError):
     """Written by a later tonnage."""
-
-
-@dataclass(frozen=True)
-class StateChange:
-    """Arguments of the lvchange that sets a state, whatever it was."""
-
-    state: State
-
-    def arguments(self) -> list[str]:
-        """One command, so one commit of the group's metadata: no moment without a state or with two."""
-        others = [other for other in State if other is not self.state]
-        return ["--addtag", _state(self.state.value)] + [w for o in others for w in ("--deltag", _state(o.value))]
-
-
-def _state(value: str) -> str:
-    return lvm.tag(_OURS, "state", value=value)
 
 
 def is_ours(tags: Sequence[str]) -> bool:
@@ -46,56 +64,101 @@ def is_ours(tags: Sequence[str]) -> bool:
     return any(tag.startswith(_VERSION_TAG) for tag in tags)
 
 
-def encode(record: Record) -> list[str]:
+def encode(entry: Entry) -> list[str]:
     """The tags of a record. Raises Invalid when a value is too long for one."""
+    record = entry.record
     plain = {"v": str(VERSION), "name": record.name, "size": str(record.size), "length": str(record.length)}
     plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
     plain["fs"] = "" if record.block else record.fstype
+    extra = {"kind": entry.kind.value, "from-snapshot": record.from_snapshot, "from-volume": record.from_volume}
+    extra |= {"made": str(record.made or ""), "pending": "yes" if record.pending else ""}
+    extra |= {"erase": entry.method, "erased": str(entry.done or "")}
+    plain |= {key: value for key, value in extra.items() if value}
     tags = [lvm.tag(_OURS, key, value=value) for key, value in plain.items()]
-    tags += [lvm.tag(_OURS, "p", key, value=value) for key, value in record.parameters.items()]
-    return tags + [lvm.tag(_OURS, "o", key, value=value) for key, value in record.owner.items()]
+    for short, field in _MAPS.items():
+        tags += [lvm.tag(_OURS, short, key, value=value) for key, value in getattr(record, field).items()]
+    return tags
 
 
-def decode(tags: Sequence[str]) -> Record:
+def change(before: Entry, after: Entry) -> list[str]:
+    """Arguments of the lvchange that makes one record of another: one commit of the group's metadata, so there is no
+    moment with half of it. Empty when they are the same."""
+    old, new = set(encode(before)), set(encode(after))
+    words = [word for tag in sorted(new - old) for word in ("--addtag", tag)]
+    return words + [word for tag in sorted(old - new) for word in ("--deltag", tag)]
+
+
+def decode(tags: Sequence[str]) -> Entry:
     """The record in tags; ones that are not ours are left out. Raises ValueError when it is damaged, Newer."""
-    ours: dict[str, str] = {}
-    parameters: dict[str, str] = {}
-    owner: dict[str, str] = {}
+    plain: dict[str, str] = {}
+    maps: dict[str, dict[str, str]] = {field: {} for field in _MAPS.values()}
     for text in tags:
         key, value = lvm.untag(text)
         first, _, rest = key.partition(".")
         if first != _OURS:
             continue
         group, _, name = rest.partition(".")
-        if group in ("p", "o") and name:
-            (parameters if group == "p" else owner)[name] = value
+        if group in _MAPS and name:
+            maps[_MAPS[group]][name] = value
+        elif rest in plain:
+            raise ValueError(f"there are two tags {_OURS}.{rest}")
         else:
-            ours[rest] = value
+            plain[rest] = value
     try:
-        return _record(ours, parameters, owner)
+        if int(plain["v"]) > VERSION:
+            raise Newer(f"format {plain['v']}")
+        record = _record(plain, **maps)
+        return Entry(Kind(plain.get("kind", "")), record, plain.get("erase", ""), int(plain.get("erased", "0")))
     except KeyError as failure:
         raise ValueError(f"there is no tag {_OURS}.{failure.args[0]}") from None
     except Invalid as failure:
         raise ValueError(str(failure)) from None
 
 
-def _record(ours: dict[str, str], parameters: dict[str, str], owner: dict[str, str]) -> Record:
-    if int(ours["v"]) > VERSION:
-        raise Newer(f"format {ours['v']}")
+def _record(
+    plain: dict[str, str], *, parameters: dict[str, str], mutable: dict[str, str], owner: dict[str, str]
+) -> Record:
     return Record(
-        check_name(ours["name"]),
-        int(ours["size"]),
-        UUID(ours["uuid"]),
-        length=int(ours["length"]),
-        block=not ours["fs"],
-        fstype=ours["fs"],
-        state=State(ours["state"]).value,
+        check_name(plain["name"]),
+        int(plain["size"]),
+        UUID(plain["uuid"]),
+        length=int(plain["length"]),
+        block=not plain["fs"],
+        fstype=plain["fs"],
+        state=State(plain["state"]).value,
         parameters=parameters,
         owner=owner,
-        created=float(ours["created"]),
+        created=float(plain["created"]),
+        made=int(plain.get("made", "0")),
+        pending=plain.get("pending", "") == "yes",
+        from_snapshot=plain.get("from-snapshot", ""),
+        from_volume=plain.get("from-volume", ""),
+        mutable=mutable,
     )
+
+
+_SIGNS = {Kind.SNAPSHOT: "s", Kind.ORIGIN: "o", Kind.ERASING: "e", Kind.SCRATCH: "x"}
+
+
+def lv_name(group: str, entry: Entry) -> str:
+    """The logical volume of a record. Only those of volumes have no '+' in their names, as volumes' names have none."""
+    if entry.kind in (Kind.VOLUME, Kind.COPY):
+        return volume_name(group, entry.record.name)
+    if entry.kind is Kind.SNAPSHOT:
+        return snapshot_name(group, entry.record.name)
+    return f"{_SIGNS[entry.kind]}+{entry.record.uuid.hex}"
 
 
 def volume_name(group: str, name: str) -> str:
     """The logical volume of a volume: its name, or a hash of it where LVM has no such names."""
-    return name if lvm.fits(group, name) else f"t_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    return name if lvm.fits(group, name) else f"t_{_hash(name)}"
+
+
+def snapshot_name(group: str, name: str) -> str:
+    """The logical volume of a snapshot."""
+    plain = f"{_SIGNS[Kind.SNAPSHOT]}+{name}"
+    return plain if lvm.fits(group, plain) else f"{_SIGNS[Kind.SNAPSHOT]}+t+{_hash(name)}"
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]

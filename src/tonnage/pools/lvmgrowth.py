@@ -1,0 +1,104 @@
+"""Logical volumes that grow. Blocking.
+
+Order of steps: the logical volume is extended, its record says so, its file system grows after that. A kill between
+the first two leaves a volume longer than its record says, which does no harm: the call is repeated, and finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from msgspec.structs import replace
+
+from tonnage.errors import NotFound, Precondition
+from tonnage.host import lvm
+from tonnage.pools import lvmdevice, lvmrecord
+from tonnage.pools.directory import Record
+from tonnage.pools.formats import FORMATS
+from tonnage.pools.lvmgroup import Booking
+from tonnage.pools.lvmnode import LvmNode
+from tonnage.pools.lvmrecord import Entry, Kind
+
+
+class LvmGrowth(LvmNode):
+    """Logical volumes that are made larger, in use or not."""
+
+    def length_of(self, origin: Record, size: int) -> int:
+        """How long a logical volume must be for `size` usable bytes of a copy, or of the volume itself."""
+        if origin.block:
+            return size
+        if origin.state == "new":
+            return max(origin.length, FORMATS[origin.fstype].length(size))
+        return max(origin.length, FORMATS[origin.fstype].grown(size, origin.made or origin.length))
+
+    def expand(self, name: str, size: int) -> Record:
+        """See RecordStore."""
+        record, lv = self.record(name), self.lv(name)
+        length, is_used = self.length_of(record, size), record.state != "new"
+        made = (record.made or record.length) if is_used else 0
+        larger = replace(record, size=size, length=length, made=made, pending=is_used)
+        with self.counting(f"{name} more", size - record.size):
+            self._extend(lv, record, length)
+            self.retag(lv, Entry(Kind.VOLUME, record), Entry(Kind.VOLUME, larger))
+            self.keep(lv, Entry(Kind.VOLUME, larger), key=f"{name} more")
+        return larger
+
+    def _extend(self, lv: str, record: Record, length: int) -> None:
+        found, extent = self.account.find(lv), self.extent()
+        if found is None:
+            raise NotFound(f"{self.group}/{lv} is gone")
+        layout = self.layout_of(lv, record)
+        extents, had = layout.extents(length, extent), found.size // extent
+        if extents <= had:
+            return
+        booking = Booking(lv, layout, extents, extents * extent, had=had)
+        if layout.thin:
+            with self.account.making(booking):
+                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self.group}/{lv}")
+            return
+        with self._stopped(lv, record):
+            if record.block and record.state != "new":
+                self._extend_by_zeros(booking, record)
+                return
+            with self.account.making(booking):
+                lvm.lvm("lvextend", "--quiet", "--extents", str(extents), f"{self.group}/{lv}")
+
+    @contextmanager
+    def _stopped(self, lv: str, record: Record) -> Iterator[None]:
+        """While LVM extends a volume with thick snapshots it must not be active."""
+        if not self.account.thick_snapshots(lv):
+            yield
+            return
+        path = self.device_of(record)
+        if path is not None and (self.is_used(lv) or lvmdevice.is_bound(path)):
+            raise Precondition(
+                f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
+                " while nobody uses it; stop its pod, or delete the snapshots"
+            )
+        if path is not None:
+            self.deactivate(lv)
+        try:
+            yield
+        finally:
+            if path is not None:
+                self.activate(lv)
+
+    def _extend_by_zeros(self, booking: Booking, record: Record) -> None:
+        """Extend a raw block volume by extents that have been zeroed before: its pod sees them at once."""
+        more = booking.extents - booking.had
+        scratch = Entry(Kind.SCRATCH, replace(record, uuid=self.new_uuid(f"more of {record.name}", self.clock.time())))
+        name = lvmrecord.lv_name(self.group, scratch)
+        helper = Booking(name, booking.layout, more, booking.more, tuple(lvmrecord.encode(scratch)))
+        try:
+            with self.account.making(helper):
+                self.lvcreate(helper)
+                self.keep(name, scratch)
+            with lvmdevice.locked(self.activate(name)) as fd:
+                lvmdevice.zero(fd)
+            ranges = lvm.extents_of(self.group, name)
+        finally:
+            with suppress(NotFound):
+                self.remove(name, scratch)
+        with self.account.making(booking):
+            lvm.lvm("lvextend", "--quiet", "--extents", str(booking.extents), f"{self.group}/{booking.name}", *ranges)

@@ -1,0 +1,99 @@
+"""The thin pool of an LVM pool: made where it is missing, checked, watched so that nobody fills it unseen. Blocking."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from tonnage.errors import Unavailable
+from tonnage.host import dm, lvm
+from tonnage.host.lvm import Group
+from tonnage.pools.lvmgroup import Account
+
+log = logging.getLogger(__name__)
+FULL_DATA, FULL_METADATA = 0.95, 0.9
+"""Fullness from which on nothing more is made in it."""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How much a pool may promise. size: bytes, 0 for what the group has. thin: name of its thin pool, "" for none.
+    thin_size: bytes of it where it must be made, 0 when it must be there. ratio: how often its size may be promised."""
+
+    size: int = 0
+    thin: str = ""
+    thin_size: int = 0
+    ratio: float = 1.0
+
+
+class ThinWatch:
+    """Looks after the thin pool that bounds name; nothing to do where they name none."""
+
+    def __init__(self, account: Account, bounds: Bounds) -> None:
+        self._account = account
+        self._bounds = bounds
+        self._path = f"{account.name}/{bounds.thin}"
+        self._warned = False
+
+    def open(self, group: Group) -> None:
+        """Make the thin pool if it is missing, and set it up. Raises Unavailable, HostError."""
+        thin = self._bounds.thin
+        if not thin:
+            return
+        if thin not in group.volumes:
+            group = self._make()
+        found = group.volumes[thin]
+        if found.layout != "thin,pool":
+            raise Unavailable(f"{self._path} is {found.layout or 'something else'}, not a thin pool")
+        if not found.zeroes:
+            raise Unavailable(f"thin pool {self._path} would show old data: lvm lvchange -Zy {self._path}")
+        if found.when_full != "error":  # or a full pool would leave its writers hanging
+            lvm.lvm("lvchange", "--errorwhenfull", "y", self._path)
+            self._account.distrust()
+        if not found.active:
+            lvm.lvm("lvchange", "--activate", "y", self._path)
+
+    def _make(self) -> Group:
+        if not self._bounds.thin_size:
+            raise Unavailable(
+                f"volume group {self._account.name} has no thin pool {self._bounds.thin}: make it (lvcreate --type"
+                " thin-pool), or say thinsize=SIZE to have it made"
+            )
+        size = ["--size", f"{self._bounds.thin_size}b"]
+        lvm.lvm(
+            "lvcreate", "--yes", "--type", "thin-pool", "-Zy", *size, "--name", self._bounds.thin, self._account.name
+        )
+        return self._account.read()
+
+    def state(self) -> dm.ThinPool:
+        """How full it is, asked of the kernel; as last read where it is not active. Raises Unavailable, HostError."""
+        name = lvm.mapper_name(self._account.name, self._bounds.thin)
+        found = dm.thin_pool(f"{name}-tpool") or dm.thin_pool(name)
+        if found is None:
+            pool = self._account.pool
+            found = dm.ThinPool(pool.data / 100, pool.metadata / 100, writable=True)
+        return found
+
+    def is_full(self) -> bool:
+        """Whether it has too little left to make anything in it."""
+        found = self.state()
+        full = found.data >= FULL_DATA or found.metadata >= FULL_METADATA or not found.writable
+        if full and not self._warned:
+            log.warning(
+                "thin pool is full, nothing more is made in it pool=%s data=%.2f metadata=%.2f",
+                self._path, found.data, found.metadata,
+            )  # fmt: skip
+        self._warned = full
+        return full
+
+    def fault(self) -> str:
+        """What is wrong with it for the volumes in it, "" for nothing. Raises Unavailable, HostError."""
+        found = self.state()
+        if not found.writable:
+            return f"its thin pool {self._path} takes no more writes: see the kernel's log, then lvm lvconvert --repair"
+        if found.data >= FULL_DATA or found.metadata >= FULL_METADATA:
+            return (
+                f"its thin pool {self._path} is nearly full ({found.data:.0%} of its data, {found.metadata:.0%} of its"
+                " metadata are used), writes will fail: delete volumes, or lvm lvextend it"
+            )
+        return ""

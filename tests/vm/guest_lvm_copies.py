@@ -1,0 +1,415 @@
+"""Snapshots, clones and growth of LVM volumes on a real device-mapper. Run by test_uml.py inside user-mode Linux, on
+two disks of 2Gi."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.vm.lvm_bench import (
+    EXTENT,
+    MI,
+    THIN,
+    Bench,
+    bench_in,
+    device,
+    erased,
+    group_free,
+    no_tool_runs,
+    peek,
+    poke,
+    report,
+    settled,
+    soil,
+)
+
+from tonnage.errors import Busy, Exhausted, NotFound, OutOfRange, Precondition
+from tonnage.host import dm, lvm
+from tonnage.pools import lvmcopy
+from tonnage.pools.base import Pool, Source, State, VolumeRequest
+
+POOLS = pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])
+MIXED = {"thin": "false"}
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with bench_in(tmp_path) as made:
+        yield made
+
+
+async def write(pool: Pool, name: str, folder: Path, text: str) -> None:
+    """Leave a file with that text in a volume."""
+    await pool.stage(name, folder)
+    (folder / "file").write_text(text)
+    await pool.unstage(name, folder)
+
+
+async def check_same(pool: Pool) -> None:
+    """What the pool counts is what LVM has."""
+    assert (await pool.capacity_for(MIXED, block=True)).free == group_free()
+
+
+@POOLS
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+async def test_copies_of_every_file_system_live_beside_their_source_and_grow(
+    bench: Bench, fstype: str, options: str
+) -> None:
+    options = options.replace("512Mi", "1536Mi") + (",overcommit=4" if options else "")
+    pool, staging = await bench.pool(options), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 310 * MI, fstype=fstype))
+    await pool.stage("a", staging)
+    (staging / "file").write_text("content")
+    await pool.create_snapshot("s", "a")
+    (staging / "file").write_text("later")
+    made = await pool.create(VolumeRequest("b", 400 * MI, source=Source(snapshot="s")))
+    assert (made.fstype, made.state) == (fstype, State.FORMATTED)
+    await pool.stage("b", bench.folder / "b")  # the UUID is its own, or the kernel would refuse
+    assert (bench.folder / "b" / "file").read_text() == "content"
+    assert (await pool.stats("b", bench.folder / "b")).available >= 399 * MI
+    await pool.unstage("b", bench.folder / "b")
+    await pool.delete("b")
+    await pool.delete_snapshot("s")
+    expanded = await pool.expand("a", 500 * MI)
+    assert (expanded.size, expanded.pending) == (500 * MI, True)
+    assert not (await pool.grow("a", staging)).pending
+    assert (await pool.stats("a", staging)).available >= 499 * MI
+    assert (staging / "file").read_text() == "later"
+    await pool.expand("a", 520 * MI)
+    await pool.unstage("a", staging)
+    pool = await bench.pool(options)
+    await pool.stage("a", staging)
+    assert not (await pool.get("a")).pending
+    assert (await pool.stats("a", staging)).available >= 519 * MI
+    assert not (await pool.condition("a", staging)).abnormal
+    await pool.unstage("a", staging)
+    await check_same(pool)
+
+
+async def test_the_origin_of_thick_snapshots_is_kept_out_of_sight_until_the_last_is_gone(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    empty = group_free()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await write(pool, "a", staging, "first")
+    for name in ("s1", "s2"):
+        await pool.create_snapshot(name, "a")
+    await check_same(pool)
+    await pool.delete("a")
+    await pool.delete("a")
+    assert await pool.list() == []
+    assert sorted(name[:2] for name in report()) == ["o+", "s+", "s+"]
+    assert (await pool.capacity()).used == 60 * MI
+    await pool.create(VolumeRequest("a", 30 * MI))  # its name is free
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s2")))
+    await pool.stage("b", staging)
+    assert (staging / "file").read_text() == "first"
+    await pool.unstage("b", staging)
+    await pool.delete_snapshot("s1")
+    assert any(name.startswith("o+") for name in report())
+    await pool.delete_snapshot("s2")
+    assert set(report()) == {"a", "b"}
+    for name in ("a", "b"):
+        await pool.delete(name)
+    await check_same(pool)
+    assert group_free() == empty
+    assert (await pool.capacity()).used == 0
+
+
+async def test_a_snapshot_that_is_somebody_else_s_is_never_removed(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    lvm.lvm("lvcreate", "--yes", "--snapshot", "--size", "8m", "--name", "backup", "vg0/a")
+    with pytest.raises(Precondition, match="vg0/backup, which is not tonnage's"):
+        await pool.delete("a")
+    assert set(report()) == {"a", "backup"}
+    lvm.lvm("lvremove", "--yes", "vg0/backup")
+    pool = await bench.pool()
+    await pool.delete("a")
+
+
+async def test_a_thick_snapshot_that_overflows_is_told_and_never_restored(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 40 * MI, block=True, parameters={"cowSize": "4Mi"}))
+    await pool.stage("a", staging)
+    used = (await pool.capacity(block=True)).used
+    await pool.create_snapshot("s", "a")
+    assert (await pool.capacity(block=True)).used == used + 4 * MI
+    assert not (await pool.condition("a")).abnormal
+    poke(staging / "device", os.urandom(16 * MI))
+    condition = await pool.condition("a")
+    assert condition.abnormal
+    assert "its snapshot s is lost" in condition.message
+    with pytest.raises(Precondition, match="snapshot s is lost"):
+        await pool.create(VolumeRequest("b", 40 * MI, block=True, source=Source(snapshot="s")))
+    assert set(report()) == {"a", "s+s"}
+    await pool.delete_snapshot("s")
+    assert not (await pool.condition("a")).abnormal
+    await check_same(pool)
+
+
+@POOLS
+async def test_a_raw_block_volume_in_use_is_cloned_as_of_one_moment(bench: Bench, options: str) -> None:
+    pool, staging = await bench.pool(options), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 8 * MI, block=True))
+    await pool.stage("a", staging)
+    content = os.urandom(3 * MI) + bytes(2 * MI) + os.urandom(3 * MI)
+    poke(staging / "device", content)
+    soil()
+    await pool.create(VolumeRequest("b", 16 * MI, block=True, source=Source(volume="a")))
+    await pool.stage("b", bench.folder / "b")
+    assert peek(bench.folder / "b" / "device", 20 * MI) == content + bytes(8 * MI)
+    await pool.unstage("b", bench.folder / "b")
+    assert {name for name in report() if name != "pool"} == {"a", "b"}
+    await check_same(pool)
+
+
+async def test_copies_between_thick_and_thin(bench: Bench) -> None:
+    pool, staging = await bench.pool(THIN), bench.folder / "s"
+    await pool.create(VolumeRequest("thin", 20 * MI))
+    await write(pool, "thin", staging, "content")
+    await pool.create_snapshot("s", "thin")
+    await pool.create(VolumeRequest("thick", 30 * MI, parameters=MIXED, source=Source(snapshot="s")))
+    await pool.create_snapshot("t", "thick")
+    await pool.create(VolumeRequest("again", 40 * MI, source=Source(snapshot="t")))
+    layouts = report("lv_layout", "lv_active", "pool_lv")
+    assert [layouts[name]["lv_layout"] for name in ("thin", "thick", "again")] == [
+        "thin,sparse",
+        "linear",
+        "thin,sparse",
+    ]
+    assert layouts["s+s"]["lv_active"] == ""
+    for name in ("thick", "again"):
+        await pool.stage(name, staging)
+        assert (staging / "file").read_text() == "content"
+        await pool.unstage(name, staging)
+    await check_same(pool)
+    for name in ("thin", "thick", "again"):
+        await pool.delete(name)
+    for name in ("s", "t"):
+        await pool.delete_snapshot(name)
+    assert set(report()) == {"pool"}
+    await check_same(pool)
+    assert (await pool.capacity()).used == 0
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"type": "striped", "stripes": "2"}, {"type": "raid1"}], ids=["linear", "striped", "raid1"]
+)
+async def test_a_raw_block_volume_grows_in_use_and_shows_nothing_of_former_owners(
+    bench: Bench, parameters: dict[str, str]
+) -> None:
+    soil()
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 2 * EXTENT, block=True, parameters=parameters))
+    await pool.stage("a", staging)
+    poke(staging / "device", b"content")
+    grown = await pool.expand("a", 5 * EXTENT)
+    assert grown.size == (6 if "stripes" in parameters else 5) * EXTENT
+    with (staging / "device").open("rb") as file:
+        shown = file.read()
+    assert shown == b"content" + bytes(grown.size - 7)
+    assert not (await pool.grow("a", staging)).pending
+    with pytest.raises(OutOfRange):
+        await pool.expand("a", 6 * EXTENT + 1, limit=6 * EXTENT + 2)
+    assert set(report()) == {"a"}
+    await check_same(pool)
+    await pool.unstage("a", staging)
+    await pool.delete("a")
+    await check_same(pool)
+
+
+async def test_a_thick_volume_with_snapshots_grows_while_nobody_uses_it(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    (staging / "file").write_text("content")
+    await pool.create_snapshot("s", "a")
+    with pytest.raises(Precondition, match="is in use and has snapshots"):
+        await pool.expand("a", 60 * MI)
+    await pool.unstage("a", staging)
+    assert (await pool.expand("a", 60 * MI)).size == 60 * MI
+    await pool.stage("a", staging)
+    assert (await pool.stats("a", staging)).available >= 59 * MI
+    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s")))
+    await pool.unstage("a", staging)
+    await check_same(pool)
+
+
+async def test_expansion_that_a_kill_cut_short_is_completed_by_the_next_call(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await write(pool, "a", staging, "content")
+    lvm.lvm("lvextend", "--size", "100m", "vg0/a")  # all that was done
+    pool = await bench.pool()
+    assert (await pool.get("a")).size == 20 * MI
+    await check_same(pool)
+    assert (await pool.expand("a", 60 * MI)).size == 60 * MI
+    await pool.stage("a", staging)
+    assert (await pool.stats("a", staging)).available >= 59 * MI
+    assert (staging / "file").read_text() == "content"
+    await pool.unstage("a", staging)
+    await pool.delete("a")
+    await check_same(pool)
+
+
+async def test_a_full_thin_pool_takes_no_snapshots_and_says_so(bench: Bench) -> None:
+    options = ",thin=pool,thinsize=64Mi,overcommit=8"
+    pool, staging = await bench.pool(options), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 100 * MI, block=True))
+    await pool.stage("a", staging)
+    assert not (await pool.condition("a", staging)).abnormal
+    poke(staging / "device", os.urandom(62 * MI))
+    condition = await pool.condition("a", staging)
+    assert condition.abnormal
+    assert "thin pool vg0/pool is nearly full (97% of its data" in condition.message
+    with pytest.raises(Exhausted):
+        await pool.create_snapshot("s", "a")
+    with pytest.raises((Exhausted, OutOfRange)):
+        await pool.create(VolumeRequest("b", 100 * MI, block=True, source=Source(volume="a")))
+    assert set(report()) == {"pool", "a"}
+    lvm.lvm("lvextend", "--size", "128m", "vg0/pool")
+    pool = await bench.pool(options)
+    assert not (await pool.condition("a", staging)).abnormal
+    await pool.create_snapshot("s", "a")
+    await pool.unstage("a", staging)
+
+
+async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await write(pool, "a", staging, "content")
+    await pool.create_snapshot("s", "a")
+    lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
+    for source in (Source(snapshot="s"), Source(volume="a")):
+        with pytest.raises((Exhausted, OutOfRange)):
+            await pool.create(VolumeRequest("b", 20 * MI, source=source))
+    assert set(report()) == {"a", "s+s", "hog"}
+    lvm.lvm("lvremove", "--yes", "vg0/hog")
+    real = lvmcopy.copy
+
+    def overtaken(source: str, fd: int, length: int, **rest: bool | str) -> None:
+        """Meanwhile the pod writes more than the helper's snapshot keeps."""
+        real(source, fd, length, zeroed=bool(rest["zeroed"]), rest=False, what="x")
+        poke(bench.folder / "c" / "device", os.urandom(16 * MI))
+
+    await pool.create(VolumeRequest("c", 20 * MI, block=True, parameters={"cowSize": "4Mi"}))
+    await pool.stage("c", bench.folder / "c")
+    monkeypatch.setattr(lvmcopy, "copy", overtaken)
+    with pytest.raises(Busy, match="faster than it was copied"):
+        await pool.create(VolumeRequest("d", 20 * MI, block=True, source=Source(volume="c")))
+    assert set(report()) == {"a", "s+s", "c"}
+    await pool.unstage("c", bench.folder / "c")
+    await check_same(pool)
+
+
+async def test_limits_of_io_are_kept_and_the_device_is_named(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 5 * MI, mutable={"iops": "100"}))
+    changed = await pool.modify("a", {"iops": "", "bandwidth": "10Mi"})
+    assert dict(changed.mutable) == {"bandwidth": "10Mi"}
+    assert await (await bench.pool()).get("a") == changed
+    pool = bench.pools[-1]
+    number = os.stat(device("a")).st_rdev
+    assert await pool.device("a") == (os.major(number), os.minor(number))
+    lvm.lvm("lvchange", "--activate", "n", "vg0/a")
+    assert await pool.device("a") is None
+    with pytest.raises(NotFound):
+        await pool.device("b")
+
+
+async def test_a_group_with_a_limit_of_volumes(bench: Bench) -> None:
+    assert await (await bench.pool()).volume_limit() == 0
+    lvm.lvm("lvcreate", "--yes", "--size", "4m", "--name", "other", "vg0")
+    lvm.lvm("vgchange", "--logicalvolume", "3", "vg0")
+    try:
+        pool = await bench.pool()
+        assert await pool.volume_limit() == 2
+        for name in ("a", "b"):
+            await pool.create(VolumeRequest(name, MI))
+        with pytest.raises(Exhausted, match=r"[Mm]aximum number of logical volumes"):
+            await pool.create(VolumeRequest("c", MI))
+        assert len(await pool.list()) == await pool.volume_limit() == 2
+    finally:
+        lvm.lvm("vgchange", "--logicalvolume", "0", "vg0")
+
+
+_COPIER = """
+import asyncio, sys
+from tonnage.pools import lvmcopy
+from tonnage.pools.base import Source, VolumeRequest
+from tonnage.pools.config import make, parse
+real = lvmcopy._copy_some
+def slow(origin, fd, at, count, *, zeroed):
+    real(origin, fd, at, count, zeroed=zeroed)
+    print("at", at, flush=True)
+lvmcopy._copy_some = slow
+async def main():
+    pool = make(parse("lvm:vg0,name=p"))
+    await pool.open()
+    await pool.create(VolumeRequest("b", 40 * 2**20, block=True, source=Source(volume="a")))
+asyncio.run(main())
+"""
+
+
+def kill_copier() -> None:
+    """Let a driver copy, and kill it in the middle."""
+    process = subprocess.Popen([sys.executable, "-c", _COPIER], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "at 0\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+async def test_a_copy_that_is_killed_is_never_shown_and_begins_anew(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 40 * MI, block=True, parameters={"erase": "zero"}))
+    await pool.stage("a", staging)
+    content = os.urandom(40 * MI)
+    poke(staging / "device", content)
+    await pool.close()
+    kill_copier()
+    await settled(no_tool_runs)
+    assert "b" in report()
+    pool = await bench.pool()
+    assert [volume.name for volume in await pool.list()] == ["a"]
+    await erased(pool)
+    assert set(report()) == {"a"}
+    with pytest.raises(NotFound):
+        await pool.get("b")
+    await check_same(pool)
+    await pool.create(VolumeRequest("b", 40 * MI, block=True, source=Source(volume="a")))
+    await pool.stage("b", bench.folder / "b")
+    assert hashlib.sha256(peek(bench.folder / "b" / "device", 40 * MI)).digest() == hashlib.sha256(content).digest()
+    await pool.unstage("b", bench.folder / "b")
+    await pool.unstage("a", staging)
+
+
+async def test_calls_at_once_on_a_family_of_snapshots(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 8 * MI))
+    await write(pool, "a", staging, "content")
+    await asyncio.gather(*(pool.create_snapshot(f"s{n}", "a") for n in range(3)))
+    clones = [pool.create(VolumeRequest(f"v{n}", 8 * MI, source=Source(snapshot=f"s{n}"))) for n in range(2)]
+    await asyncio.gather(*clones, pool.delete("a"))
+    await asyncio.gather(*(pool.delete_snapshot(f"s{n}") for n in range(3)))
+    assert set(report()) == {"v0", "v1"}
+    assert dm.status("vg0-a") is None
+    await check_same(pool)
+
+
+async def test_extents_are_named_for_every_layout(bench: Bench) -> None:
+    await bench.pool()
+    for kind in (["linear"], ["striped", "--stripes", "2"], ["raid1", "--mirrors", "1"]):
+        lvm.lvm("lvcreate", "--yes", "--type", *kind, "--extents", "4", "--name", "x+1", "vg0")
+        ranges = lvm.extents_of("vg0", "x+1")
+        disks = {words.partition(":")[0] for words in ranges}
+        assert len(disks) == (1 if kind == ["linear"] else 2)
+        lvm.lvm("lvremove", "--yes", "vg0/x+1")
