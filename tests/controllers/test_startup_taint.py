@@ -58,9 +58,20 @@ async def test_another_driver_is_not_ours(kube: Client, controller: StartupTaint
     assert await controller.reconcile("n1") is not None
 
 
-async def test_only_its_own_node_is_seen(kube: Client, controller: StartupTaint, settle: Settle) -> None:
+async def test_only_its_own_node_is_seen(
+    kube: Client, informers: Informers, controller: StartupTaint, eventually: Callable[..., Awaitable[object]]
+) -> None:
     await make_node(kube, "n2")
     await list_driver(kube, names.DRIVER)
-    await settle()
+    await make_node(kube, "n1")
+    nodes = informers.of(NODES, fields="metadata.name=n1").cache
+
+    async def seen() -> bool:
+        return nodes.get("n1") is not None
+
+    await eventually(seen)
+    assert nodes.get("n2") is None
     assert await controller.reconcile("n2") is None
+    assert await controller.reconcile("n1") is None
     assert len((await kube.get(NODES, "n2")).spec.taints) == 2
+    assert len((await kube.get(NODES, "n1")).spec.taints) == 1
