@@ -11,9 +11,13 @@ from tonnage.api import names
 from tonnage.apps import inventory, sources
 from tonnage.apps.driver import StandaloneDriver
 from tonnage.apps.driver_config import DriverConfig
-from tonnage.apps.inventory import GONE, NOT_MADE, Direct, Served
+from tonnage.apps.inventory import Direct, Served
+from tonnage.apps.reports import GONE, NOT_MADE, Contents, VolumeReport
 from tonnage.apps.sources import Wanted
 from tonnage.csi.client import CsiClient
+from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import services
+from tonnage.csi.server import CsiServer
 from tonnage.csi.words import AccessMode, VolumeCapability
 from tonnage.errors import Invalid, NotFound, Precondition, Unavailable
 from tonnage.pools import config as pool_config
@@ -60,14 +64,46 @@ async def test_pools_behind_a_socket(driver: DriverConfig) -> None:
     assert (two.promised, two.volumes, two.largest, two.readable) == (2 * GIB, 1, 3 * GIB, True)
 
 
-async def test_a_socket_alone_tells_of_the_default_pool_and_of_those_with_volumes(driver: DriverConfig) -> None:
+async def test_a_socket_alone_tells_of_all_pools(driver: DriverConfig) -> None:
     found = await Served([driver.endpoint]).pools()
 
-    assert [(pool.pool, pool.kind, pool.size) for pool in found] == [("a", "", None), ("b", "", None)]
+    assert [(pool.pool, pool.kind, pool.size) for pool in found] == [
+        ("a", "memory", 10 * GIB),
+        ("b", "memory", 5 * GIB),
+    ]
+
+
+@pytest.fixture
+async def theirs(folder: Path) -> AsyncIterator[Path]:
+    """A driver that speaks CSI and nothing else, over a pool with a volume and a snapshot."""
+    pool = pool_config.make(parse("memory,name=a,size=10Gi"))
+    await pool.open()
+    await pool.create(VolumeRequest("v", GIB))
+    await pool.create_snapshot("s", "v")
+    offered = [
+        one for one in services(Driver("n1", {"a": pool}, folder / "state")) if "csi.v1" in one.descriptor.full_name
+    ]
+    async with CsiServer(folder / "theirs.sock", offered):
+        yield folder / "theirs.sock"
+
+
+async def test_of_drivers_of_others_there_is_what_csi_tells(theirs: Path) -> None:
+    source = Served([theirs], [parse("memory,name=a,size=10Gi"), parse("memory,name=none,size=1Gi")])
+    known, unknown = await source.pools()
+    held = await source.contents()
+
+    assert (known.pool, known.free, known.volumes, known.size, known.erasing) == ("a", 8 * GIB, 1, 10 * GIB, None)
+    assert not unknown.readable
+    assert [(volume.id, volume.block) for volume in held.volumes] == [("a/v", None)]
+    assert [(s.id, s.snapshot_of, s.size, s.what) for s in held.snapshots] == [("a/s", "a/v", GIB, "snapshot")]
+    assert not await source.is_block(held.volumes[0])
+    await source.delete(held.snapshots[0])
+    await source.delete(held.volumes[0])
+    assert await source.contents() == Contents([], [])
 
 
 async def test_a_pool_that_the_driver_does_not_have(driver: DriverConfig) -> None:
-    found = (await Served([driver.endpoint], [parse("memory,name=c,size=1Gi")]).pools())[0]
+    found = (await Served([driver.endpoint], [parse("memory,name=c,size=1Gi")]).pools())[-1]
 
     assert not found.readable
     assert "there is no pool 'c'" in found.state
@@ -75,7 +111,7 @@ async def test_a_pool_that_the_driver_does_not_have(driver: DriverConfig) -> Non
 
 async def test_volumes_behind_a_socket(driver: DriverConfig) -> None:
     source = Served([driver.endpoint], node="n1")
-    made, raw = await source.volumes()
+    made, raw = (await source.contents()).volumes
 
     assert (made.id, made.name, made.pool, made.size, made.driver) == ("a/pvc-1", "pvc-1", "a", GIB, names.DRIVER)
     assert (made.claim, made.persistent_volume, made.cluster) == ("shop/data", "pvc-1", "c1")
@@ -84,12 +120,12 @@ async def test_volumes_behind_a_socket(driver: DriverConfig) -> None:
     assert (await source.is_block(made), await source.is_block(raw)) == (False, True)
 
     await source.delete(raw)
-    assert await source.volumes() == [made]
+    assert (await source.contents()).volumes == [made]
 
 
 async def test_a_driver_that_has_gone(driver: DriverConfig, folder: Path) -> None:
     source = Served([driver.endpoint])
-    (made, *_) = await source.volumes()
+    (made, *_) = (await source.contents()).volumes
     other = type(made)(made.id, made.size, driver="other.example.com")
 
     with pytest.raises(NotFound, match=r"no driver other\.example\.com answers any more"):
@@ -102,7 +138,7 @@ async def test_what_was_never_made_is_not_made_by_looking(folder: Path) -> None:
     source = Direct([parse(f"image:{folder}/pool"), parse("memory,size=1Gi")])
 
     assert [(pool.state, pool.readable) for pool in await source.pools()] == [(NOT_MADE, True), (GONE, True)]
-    assert await source.volumes() == []
+    assert (await source.contents()).volumes == []
     assert not (folder / "pool").exists()
 
 
@@ -114,12 +150,12 @@ async def test_pools_and_volumes_read_directly(real_folder: Path) -> None:
 
     (pool,) = await source.pools()
     assert (pool.size, pool.free, pool.promised, pool.volumes) == (GIB, GIB - (96 << 20), 96 << 20, 2)
-    inline, made = await source.volumes()
+    inline, made = (await source.contents()).volumes
     assert (inline.inline, inline.used_by) == (True, "pod shop/p")
     assert (made.claim, made.fstype, made.block) == ("shop/data", "ext4", False)
 
     await source.delete(made)
-    assert [volume.name for volume in await source.volumes()] == ["csi-1"]
+    assert [volume.name for volume in (await source.contents()).volumes] == ["csi-1"]
 
 
 async def _fill(config: PoolConfig) -> None:
@@ -141,7 +177,7 @@ async def test_a_pool_that_somebody_holds(real_folder: Path) -> None:
         assert pool.state.startswith("pool p is held by another process: read it through the socket")
         assert not pool.readable
         with pytest.raises(Unavailable, match="pool p is held by another process"):
-            await Direct([config]).volumes()
+            await Direct([config]).contents()
     finally:
         await holder.close()
 
@@ -152,7 +188,7 @@ async def test_a_configuration_leads_to_the_running_driver(driver: DriverConfig,
 
     async with sources.opened(Wanted(config=file)) as found:
         pools = await found.pools()
-        volumes = await found.volumes()
+        volumes = (await found.contents()).volumes
 
     assert [(pool.node, pool.pool, pool.volumes) for pool in pools] == [("n7", "a", 1), ("n7", "b", 1)]
     assert [volume.id for _, volume in volumes] == ["a/pvc-1", "b/raw"]
@@ -183,7 +219,74 @@ async def test_delete_of_a_volume_in_use_is_refused(real_folder: Path) -> None:
     await pool.close()
 
     source = Direct([config])
-    (_, made) = await source.volumes()
+    (_, made) = (await source.contents()).volumes
     with pytest.raises(Precondition):
         await source.delete(made)
-    assert len(await source.volumes()) == 2
+    assert len((await source.contents()).volumes) == 2
+
+
+async def _made(folder: Path, options: str) -> DriverConfig:
+    return DriverConfig(folder / "e.sock", [parse(f"memory,name=a,size=10Gi{options}")], "n1", folder / "state")
+
+
+async def test_snapshots_erasures_limits_and_inline_volumes_behind_a_socket(folder: Path) -> None:
+    running = StandaloneDriver(config := await _made(folder, ",eraserate=1"))
+    await running.start()
+    try:
+        (pool,) = running.pools
+        await pool.create(VolumeRequest("gone", GIB, parameters={"erase": "shred"}))
+        await pool.create(VolumeRequest("v", GIB, parameters={"erase": "zero"}))
+        await pool.create(VolumeRequest("csi-1", GIB, owner={"inline": "true", names.CSI_POD_NAME: "p"}))
+        await pool.create_snapshot("s", "v")
+        await pool.delete("gone")
+        source = Served([config.endpoint], node="n1")
+        held = await source.contents()
+        (report,) = await source.pools()
+    finally:
+        await running.stop()
+
+    assert [(v.id, v.inline, v.erase, v.fstype) for v in held.volumes] == [
+        ("a/csi-1", True, "", "ext4"),
+        ("a/v", False, "zero", "ext4"),
+    ]
+    assert [(s.id, s.snapshot_of, s.node) for s in held.snapshots] == [("a/s", "a/v", "n1")]
+    (erasure,) = held.erasing
+    assert (erasure.id, erasure.size, erasure.method, erasure.total, erasure.percent) == (
+        "a/gone",
+        GIB,
+        "shred",
+        4 * GIB,
+        0,
+    )
+    assert (report.volumes, report.snapshots, report.promised, report.erasing) == (2, 1, 3 * GIB, GIB)
+    assert (report.free, report.abnormal, report.lacks) == (6 * GIB, 0, ())
+
+
+@pytest.mark.real
+async def test_snapshots_and_erasures_read_directly(real_folder: Path) -> None:
+    config = parse(f"image:{real_folder}/pool,name=p,size=1Gi,sparse=yes,eraserate=1")
+    pool = pool_config.make(config)
+    await pool.open()
+    await pool.create(VolumeRequest("v", 32 << 20, block=True, parameters={"erase": "zero"}, mutable={"iops": "100"}))
+    await pool.create(VolumeRequest("gone", 32 << 20, block=True, parameters={"erase": "zero"}))
+    (real_folder / "pool" / "gone.img").write_bytes(bytes(32 << 20))
+    await pool.create_snapshot("s", "v")
+    await pool.delete("gone")
+    await pool.close()
+    (real_folder / "pool" / "v.img").unlink()
+
+    source = Direct([config])
+    held = await source.contents()
+    (report,) = await source.pools()
+    assert [(v.id, v.iops, bool(v.condition)) for v in held.volumes] == [("p/v", 100, True)]
+    assert "is gone, and its content with it" in held.volumes[0].condition
+    assert [e.id for e in held.erasing] == ["p/gone"]
+    assert (report.abnormal, report.erasing, report.snapshots) == (1, 32 << 20, 1)
+    (snapshot,) = held.snapshots
+    await source.delete(snapshot)
+    assert not (await source.contents()).snapshots
+
+
+def test_what_a_report_is_called() -> None:
+    assert VolumeReport("p/v", 1).what == "volume"
+    assert VolumeReport("p/s", 1, snapshot_of="p/v").what == "snapshot"

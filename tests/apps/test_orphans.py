@@ -13,10 +13,10 @@ from tonnage.api import kinds, names
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.apps import orphans
-from tonnage.apps.inventory import VolumeReport
 from tonnage.apps.orphans import Owner, Registry
+from tonnage.apps.reports import VolumeReport
 from tonnage.errors import ApiAlreadyExists
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, Listing
 
 CLAIM = {
     "metadata": {"name": "data", "namespace": "default"},
@@ -113,3 +113,57 @@ async def test_adopted(kube: Client, registry: Registry) -> None:
     )
     with pytest.raises(ApiAlreadyExists):
         await registry.adopt(orphans.persistent_volume(volume, name="kept", storage_class="fast", block=True))
+
+
+async def test_snapshots_of_a_cluster_that_has_none(registry: Registry) -> None:
+    await registry.look()
+
+    assert await registry.owner(_volume("s", snapshot_of="pool/v")) is Owner.NOBODY
+    young = msgspec.structs.replace(_volume("s", snapshot_of="pool/v"), created=rfc3339(RealClock().time()))
+    assert await registry.owner(young) is Owner.YOUNG
+
+
+class _Contents(Client):
+    """A cluster with one VolumeSnapshotContent, as its custom resource is served."""
+
+    def __init__(self, inner: Client) -> None:
+        self.inner = inner
+        self.made: list[dict[str, Any]] = []
+
+    async def get(self, kind: kinds.Kind[Any], *arguments: Any, **options: Any) -> Any:
+        return await self.inner.get(kind, *arguments, **options)
+
+    async def list(self, kind: kinds.Kind[Any], *arguments: Any, **options: Any) -> Any:
+        if kind is not orphans.CONTENTS:
+            return await self.inner.list(kind, *arguments, **options)
+        content = {
+            "metadata": {"name": "snapcontent-1"},
+            "spec": {"driver": names.DRIVER, "source": {"volumeHandle": "pool/v"}},
+            "status": {"snapshotHandle": "pool/s"},
+        }
+        return Listing([kind.decode(msgspec.json.encode(content))], "1")
+
+    async def create(self, kind: kinds.Kind[Any], body: Any, *arguments: Any, **options: Any) -> Any:
+        self.made.append({**kind.head(), **body})
+
+
+async def test_a_snapshot_content_names_it(kube: Client) -> None:
+    client = _Contents(kube)
+    registry = Registry(client, RealClock())
+    await registry.look()
+    mine, other = _volume("s", snapshot_of="pool/v"), _volume("other", snapshot_of="pool/v")
+    assert await registry.owner(mine) is Owner.CONTENT
+    assert registry.volume_of(mine) == "snapcontent-1"
+    assert await registry.owner(other) is Owner.NOBODY
+    assert await registry.owner(_volume("s")) is Owner.NOBODY, "a volume of that name is another thing"
+
+    await registry.adopt(orphans.snapshot_content(other, name="kept", namespace="shop", block=True))
+    (made,) = client.made
+    assert made["kind"] == "VolumeSnapshotContent"
+    assert made["spec"] == {
+        "driver": names.DRIVER,
+        "deletionPolicy": "Retain",
+        "source": {"snapshotHandle": "pool/other"},
+        "sourceVolumeMode": "Block",
+        "volumeSnapshotRef": {"name": "kept", "namespace": "shop"},
+    }

@@ -76,31 +76,51 @@ def start_driver() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
+Fill = Callable[[CsiClient], Coroutine[Any, Any, None]]
+
+
 @pytest.fixture
-def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
+    """Starts a driver over pools in a thread, fills it, and tells its socket; all are stopped at the end."""
+    started: list[tuple[StandaloneDriver, asyncio.AbstractEventLoop, threading.Thread]] = []
+
+    def start(*pools: str, fill: Fill) -> Path:
+        folder = tmp_path_factory.mktemp("s")
+        config = DriverConfig(folder / "csi.sock", [parse(pool) for pool in pools], "n1", folder / "state")
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        started.append((driver := StandaloneDriver(config), loop, thread))
+        _do(loop, _begin(driver, fill))
+        return config.endpoint
+
+    yield start
+    for driver, loop, thread in started:
+        try:
+            _do(loop, driver.stop())
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+
+def _do(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run_coroutine_threadsafe(work, loop).result(60)
+
+
+async def _begin(driver: StandaloneDriver, fill: Fill) -> None:
+    await driver.start()
+    async with CsiClient(driver.config.endpoint) as client:
+        await fill(client)
+
+
+@pytest.fixture
+def socket(serve: Callable[..., Path]) -> Path:
     """Of a driver over two memory pools, with a volume of a claim and one of nobody; it runs in a thread."""
-    folder = tmp_path_factory.mktemp("s")
-    pools = [parse("memory,name=a,size=10Gi"), parse("memory,name=b,size=5Gi")]
-    driver = StandaloneDriver(DriverConfig(folder / "csi.sock", pools, "n1", folder / "state"))
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
 
-    def do(work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, loop).result(60)
+    async def fill(client: CsiClient) -> None:
+        record = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop", names.PARAM_CLUSTER: "c1"}
+        await client.create_volume("claimed", 1 << 30, [VolumeCapability()], parameters=record)
+        await client.create_volume("plain", 2 << 30, [VolumeCapability()], parameters={"pool": "b"})
 
-    async def start() -> None:
-        await driver.start()
-        async with CsiClient(driver.config.endpoint) as client:
-            record = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop", names.PARAM_CLUSTER: "c1"}
-            await client.create_volume("claimed", 1 << 30, [VolumeCapability()], parameters=record)
-            await client.create_volume("plain", 2 << 30, [VolumeCapability()], parameters={"pool": "b"})
-
-    try:
-        do(start())
-        yield driver.config.endpoint
-        do(driver.stop())
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    return serve("memory,name=a,size=10Gi", "memory,name=b,size=5Gi", fill=fill)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tonnage.pools.base import VolumeRequest
+from tonnage.pools.config import make, parse
 
 Run = Callable[..., Any]
 GIB = 1 << 30
@@ -19,9 +23,9 @@ def test_a_table(tonnage: Run, socket: Path) -> None:
 
     assert shown.code == 0
     assert [line.split() for line in shown.out.splitlines()] == [
-        ["NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "VOLUMES", "WHERE"],
-        ["-", "a", "memory", "10Gi", "9Gi", "9Gi", "1Gi", "1", "-"],
-        ["-", "b", "-", "-", "3Gi", "3Gi", "2Gi", "1", "-"],
+        ["NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "ERASING", "VOLUMES", "WHERE"],
+        ["-", "a", "memory", "10Gi", "9Gi", "9Gi", "1Gi", "0", "1", "-"],
+        ["-", "b", "memory", "5Gi", "3Gi", "3Gi", "2Gi", "0", "1", "-"],
     ]
 
 
@@ -32,8 +36,9 @@ def test_data(tonnage: Run, socket: Path, form: str, decode: Callable[[str], Any
     assert decode(shown.out) == {
         "pools": [
             {"pool": "a", "kind": "memory", "size": 10 * GIB, "free": 9 * GIB, "largest": 9 * GIB,
-             "promised": GIB, "volumes": 1},
-            {"pool": "b", "free": 3 * GIB, "largest": 3 * GIB, "promised": 2 * GIB, "volumes": 1},
+             "promised": GIB, "erasing": 0, "volumes": 1},
+            {"pool": "b", "kind": "memory", "size": 5 * GIB, "free": 3 * GIB, "largest": 3 * GIB,
+             "promised": 2 * GIB, "erasing": 0, "volumes": 1},
         ],
         "disks": [],
     }  # fmt: skip
@@ -67,3 +72,25 @@ def test_nowhere_to_look(tonnage: Run, tmp_path: Path) -> None:
     assert shown.code == 1
     assert "there is no cluster in" in shown.error
     assert "name a box's folder with --data, or a driver with --endpoint, --config or --pool" in shown.error
+
+
+@pytest.mark.real
+def test_what_is_wrong_is_said_with_what_to_do(tonnage: Run, real_folder: Path) -> None:
+    where = f"image:{real_folder}/pool,name=p,size=1Gi,sparse=yes"
+
+    async def prepare() -> None:
+        pool = make(parse(where))
+        await pool.open()
+        await pool.create(VolumeRequest("v", 16 << 20, block=True))
+        await pool.close()
+
+    asyncio.run(prepare())
+    (real_folder / "pool" / "v.img").unlink()
+    shown = tonnage("pools", "--pool", where)
+    assert shown.code == 0
+    assert shown.error == "tonnage pools: pool p: 1 volume is abnormal: `tonnage volumes list` says which and why\n"
+    (told,) = json.loads(tonnage("pools", "--pool", where, "-o", "json").out)["pools"]
+    assert told["abnormal"] == 1
+    listed = tonnage("volumes", "list", "--pool", where)
+    assert "abnormal" in listed.out
+    assert "volume p/v: volume v: its image" in listed.error

@@ -1,92 +1,42 @@
 """What pools and volumes there are: through a driver's socket where one runs, for it holds its pools, else directly.
 
-Reading directly opens a pool as a driver's start does, which puts away what a kill left half done, and gives it back
-at once. Pools that were never made are not made by looking at them.
+Our own drivers tell everything at their socket (csi/inventory.py); of others there is what CSI has calls for. Reading
+directly opens a pool as a driver's start does, which puts away what a kill left half done, and gives it back at once.
+Pools that were never made are not made by looking at them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from tonnage.aio.clock import rfc3339
 from tonnage.api import names
-from tonnage.csi import volume_id
+from tonnage.apps.reports import (
+    GONE,
+    NOT_MADE,
+    Contents,
+    PoolReport,
+    VolumeReport,
+    contents_of,
+    listed,
+    listed_snapshot,
+)
+from tonnage.csi import inventory as inventories
 from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import CONTEXT_CREATED, OWNER_DRIVER, is_inline
 from tonnage.csi.errors import CsiError
-from tonnage.csi.words import AccessMode, CreatedVolume, VolumeCapability
+from tonnage.csi.words import LIST_SNAPSHOTS, AccessMode, VolumeCapability
 from tonnage.errors import NotFound, TonnageError, Unavailable
 from tonnage.pools import config as pool_config
-from tonnage.pools.base import Pool, Volume
+from tonnage.pools import status
+from tonnage.pools.base import Pool
 from tonnage.pools.config import PoolConfig
 from tonnage.pools.directory import MARKER
-
-
-class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A pool; sizes in bytes, None for what cannot be told. state: "ready", NOT_MADE, GONE, or what is wrong."""
-
-    pool: str
-    state: str = "ready"
-    node: str = ""
-    kind: str = ""
-    where: str = ""
-    size: int | None = None
-    free: int | None = None
-    largest: int | None = None
-    promised: int | None = None
-    volumes: int | None = None
-
-    @property
-    def readable(self) -> bool:
-        """Whether the numbers are there, or none is to be expected."""
-        return self.free is not None or self.state in (NOT_MADE, GONE)
-
-
-class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A volume. id: its CSI id. claim: namespace/name that it was made for. pod: of an inline volume. block, fstype:
-    only where it was read directly. topology: labels of the node it is on."""
-
-    id: str
-    size: int
-    node: str = ""
-    driver: str = ""
-    created: str = ""
-    claim: str = ""
-    persistent_volume: str = ""
-    cluster: str = ""
-    ephemeral: bool = False
-    reclaim: str = ""
-    inline: bool = False
-    pod: str = ""
-    block: bool | None = None
-    fstype: str = ""
-    topology: Mapping[str, str] = {}
-
-    @property
-    def name(self) -> str:
-        """Without its pool."""
-        return self.id.partition("/")[2]
-
-    @property
-    def pool(self) -> str:
-        """The pool it lies in."""
-        return self.id.partition("/")[0]
-
-    @property
-    def used_by(self) -> str:
-        """Whom it was made for, in words."""
-        if self.inline:
-            return f"pod {self.pod}" if self.pod else "a pod (inline)"
-        return f"claim {self.claim}" if self.claim else ""
-
-
-NOT_MADE = "not made yet"
-GONE = "memory: ended with its driver"
+from tonnage.pools.status import PoolStatus
 
 
 class Served:
@@ -96,48 +46,75 @@ class Served:
         self.sockets, self._pools, self._node = sockets, pools, node
 
     async def pools(self) -> list[PoolReport]:
-        """All pools that are known by name: given here, the driver's default one, and those that have volumes.
-
-        Raises CsiError when the driver does not answer.
-        """
-        volumes = await self.volumes()
+        """All pools; of a driver of others those that are known by name: given here, its default one, and those that
+        have volumes. Raises CsiError when the driver does not answer."""
+        known = {pool.name: pool for pool in self._pools}
+        if (told := await inventories.read(self.sockets[0])) is not None:
+            found = [self._about(pool.pool, known).told(pool) for pool in told]
+            missing = [name for name in known if name not in {pool.pool for pool in told}]
+            there_is = ", ".join(pool.pool for pool in told)
+            state = "there is no pool {!r} (there is {})"
+            lost = [(self._about(name, known), state.format(name, there_is)) for name in missing]
+            return [*found, *(msgspec.structs.replace(report, state=state) for report, state in lost)]
+        volumes = (await self.contents()).volumes
         async with CsiClient(self.sockets[0]) as client:
             info = await client.plugin_info()
             default = info.manifest.get(names.MANIFEST_DEFAULT_POOL, "")
-            known = {pool.name: pool for pool in self._pools}
-            found = dict.fromkeys([*known, *([default] if default else []), *(v.pool for v in volumes)])
-            return [await self._pool(client, name, known.get(name), volumes) for name in found]
+            pools = dict.fromkeys([*known, *([default] if default else []), *(v.pool for v in volumes)])
+            return [await self._asked(client, self._about(name, known), volumes) for name in pools]
 
-    async def _pool(
-        self, client: CsiClient, name: str, known: PoolConfig | None, volumes: Sequence[VolumeReport]
-    ) -> PoolReport:
-        mine = [v.size for v in volumes if v.pool == name]
-        about = _about(known, self._node) if known else PoolReport(name, node=self._node)
+    def _about(self, name: str, known: dict[str, PoolConfig]) -> PoolReport:
+        return _about(known[name], self._node) if name in known else PoolReport(name, node=self._node)
+
+    async def _asked(self, client: CsiClient, about: PoolReport, volumes: Sequence[VolumeReport]) -> PoolReport:
+        mine = [v.size for v in volumes if v.pool == about.pool]
         try:
-            room = await client.get_capacity({"pool": name})
+            room = await client.get_capacity({"pool": about.pool})
         except CsiError as failure:
             return msgspec.structs.replace(about, state=failure.message)
         return msgspec.structs.replace(
             about, free=room.available, largest=room.maximum, promised=sum(mine), volumes=len(mine)
         )
 
-    async def volumes(self) -> list[VolumeReport]:
-        """All volumes but inline ones, which no CSI call lists. Raises CsiError."""
-        found: dict[str, VolumeReport] = {}
-        for socket in self.sockets:
+    async def contents(self) -> Contents:
+        """All volumes, snapshots and erasures; of drivers of others no inline volumes, which no CSI call lists.
+
+        Raises CsiError.
+        """
+        volumes: dict[str, VolumeReport] = {}
+        snapshots: dict[str, VolumeReport] = {}
+        told = Contents()
+        for number, socket in enumerate(self.sockets):
             async with CsiClient(socket) as client:
                 driver = (await client.plugin_info()).name
+                pools = await inventories.read(socket)
                 for made in await client.list_volumes():
-                    found.setdefault(made.id, _listed(made, driver, self._node))
-        return sorted(found.values(), key=lambda volume: volume.id)
+                    volumes.setdefault(made.id, listed(made, driver, self._node))
+                if pools is None and LIST_SNAPSHOTS in await client.controller_capabilities():
+                    for snapshot in await client.list_snapshots():
+                        snapshots.setdefault(snapshot.id, listed_snapshot(snapshot, driver, self._node))
+                if pools is not None and not number:  # all drivers of a node are over the same pools
+                    told = contents_of(pools, node=self._node, driver=driver)
+        for volume in told.volumes:
+            other = volumes.get(volume.id)
+            volumes[volume.id] = (
+                msgspec.structs.replace(volume, driver=other.driver, topology=other.topology) if other else volume
+            )
+        snapshots.update({snapshot.id: snapshot for snapshot in told.snapshots})
+        return Contents(_ordered(volumes), _ordered(snapshots), told.erasing)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume. May be repeated. Raises CsiError, also while it is in use."""
+        """Delete a volume or snapshot. May be repeated. Raises CsiError, also while it is in use."""
         async with CsiClient(await self._socket(volume)) as client:
-            await client.delete_volume(volume.id)
+            if volume.snapshot_of:
+                await client.delete_snapshot(volume.id)
+            else:
+                await client.delete_volume(volume.id)
 
     async def is_block(self, volume: VolumeReport) -> bool:
         """Whether it is raw block. Raises CsiError."""
+        if volume.block is not None:
+            return volume.block
         async with CsiClient(await self._socket(volume)) as client:
             return await client.validate(volume.id, [VolumeCapability(AccessMode.SINGLE_NODE_WRITER)]) is not None
 
@@ -162,36 +139,23 @@ class Direct:
     async def _pool(self, config: PoolConfig) -> PoolReport:
         about = _about(config, self._node)
         if not _is_made(config):
-            return msgspec.structs.replace(about, state=NOT_MADE if config.where else GONE)
+            return msgspec.structs.replace(about, state=GONE if config.kind == "memory" else NOT_MADE)
         try:
-            async with _Open(config) as pool:
-                room, volumes = await pool.capacity(), await pool.list()
+            return about.told(await _read(config))
         except TonnageError as failure:
             return msgspec.structs.replace(about, state=str(failure))
-        return msgspec.structs.replace(
-            about,
-            size=room.total,
-            free=room.free,
-            largest=room.largest,
-            promised=sum(volume.size for volume in volumes),
-            volumes=len(volumes),
-        )
 
-    async def volumes(self) -> list[VolumeReport]:
-        """All volumes. Raises Unavailable when a pool cannot be opened: a list with holes is worse than none."""
-        found: list[VolumeReport] = []
-        for config in self._pools:
-            if _is_made(config):
-                async with _Open(config) as pool:
-                    found += [_recorded(volume, pool.name, self._node) for volume in await pool.list()]
-        return sorted(found, key=lambda volume: volume.id)
+    async def contents(self) -> Contents:
+        """All volumes, snapshots and erasures. Raises Unavailable when a pool cannot be read: a list with holes is
+        worse than none."""
+        return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume. May be repeated. Raises Precondition while it is in use, Unavailable."""
+        """Delete a volume or snapshot. May be repeated. Raises Precondition while it is in use, Unavailable."""
         for config in self._pools:
             if config.name == volume.pool:
                 async with _Open(config) as pool:
-                    await pool.delete(volume.name)
+                    await (pool.delete_snapshot if volume.snapshot_of else pool.delete)(volume.name)
 
 
 Source = Served | Direct
@@ -211,7 +175,8 @@ class _Open:
 
     def __init__(self, config: PoolConfig) -> None:
         self._config = config
-        self._pool = pool_config.make(config)
+        # Without a size of the thin pool: one that is missing is told, not made.
+        self._pool = pool_config.make(replace(config, thin_size=0))
 
     async def __aenter__(self) -> Pool:
         try:
@@ -227,50 +192,26 @@ class _Open:
         await self._pool.close()
 
 
+async def _read(config: PoolConfig) -> PoolStatus:
+    """Raises Unavailable and the like."""
+    async with _Open(config) as pool:
+        found = await status.read(pool)
+        if found.problem:
+            raise Unavailable(found.problem)
+        return found
+
+
+def _ordered(found: dict[str, VolumeReport]) -> list[VolumeReport]:
+    return [volume for _, volume in sorted(found.items())]
+
+
 def _about(config: PoolConfig, node: str) -> PoolReport:
-    where = str(config.where) if config.where else ""
+    where = str(config.where) if config.where else config.group
     return PoolReport(config.name, node=node, kind=config.kind, where=where, size=config.size or None)
 
 
 def _is_made(config: PoolConfig) -> bool:
-    return config.where is not None and (config.where / MARKER).exists()
-
-
-def _listed(made: CreatedVolume, driver: str, node: str) -> VolumeReport:
-    return _report(made.id, made.size, node, driver, made.context, made.context.get(CONTEXT_CREATED, ""), made)
-
-
-def _recorded(volume: Volume, pool: str, node: str) -> VolumeReport:
-    driver = volume.owner.get(OWNER_DRIVER, "")
-    vid = volume_id.join(pool, volume.name)
-    report = _report(vid, volume.size, node, driver, volume.owner, rfc3339(volume.created))
-    return msgspec.structs.replace(report, block=volume.block, fstype=volume.fstype, inline=is_inline(volume))
-
-
-def _report(
-    vid: str,
-    size: int,
-    node: str,
-    driver: str,
-    record: Mapping[str, str],
-    created: str,
-    made: CreatedVolume | None = None,
-) -> VolumeReport:
-    return VolumeReport(
-        vid,
-        size,
-        node=node,
-        driver=driver,
-        created=created,
-        claim=_pair(record, names.CSI_PVC_NAMESPACE, names.CSI_PVC_NAME),
-        persistent_volume=record.get(names.CSI_PV_NAME, ""),
-        cluster=record.get(names.PARAM_CLUSTER, ""),
-        ephemeral=record.get(names.PARAM_EPHEMERAL) == "true",
-        reclaim=record.get(names.PARAM_RECLAIM, ""),
-        pod=_pair(record, names.CSI_POD_NAMESPACE, names.CSI_POD_NAME),
-        topology=dict(made.topologies[0]) if made and made.topologies else {},
-    )
-
-
-def _pair(record: Mapping[str, str], namespace: str, name: str) -> str:
-    return f"{record.get(namespace, '')}/{record[name]}" if name in record else ""
+    """Whether there is something to look at: a pool in a directory that was never used is not to be made by looking."""
+    if config.kind == "memory":
+        return False
+    return config.where is None or config.kind == "static" or (config.where / MARKER).exists()

@@ -1,27 +1,36 @@
-"""Whose a volume is, by what its cluster says of it now; what a person may purge or adopt (as controllers/sweep.py)."""
+"""Whose a volume or snapshot is, by what its cluster says of it now; what a person may purge or adopt (as
+controllers/sweep.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
 from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, NAMESPACES, VOLUMES
+from tonnage.api.kinds import CLAIMS, NAMESPACES, VOLUMES, Kind
 from tonnage.api.quantity import from_bytes
-from tonnage.apps.inventory import VolumeReport
+from tonnage.api.snapshot import VolumeSnapshotContent
+from tonnage.apps.reports import VolumeReport
 from tonnage.controllers.sweep import AGE
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 
 _CLUSTER_NAMESPACE = "kube-system"
+CONTENTS = Kind(
+    "snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents", VolumeSnapshotContent,
+    namespaced=False,
+)  # fmt: skip
+"""Of a custom resource that a cluster may lack."""
 
 
 class Owner(Enum):
     """Whose a volume is."""
 
     VOLUME = "has a PersistentVolume"
+    CONTENT = "has a VolumeSnapshotContent"
     CLAIM = "is being made for its claim"
     YOUNG = "was made just now"
     POD = "is an inline volume: it ends with its pod"
@@ -36,21 +45,28 @@ class Registry:
         self._client, self._clock = client, clock
         self._cluster = ""
         self._volumes: dict[tuple[str, str], str] = {}
+        self._contents: dict[tuple[str, str], str] = {}
 
     async def look(self) -> None:
-        """Read all PersistentVolumes. Raises ApiError, Unavailable."""
+        """Read all PersistentVolumes and VolumeSnapshotContents. Raises ApiError, Unavailable."""
         self._cluster = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata.uid
         found = (await self._client.list(VOLUMES)).items
         self._volumes = {(v.spec.csi.driver, v.spec.csi.volume_handle): v.metadata.name for v in found if v.spec.csi}
 
+        with suppress(ApiNotFound):  # a cluster without snapshots
+            contents = (await self._client.list(CONTENTS)).items
+            self._contents = {(c.spec.driver, c.handle): c.metadata.name for c in contents if c.handle}
+
     def volume_of(self, volume: VolumeReport) -> str:
-        """Name of its PersistentVolume, "" for none."""
-        return self._volumes.get((volume.driver, volume.id), "")
+        """Name of its PersistentVolume or VolumeSnapshotContent, "" for none."""
+        return (self._contents if volume.snapshot_of else self._volumes).get((volume.driver, volume.id), "")
 
     async def owner(self, volume: VolumeReport) -> Owner:
         """Whose it is; the claim is read live. Raises ApiError, Unavailable."""
         if self.volume_of(volume):
-            return Owner.VOLUME
+            return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
+        if volume.snapshot_of:
+            return Owner.YOUNG if self._age(volume) < AGE else Owner.NOBODY
         if volume.inline:
             return Owner.POD
         if volume.cluster and volume.cluster != self._cluster:
@@ -93,8 +109,11 @@ class Registry:
             return AGE
 
     async def adopt(self, body: Mapping[str, Any]) -> None:
-        """Make a PersistentVolume. Raises ApiAlreadyExists and the like."""
-        await self._client.create(VOLUMES, dict(body))
+        """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExists and the like."""
+        if body["kind"] == CONTENTS.kind:
+            await self._client.create(CONTENTS, dict(body))
+        else:
+            await self._client.create(VOLUMES, dict(body))
 
 
 def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, block: bool) -> dict[str, Any]:
@@ -111,6 +130,19 @@ def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, bl
     if volume.topology:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [_term(volume.topology)]}}
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block: bool) -> dict[str, Any]:
+    """The VolumeSnapshotContent that makes an orphan usable again: a VolumeSnapshot `name` in `namespace`, with
+    spec.source.volumeSnapshotContentName, takes it. It is retained."""
+    spec = {
+        "driver": snapshot.driver,
+        "deletionPolicy": "Retain",
+        "source": {"snapshotHandle": snapshot.id},
+        "sourceVolumeMode": "Block" if block else "Filesystem",
+        "volumeSnapshotRef": {"name": name, "namespace": namespace},
+    }
+    return {**CONTENTS.head(), "metadata": {"name": name}, "spec": spec}
 
 
 def _term(topology: Mapping[str, str]) -> dict[str, Sequence[Any]]:

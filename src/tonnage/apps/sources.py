@@ -10,8 +10,9 @@ from pathlib import Path
 from tonnage.api import names
 from tonnage.apps import driver_config, inventory, plan
 from tonnage.apps.data import DataFolder, default_folder
-from tonnage.apps.inventory import Direct, PoolReport, Served, Source, VolumeReport
+from tonnage.apps.inventory import Direct, Served, Source
 from tonnage.apps.objects import COMPAT
+from tonnage.apps.reports import ErasureReport, PoolReport, VolumeReport
 from tonnage.errors import Busy, Invalid, NotFound, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -32,6 +33,15 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Holdings:
+    """What all nodes hold; volumes and snapshots with where they came from."""
+
+    volumes: list[tuple[Source, VolumeReport]]
+    snapshots: list[tuple[Source, VolumeReport]]
+    erasing: list[ErasureReport]
+
+
+@dataclass(frozen=True)
 class Sources:
     """One source for each node. configs: pools that are known by configuration. kubeconfig: of the cluster whose
     volumes they are, None for none that can be asked; why_none says how to have one."""
@@ -48,9 +58,15 @@ class Sources:
             found += await source.pools()
         return found
 
-    async def volumes(self) -> list[tuple[Source, VolumeReport]]:
-        """All volumes with where they came from. Raises CsiError, Unavailable."""
-        return [(source, volume) for source in self.nodes for volume in await source.volumes()]
+    async def contents(self) -> Holdings:
+        """All volumes, snapshots and what is being erased. Raises CsiError, Unavailable."""
+        found = Holdings([], [], [])
+        for source in self.nodes:
+            contents = await source.contents()
+            found.volumes.extend((source, volume) for volume in contents.volumes)
+            found.snapshots.extend((source, snapshot) for snapshot in contents.snapshots)
+            found.erasing.extend(contents.erasing)
+        return found
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client | None]:

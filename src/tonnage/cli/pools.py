@@ -8,13 +8,13 @@ import sys
 from typing import Any
 
 from tonnage.apps import sources
-from tonnage.apps.inventory import PoolReport
+from tonnage.apps.reports import PoolReport
 from tonnage.apps.sources import Wanted
 from tonnage.cli import listing, pool_setup
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import Outlook
 
-_COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "VOLUMES", "WHERE")
+_COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "ERASING", "VOLUMES", "WHERE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +34,9 @@ def run(options: argparse.Namespace) -> int:
     if options.output == "table":
         for outlook in disks:
             print(f"    disk of {outlook.disk}: {outlook}")
+    for report in reports:
+        for line in _lacks(report):
+            print(f"tonnage pools: pool {report.pool}: {line}", file=sys.stderr)
     bad = [report for report in reports if not report.readable]
     for report in bad:
         print(f"tonnage pools: pool {report.pool}: {report.state}", file=sys.stderr)
@@ -45,8 +48,15 @@ async def _read(wanted: Wanted) -> tuple[list[PoolReport], list[Outlook]]:
         return await found.pools(), pool_config.outlook(found.configs)
 
 
+def _lacks(report: PoolReport) -> list[str]:
+    """What is wrong with a pool that can be read, and what to do."""
+    ill = report.abnormal
+    words = "volume is abnormal" if ill == 1 else "volumes are abnormal"
+    return [*report.lacks, *([f"{ill} {words}: `tonnage volumes list` says which and why"] if ill else [])]
+
+
 def _row(report: PoolReport) -> tuple[str, ...]:
-    numbers = (report.size, report.free, report.largest, report.promised)
+    numbers = (report.size, report.free, report.largest, report.promised, report.erasing)
     volumes = "-" if report.volumes is None else str(report.volumes)
     where = report.where or "-"
     if report.state != "ready":

@@ -1,9 +1,10 @@
-"""`tonnage volumes`: list and show volumes, find those that belong to nobody, purge or adopt them."""
+"""`tonnage volumes`: list and show volumes and snapshots, find those that belong to nobody, purge or adopt them."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,13 +16,18 @@ import msgspec
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.apps import orphans, sources
-from tonnage.apps.inventory import Direct, Served, Source, VolumeReport
+from tonnage.apps.inventory import Direct, Served, Source
 from tonnage.apps.orphans import Owner, Registry
-from tonnage.apps.sources import Sources
+from tonnage.apps.reports import ErasureReport, VolumeReport
+from tonnage.apps.sources import Holdings, Sources
 from tonnage.cli import listing
 from tonnage.errors import Invalid, NotFound, Precondition, TonnageError
 
-_COLUMNS = ("NODE", "VOLUME", "SIZE", "MADE FOR", "CREATED")
+_COLUMNS = ("NODE", "VOLUME", "SIZE", "STATE", "MADE FOR", "CREATED")
+_SNAPSHOT_COLUMNS = ("NODE", "SNAPSHOT", "SIZE", "OF", "CREATED")
+_BY_KUBERNETES = re.compile(r"snapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""How external-snapshotter names snapshots."""
+_NAME_HELP = "POOL/NAME, or NAME where it is the only one; snapshot:NAME where a volume has that name too"
 Found = tuple[Source, VolumeReport]
 
 
@@ -29,25 +35,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb: one more word says what to do."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, options in (
-        ("list", "all volumes", ()),
-        ("show", "everything about volumes", ("names",)),
-        ("orphans", "volumes that no PersistentVolume and no claim refers to", ("cluster",)),
+        ("list", "all volumes and snapshots, and what is being erased", ()),
+        ("show", "everything about volumes and snapshots", ("names",)),
+        ("orphans", "volumes and snapshots that no object of the cluster refers to", ("cluster",)),
         ("purge", "delete orphans: shows what would go, --yes deletes", ("names", "cluster", "yes")),
-        ("adopt", "give an orphan a PersistentVolume: shows it, --yes makes it", ("name", "cluster", "yes", "adopt")),
-    ):
+        (
+            "adopt", "give an orphan a PersistentVolume or VolumeSnapshotContent: shows it, --yes makes it",
+            ("name", "cluster", "yes", "adopt"),
+        ),
+    ):  # fmt: skip
         action = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         listing.add_arguments(action)
         if "names" in options:
-            action.add_argument("names", nargs="+", metavar="NAME", help="POOL/NAME, or NAME where it is the only one")
+            action.add_argument("names", nargs="+", metavar="NAME", help=_NAME_HELP)
         if "name" in options:
-            action.add_argument("names", nargs=1, metavar="NAME", help="POOL/NAME, or NAME where it is the only one")
+            action.add_argument("names", nargs=1, metavar="NAME", help=_NAME_HELP)
         if "cluster" in options:
             action.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: the box's own)")
         if "yes" in options:
             action.add_argument("--yes", action="store_true", help="do it; without it nothing is changed")
         if "adopt" in options:
             action.add_argument("--storage-class", default="", metavar="NAME", help="class of the PersistentVolume")
-            action.add_argument("--as", dest="pv", default="", metavar="NAME", help="name of the PersistentVolume")
+            action.add_argument("--as", dest="pv", default="", metavar="NAME", help="name of the object that is made")
+            action.add_argument(
+                "--namespace", default="default", metavar="NAME", help="where the VolumeSnapshot is to be (snapshots)"
+            )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,36 +78,44 @@ async def _with_sources(
 
 
 async def _list(options: argparse.Namespace, found: Sources) -> int:
-    _print(options.output, [volume for _, volume in await found.volumes()])
+    held = await found.contents()
+    _print(options.output, [v for _, v in held.volumes], [s for _, s in held.snapshots], held.erasing)
+    for volume in (v for _, v in held.volumes if v.condition):
+        print(f"tonnage volumes: volume {volume.id}: {volume.condition}", file=sys.stderr)
+    for erasure in (e for e in held.erasing if e.problem):
+        print(f"tonnage volumes: deleted volume {erasure.id}: {erasure.problem}", file=sys.stderr)
     return 0
 
 
 async def _show(options: argparse.Namespace, found: Sources) -> int:
-    volumes = [volume for _, volume in _pick(await found.volumes(), options.names)]
+    volumes = [volume for _, volume in _pick(await found.contents(), options.names)]
     if options.output != "table":
         sys.stdout.write(listing.text(options.output, volumes if len(volumes) > 1 else volumes[0]))
         return 0
     for volume in volumes:
         for key, value in msgspec.to_builtins(volume).items():
-            print(f"{key}: {listing.size(value) if key == 'size' else _plain(value)}")
+            print(f"{key}: {listing.size(value) if key in ('size', 'bandwidth') else _plain(value)}")
     return 0
 
 
 async def _orphans(options: argparse.Namespace, found: Sources) -> int:
+    held = await found.contents()
     async with _registry(found) as registry:
-        kept = [v for _, v in await found.volumes() if await registry.owner(v) is Owner.NOBODY]
-    _print(options.output, kept)
-    if kept and options.output == "table":
+        volumes = [v for _, v in held.volumes if await registry.owner(v) is Owner.NOBODY]
+        snapshots = [s for _, s in held.snapshots if await registry.owner(s) is Owner.NOBODY]
+    _print(options.output, volumes, snapshots)
+    if (volumes or snapshots) and options.output == "table":
         print("    `tonnage volumes purge NAME` deletes, `tonnage volumes adopt NAME` makes usable again")
     return 0
 
 
 async def _purge(options: argparse.Namespace, found: Sources) -> int:
-    chosen = _pick(await found.volumes(), options.names)
-    await _refuse_owned([volume for _, volume in chosen], found)
+    held = await found.contents()
+    chosen = _pick(held, options.names)
+    await _refuse_owned([volume for _, volume in chosen], found, held)
     total = listing.size(sum(volume.size for _, volume in chosen))
-    count = f"{len(chosen)} volume{'s' * (len(chosen) != 1)} ({total})"
-    _print(options.output, [volume for _, volume in chosen])
+    count = f"{_counted([volume for _, volume in chosen])} ({total})"
+    _print(options.output, *_sorted_out(chosen))
     if not options.yes:
         print(
             f"{count} would be deleted with all data; nothing was touched. Repeat with --yes to delete", file=sys.stderr
@@ -104,8 +124,27 @@ async def _purge(options: argparse.Namespace, found: Sources) -> int:
     failures = [reason for source, volume in chosen if (reason := await _delete(source, volume))]
     for reason in failures:
         print(f"tonnage volumes: {reason}", file=sys.stderr)
-    print(f"deleted {len(chosen) - len(failures)} of {count}", file=sys.stderr)
+    of = f"{len(chosen)}: {count}" if " and " in count else count
+    print(f"deleted {len(chosen) - len(failures)} of {of}", file=sys.stderr)
+    if any(volume.erase not in ("", "none") for _, volume in chosen):
+        print(_still_erasing(chosen), file=sys.stderr)
     return 3 if failures else 0
+
+
+def _still_erasing(chosen: Sequence[Found]) -> str:
+    if any(isinstance(source, Direct) for source, _ in chosen):
+        return "content that is to be erased is erased when a driver serves the pool"
+    return "content is being erased: `tonnage volumes list` shows how far"
+
+
+def _counted(volumes: Sequence[VolumeReport]) -> str:
+    counts = [(what, sum(v.what == what for v in volumes)) for what in ("volume", "snapshot")]
+    return " and ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts if count)
+
+
+def _sorted_out(chosen: Sequence[Found]) -> tuple[list[VolumeReport], list[VolumeReport]]:
+    """The volumes among them, and the snapshots."""
+    return [v for _, v in chosen if not v.snapshot_of], [s for _, s in chosen if s.snapshot_of]
 
 
 async def _delete(source: Source, volume: VolumeReport) -> str:
@@ -113,24 +152,29 @@ async def _delete(source: Source, volume: VolumeReport) -> str:
     try:
         await source.delete(volume)
     except TonnageError as failure:
-        return f"volume {volume.id} is kept: {failure}"
+        return f"{volume.what} {volume.id} is kept: {failure}"
     return ""
 
 
-async def _refuse_owned(volumes: Sequence[VolumeReport], found: Sources) -> None:
+async def _refuse_owned(volumes: Sequence[VolumeReport], found: Sources, held: Holdings) -> None:
     """Raises Precondition unless nobody has any of the volumes; also where that cannot be known."""
+    claimed = {volume.id for _, volume in held.volumes if volume.cluster or volume.claim}
     for volume in volumes:
         if volume.inline:
             raise Precondition(f"volume {volume.id} {Owner.POD.value}")
-        if not found.kubeconfig and (volume.cluster or volume.claim):
+        if not found.kubeconfig and (claimed & {volume.id, volume.snapshot_of} or _is_named_by_kubernetes(volume)):
             why = f"was made for {volume.used_by or 'a Kubernetes cluster'}, and only its cluster knows"
-            raise Precondition(f"volume {volume.id} {why} whether it is in use: {found.why_none}")
+            raise Precondition(f"{volume.what} {volume.id} {why} whether it is in use: {found.why_none}")
     if not found.kubeconfig:
         return
     async with _registry(found) as registry:
         for volume in volumes:
             if (owner := await registry.owner(volume)) is not Owner.NOBODY:
                 raise Precondition(_refusal(volume, owner, registry.volume_of(volume)))
+
+
+def _is_named_by_kubernetes(volume: VolumeReport) -> bool:
+    return bool(volume.snapshot_of and _BY_KUBERNETES.fullmatch(volume.name))
 
 
 @asynccontextmanager
@@ -147,17 +191,18 @@ async def _registry(found: Sources) -> AsyncIterator[Registry]:
 def _refusal(volume: VolumeReport, owner: Owner, pv: str) -> str:
     hints = {
         Owner.VOLUME: f"{pv}: delete its claim, or the PersistentVolume",
+        Owner.CONTENT: f"{pv}: delete its VolumeSnapshot, or that",
         Owner.CLAIM: f"{volume.claim}: delete that",
         Owner.YOUNG: "its PersistentVolume may be on its way: repeat in a minute",
         Owner.FOREIGN: f"{volume.cluster}: name that one's kubeconfig",
     }
-    return f"volume {volume.id} {owner.value}" + (f" ({hints[owner]})" if owner in hints else "")
+    return f"{volume.what} {volume.id} {owner.value}" + (f" ({hints[owner]})" if owner in hints else "")
 
 
 async def _adopt(options: argparse.Namespace, found: Sources) -> int:
-    ((source, volume),) = _pick(await found.volumes(), options.names)
+    ((source, volume),) = _pick(await found.contents(), options.names)
     if isinstance(source, Direct):
-        raise Precondition(f"volume {volume.id}: a volume is adopted while its driver runs: start that first")
+        raise Precondition(f"{volume.what} {volume.id}: it is adopted while its driver runs: start that first")
     async with _registry(found) as registry:
         if (owner := await registry.owner(volume)) is not Owner.NOBODY:
             raise Precondition(_refusal(volume, owner, registry.volume_of(volume)))
@@ -165,10 +210,12 @@ async def _adopt(options: argparse.Namespace, found: Sources) -> int:
         sys.stdout.write(listing.text("json" if options.output == "json" else "yaml", body))
         if options.yes:
             await registry.adopt(body)
-            print(
-                f"made PersistentVolume {body['metadata']['name']}; a claim with that volumeName takes it",
-                file=sys.stderr,
+            taker = (
+                "VolumeSnapshot with that volumeSnapshotContentName"
+                if volume.snapshot_of
+                else "claim with that volumeName"
             )
+            print(f"made {body['kind']} {body['metadata']['name']}; a {taker} takes it", file=sys.stderr)
         else:
             print("nothing was made; repeat with --yes, or pass this to kubectl apply", file=sys.stderr)
     return 0
@@ -177,27 +224,55 @@ async def _adopt(options: argparse.Namespace, found: Sources) -> int:
 async def _body(options: argparse.Namespace, source: Served, volume: VolumeReport) -> dict[str, Any]:
     name = options.pv or volume.persistent_volume or volume.name
     if not names.is_dns_subdomain(name):
-        raise Invalid(f"{name!r} cannot name a PersistentVolume: give it another name with --as")
+        raise Invalid(f"{name!r} cannot name an object: give it another name with --as")
+    if volume.snapshot_of:
+        return orphans.snapshot_content(volume, name=name, namespace=options.namespace, block=bool(volume.block))
     block = await source.is_block(volume)
     return orphans.persistent_volume(volume, name=name, storage_class=options.storage_class, block=block)
 
 
-def _pick(volumes: Sequence[Found], wanted: Sequence[str]) -> list[Found]:
-    """The volumes of those names. Raises NotFound, Invalid for a name that several have."""
-    chosen: dict[tuple[str, str], Found] = {}
-    for name in wanted:
-        fitting = [f for f in volumes if name in (f[1].id, f[1].name)]
+def _pick(held: Holdings, wanted: Sequence[str]) -> list[Found]:
+    """The volumes and snapshots of those names. Raises NotFound, Invalid for a name that several have."""
+    chosen: dict[tuple[str, str, str], Found] = {}
+    for word in wanted:
+        kind, colon, name = word.rpartition(":")
+        all_of_them = [*held.volumes, *held.snapshots]
+        fitting = [f for f in all_of_them if name in (f[1].id, f[1].name) and (not colon or f[1].what == kind)]
         if not fitting:
-            raise NotFound(f"there is no volume {name!r}; `tonnage volumes list` shows those there are")
+            raise NotFound(f"there is no volume or snapshot {word!r}; `tonnage volumes list` shows those there are")
         if len(fitting) > 1:
-            raise Invalid(f"several volumes are named {name!r} ({', '.join(f'{v.node} {v.id}' for _, v in fitting)})")
-        chosen[fitting[0][1].node, fitting[0][1].id] = fitting[0]
+            told = ", ".join(f"{v.node} {v.what}:{v.id}".strip() for _, v in fitting)
+            raise Invalid(f"several have the name {word!r} ({told})")
+        chosen[fitting[0][1].node, fitting[0][1].what, fitting[0][1].id] = fitting[0]
     return list(chosen.values())
 
 
-def _print(form: str, volumes: Sequence[VolumeReport]) -> None:
-    rows = [(v.node or "-", v.id, listing.size(v.size), v.used_by or "-", v.created or "-") for v in volumes]
-    listing.show(form, _COLUMNS, rows, {"volumes": volumes})
+def _print(
+    form: str,
+    volumes: Sequence[VolumeReport],
+    snapshots: Sequence[VolumeReport] = (),
+    erasing: Sequence[ErasureReport] = (),
+) -> None:
+    rows = [(v.node or "-", v.id, listing.size(v.size), _state(v), v.used_by or "-", v.created or "-") for v in volumes]
+    rows += [(e.node or "-", e.id, listing.size(e.size), _progress(e), "-", "-") for e in erasing]
+    document = {"volumes": volumes, "snapshots": snapshots, "erasing": erasing}
+    if rows or not snapshots or form != "table":
+        listing.show(form, _COLUMNS, rows, document)
+    if snapshots and form == "table":
+        listing.show(form, _SNAPSHOT_COLUMNS, [_snapshot(s) for s in snapshots], document)
+
+
+def _state(volume: VolumeReport) -> str:
+    return "abnormal" if volume.condition else "ok"
+
+
+def _progress(erasure: ErasureReport) -> str:
+    return "cannot be erased" if erasure.problem else f"erasing {erasure.percent} %"
+
+
+def _snapshot(snapshot: VolumeReport) -> tuple[str, ...]:
+    size, created = listing.size(snapshot.size), snapshot.created or "-"
+    return (snapshot.node or "-", snapshot.id, size, snapshot.snapshot_of, created)
 
 
 def _plain(value: object) -> str:
