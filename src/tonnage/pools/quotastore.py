@@ -1,9 +1,9 @@
 """The blocking half of the quota pool: a directory with a project of its own for each volume, thread-safe.
 
-Order of steps, so that a kill between any two leaves nothing lost: create makes the folder, its limit, its project,
-then the record; delete removes the record, then the folder, then the limit. The number of a project is the folder's own
-attribute; one is allotted only when the kernel counts nothing for it, so that what a deleted volume still holds (files
-that a process has open) is never charged to another.
+Order of steps, so that a kill between any two leaves nothing lost: create makes the folder, its project, its limit,
+then the record; delete removes the record, then the limit, then the folder, as a limit that no folder leads to would
+stay for ever. The number of a project is the folder's own attribute; one is allotted only when the kernel counts
+nothing for it, so that what a deleted volume still holds (files that a process has open) is never charged to another.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class QuotaStore(BindStore):
             os.chmod(folder.name, 0o755, dir_fd=self.directory.at)  # whatever the umask
             with self._opened(folder.name) as fd, self._numbers:
                 number = self._unused(fd)
-                quota.set_limit(fd, number, limit_for(record.size))  # first, so that nobody else takes the number
-                quota.set_project(fd, number)
+                quota.set_project(fd, number)  # which counts the folder: nobody else takes the number now
+                quota.set_limit(fd, number, limit_for(record.size))
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Exhausted(f"no room for a folder in {self.path}: {failure.strerror}") from failure
@@ -132,13 +132,13 @@ class QuotaStore(BindStore):
             return self._next
 
     def remove(self, content: Path) -> None:
-        """See FolderStore: the folder with all that is in it, then its limit."""
+        """See FolderStore: its limit, then the folder with all that is in it."""
         try:
             with self._opened(content.name) as fd:
                 number = quota.project(fd)
-            tree.remove(content)
             if number >= _FIRST:
                 quota.set_limit(self.directory.at, number, 0)
+            tree.remove(content)
         except FileNotFoundError:
             return
         except OSError as failure:
