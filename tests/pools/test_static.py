@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.aio.clock import RealClock
 from tonnage.errors import (
     AlreadyExists,
     Exhausted,
@@ -25,6 +26,7 @@ from tonnage.pools.base import VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.static import StaticPool
 from tonnage.pools.staticdisk import readable
+from tonnage.pools.staticstore import StaticStore
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -466,3 +468,27 @@ async def test_who_tells_of_room_hears_of_each_disk_that_is_clean(bench: Bench) 
     async with asyncio.timeout(60):
         await heard.wait()
     assert (await pool.capacity()).free == 20 * MI
+
+
+async def test_the_end_of_a_pool_cleans_what_is_quick_and_leaves_the_rest_to_the_next(bench: Bench) -> None:
+    path = bench.tmpfs("t", 20 * MI)
+    bench.device("d", 16 * MI)
+    pool = await bench.open()
+    staging = bench.folder / "staging"
+    await pool.create(VolumeRequest("f", MI))
+    await pool.create(VolumeRequest("b", MI, block=True, parameters={"cleaner": "shred"}))
+    for name in ("f", "b"):
+        await pool.stage(name, staging)
+        await pool.unstage(name, staging)
+    (path / "file").write_text("content")
+    await pool.close()
+    for _ in range(2):
+        store = StaticStore(bench.disks, clock=RealClock())
+        store.open()
+        store.give_up()
+        store.close()
+    assert os.listdir(path) == []
+    pool = await bench.open()
+    assert [e.method for e in await pool.erasing()] == ["shred"]
+    await _clean(pool)
+    assert await pool.list() == []

@@ -95,7 +95,8 @@ class BoxNode:
 
     def describe(self) -> str:
         """Its pools, for people."""
-        return ", ".join(f"pool {p.name} ({p.kind}) of {from_bytes(p.size)}" for p in self._configs)
+        sizes = (from_bytes(p.size) if p.has_size else "whole disks" for p in self._configs)
+        return ", ".join(f"pool {p.name} ({p.kind}) of {size}" for p, size in zip(self._configs, sizes, strict=True))
 
     async def start(self) -> None:
         """Open pools, serve and register the driver, run kubelet and agent; returns when the kubelet is ready."""

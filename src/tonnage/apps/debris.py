@@ -11,12 +11,12 @@ from pathlib import Path
 
 from tonnage.aio.clock import RealClock
 from tonnage.apps.data import DataFolder
-from tonnage.errors import Busy, HostError, Precondition, TonnageError
+from tonnage.errors import Busy, HostError, Precondition, TonnageError, Unavailable
 from tonnage.host import loop, mount, tree
 from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 from tonnage.pools import config as pool_config
 from tonnage.pools.btrfsimage import ROOT
-from tonnage.pools.directory import MARKER
+from tonnage.pools.directory import MARKER, OWN
 
 _KILL_SECONDS = 5.0
 _PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4)  # seconds
@@ -86,6 +86,8 @@ def remove(data: DataFolder) -> None:
                 )
     for pool in elsewhere:
         _erase(pool)
+    for directory in _elsewhere(data, prepared=True):
+        _give_up(directory)
     data.purge()
 
 
@@ -126,10 +128,32 @@ def _nodes(data: DataFolder) -> list[Path]:
     return sorted(nodes.iterdir()) if nodes.is_dir() else []
 
 
+def _give_up(directory: Path) -> None:
+    """Delete a node's volumes on disks that the user prepared; disks and directory stay. Raises Busy, HostError."""
+    from tonnage.pools.staticstore import StaticStore
+
+    if not (directory / OWN / MARKER).exists():
+        return
+    store = StaticStore(directory, clock=RealClock())
+    try:
+        store.open()
+        store.give_up()
+    except Unavailable as failure:
+        raise Busy(f"the volumes in {directory} are not deleted: {failure}") from failure
+    finally:
+        store.close()
+
+
 def _pools_elsewhere(data: DataFolder) -> list[Path]:
     """The nodes' parts of pools that the user put outside of the data folder."""
+    return _elsewhere(data, prepared=False)
+
+
+def _elsewhere(data: DataFolder, *, prepared: bool) -> list[Path]:
+    """The nodes' parts of directories outside of the data folder: of disks that the user prepared, or of pools."""
     settings = data.settings()
-    wheres = [pool_config.parse(text).where for text in (settings.pools if settings else [])]
+    configs = [pool_config.parse(text) for text in (settings.pools if settings else [])]
+    wheres = [config.where for config in configs if (config.kind == "static") == prepared]
     return [where.resolve() / node.name for where in wheres if where is not None for node in _nodes(data)]
 
 

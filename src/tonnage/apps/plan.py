@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes, to_bytes
@@ -41,7 +41,7 @@ class Plan:
 
 
 def _size(pool: PoolConfig) -> str:
-    return from_bytes(pool.size) if pool.size else "what the disk has"
+    return from_bytes(pool.size) if pool.size else "what the disk has" if pool.has_size else "whole disks"
 
 
 def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpoints: Sequence[str] = ()) -> Plan:
@@ -82,9 +82,10 @@ def replace_pools(settings: Settings, pools: list[str]) -> Settings:
 
 
 def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
-    size = from_bytes(_checked_size(pool_size or DEFAULT_POOL_SIZE))
+    size = _checked_size(pool_size or DEFAULT_POOL_SIZE)
     texts = settings.pools or [f"image,name={DEFAULT_POOL_NAME},sparse=yes,overcommit=yes"]
-    pools = [pool_config.parse(text if ",size=" in text else f"{text},size={size}") for text in texts]
+    found = [pool_config.parse(text) for text in texts]
+    pools = [pool if pool.size or not pool.has_size else replace(pool, size=size) for pool in found]
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
         raise Invalid(f"two pools are named alike ({', '.join(names)}): give each a name=")

@@ -40,7 +40,7 @@ class StaticStore(RecordStore):
         self.directory = directory.parent.resolve() / directory.name  # the kernel names mounts by real paths
         super().__init__(f"static pool {self.directory}", clock=clock)
         self.disk_records = DiskRecords(self.directory / OWN)
-        self.erasures = Cleaning(self.disk_records, self.present, self._freed)
+        self.erasures: Cleaning = Cleaning(self.disk_records, self.present, self._freed)
         self._entries: dict[str, str] = {}  # volume -> its disk
         self._found = _NONE
 
@@ -227,6 +227,15 @@ class StaticStore(RecordStore):
                 job = job_for(disk, name, cleaner_of(record.parameters))
                 self.disk_records.write(DiskRecord(disk.entry, disk.identity, job=job))
             del self.records[name], self._entries[name]
+
+    def give_up(self) -> None:
+        """Delete all volumes, as their cluster ends: cleaned here and now where that is quick, what is to be
+        overwritten when the pool is opened next. May be repeated. Raises Precondition, Unavailable, HostError."""
+        for name in sorted(self.records):
+            self.delete(name)
+        for job in self.erasures.jobs():
+            if job.is_done:
+                self.erasures.finish(job)
 
     def _freed(self, entry: str) -> None:
         log.info("disk is clean and free path=%s", self.directory / entry)
