@@ -25,3 +25,37 @@ def test_time_is_up_and_no_process_is_left(in_qemu: Callable[..., Any]) -> None:
     ended = in_qemu(["sh", "-c", "sleep 1000 & exec sleep 1000"], seconds=4)
     assert ended.code == 124
     assert "not done after 4 s" in ended.err
+
+
+CONTRACT = "tests/conformance/test_pools.py"
+SECONDS = 900.0
+"""Far above what a suite takes, for machines that do other things as well."""
+LABELS = "ndctl disable-region all && ndctl init-labels --force all && ndctl enable-region all"
+
+
+def check(ended: Any) -> None:
+    """Everything ran and nothing failed."""
+    failed = [test for test, result in ended.results.items() if result in ("FAILED", "ERROR")]
+    skipped = [test for test, result in ended.results.items() if result == "SKIPPED"]
+    output = f"{ended.out}\n{ended.err}"
+    assert not failed, f"failed inside: {', '.join(failed)}\n{output}"
+    assert not skipped, f"skipped inside: {', '.join(skipped)}\n{output}"
+    assert ended.code == 0, output
+    assert ended.results, output
+
+
+def test_contract_of_pools(qemu_suite: Callable[..., Any]) -> None:
+    pool = "pmem:region0"
+    ended = qemu_suite(
+        f"the contract of pools over {pool}",
+        CONTRACT,
+        before=LABELS,
+        disks=["40G"],
+        seconds=SECONDS,
+        environment=[f"TONNAGE_TEST_POOL={pool}"],
+    )
+    check(ended)
+
+
+def test_pmem(qemu_suite: Callable[..., Any]) -> None:
+    check(qemu_suite("persistent memory", "tests/vm/guest_pmem.py", disks=["2G", "1G"], seconds=SECONDS))

@@ -104,7 +104,7 @@ def _checked_size(text: str) -> int:
 
 def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
     """The pool on one node: each has a folder of its own, also where the user named one for all."""
-    if pool.kind in ("memory", "lvm"):
+    if pool.kind in ("memory", "lvm", "pmem"):
         return pool
     return pool.at(pool.where / node if pool.where else data.node(node) / "pools" / pool.name)
 

@@ -6,6 +6,7 @@ Each kind is loaded only when it is asked for: a process has one or two of them,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +24,10 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "memory": ("name", "size", "largest", "directories", "eraserate"),
     "image": ("name", "size", "sparse", "overcommit", "eraserate"),
     "btrfs": ("name", "size", "sparse", "overcommit"),
-    "lvm": ("name", "size", "thin", "thinsize", "overcommit"),
+    "lvm": ("name", "size", "thin", "thinsize", "overcommit", "eraserate"),
     "quota": ("name", "size", "overcommit"),
     "static": ("name",),
+    "pmem": ("name", "size", "mode", "eraserate"),
 }
 KINDS = tuple(_KEYS)
 
@@ -37,6 +39,7 @@ class PoolConfig:
     largest: of a memory pool, the biggest volume, 0 for any. directories: whether a memory pool makes them.
     group: of an lvm pool, the volume group, which stands where others have a path. thin: its thin pool, "" for none.
     thin_size: bytes of that one if it must be made. overcommit: of lvm, how often the thin pool may be promised.
+    region: of a pmem pool, the region's name or cookie, "" for all; mode: of its namespaces, or lvm.
     erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: the kind's own."""
 
     kind: str
@@ -51,10 +54,12 @@ class PoolConfig:
     thin: str = ""
     thin_size: int = 0
     erase_rate: int | None = None
+    region: str = ""
+    mode: str = ""
 
     def __str__(self) -> str:
         """The description, for parse()."""
-        where = self.group or self.where
+        where = self.group or self.region or self.where
         parts = [f"{self.kind}:{where}" if where else self.kind, f"name={self.name}"]
         if self.size:
             parts.append(f"size={from_bytes(self.size)}")
@@ -64,6 +69,8 @@ class PoolConfig:
             parts.append(f"thin={self.thin}")
         if self.thin_size:
             parts.append(f"thinsize={from_bytes(self.thin_size)}")
+        if self.mode:
+            parts.append(f"mode={self.mode}")
         if self.sparse:
             parts.append("sparse=yes")
         if self.overcommit != 1.0:
@@ -96,7 +103,7 @@ def parse(text: str) -> PoolConfig:
 
     Keys: name; size (a quantity); image and btrfs: sparse=yes|no; these and quota: overcommit=yes|no|RATIO; kinds that
     erase: eraserate (a quantity in a second, 0 for any); memory: largest, directories=yes|no; lvm, whose WHERE is a
-    volume group: thin=THIN_POOL, thinsize, overcommit.
+    volume group: thin=THIN_POOL, thinsize, overcommit; pmem, whose WHERE is a region or `all`: mode.
 
     Raises Invalid.
     """
@@ -108,6 +115,8 @@ def parse(text: str) -> PoolConfig:
         from tonnage.host.lvm import check_group
 
         check_group(where)
+    elif kind == "pmem":
+        where = _region(where)
     elif where and (kind == "memory" or not where.startswith("/") or "\0" in where):
         raise Invalid(f"pool {text[:80]!r}: {_where_hint(kind)}")
     options: dict[str, str] = {}
@@ -122,7 +131,7 @@ def parse(text: str) -> PoolConfig:
         raise Invalid(f"pool {text[:80]!r}: {min(missing)} is of a thin pool, name it with thin=")
     return PoolConfig(
         kind,
-        Path(where) if where and kind != "lvm" else None,
+        Path(where) if where and kind not in ("lvm", "pmem") else None,
         check_name(options.get("name", kind)),
         _size(options, "size"),
         _flag(options, "sparse"),
@@ -133,7 +142,27 @@ def parse(text: str) -> PoolConfig:
         _thin(options["thin"]) if "thin" in options else "",
         _size(options, "thinsize"),
         erase_rate=_rate(options),
+        region=where if kind == "pmem" else "",
+        mode=_mode(options.get("mode", "")),
     )
+
+
+def _region(text: str) -> str:
+    """A region of persistent memory, "" for all. Raises Invalid."""
+    if text and not re.fullmatch(r"all|region\d{1,6}|0x[0-9a-f]{1,16}", text):
+        raise Invalid(f"pool pmem:{text[:40]}: want a region as region0, its iset_id as 0xba90120012b4dc, or all")
+    return "" if text == "all" else text
+
+
+def _mode(text: str) -> str:
+    """How a pmem pool uses memory; "" for its default. Raises Invalid."""
+    if not text:
+        return text
+    from tonnage.host.ndctl import MODES
+
+    if text not in (known := (*MODES, "lvm")):
+        raise Invalid(f"mode={text[:40]}: want one of {', '.join(known)}")
+    return text
 
 
 def _thin(name: str) -> str:
@@ -202,7 +231,9 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
         from tonnage.pools.lvm import LvmPool
 
         thin = lvmstore.Bounds(config.size, config.thin, config.thin_size, config.overcommit)
-        return LvmPool(name, config.group, thin, clock=clock)
+        return LvmPool(name, config.group, thin, clock=clock, erase_rate=config.erase_rate)
+    if config.kind == "pmem":
+        return _pmem(config, name, clock)
     if config.where is None:
         raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     if config.kind == "static":
@@ -221,6 +252,13 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
     from tonnage.pools.btrfs import BtrfsPool
 
     return BtrfsPool(name, config.where, bounds, disks=disks, clock=clock)
+
+
+def _pmem(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
+    from tonnage.pools.pmem import PmemPool
+
+    mode = config.mode or "fsdax"
+    return PmemPool(name, config.region, mode=mode, size=config.size, clock=clock, erase_rate=config.erase_rate)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,279 @@
+"""Persistent memory: its regions and namespaces as sysfs shows them, made and destroyed by ndctl. Blocking.
+
+What is there is read without a fork (Documentation/ABI/testing/sysfs-bus-nvdimm); changes are left to libndctl's tool,
+which knows the order of steps and the layout of labels. A namespace is known by the UUID in its label: its name
+(`namespace0.1`) and its device's may be others after a restart of the machine. ndctl takes the region's one idle
+namespace to make a new one, so of two at once one fails: call create() and destroy() one at a time for each region.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+from tonnage.errors import Exhausted, HostError, NotFound, Precondition
+from tonnage.host.run import CommandFailed, run
+
+DEVICES = Path("/sys/bus/nd/devices")
+MODES = ("fsdax", "devdax", "sector")
+MAX_LABEL = 63
+"""Bytes of a namespace's name in its label (UEFI 2.7, section 13.19)."""
+SECTOR = 4096
+"""Bytes of a sector in mode `sector`."""
+_TIMEOUT = 600.0  # seconds: the pages of terabytes are described one by one
+_KERNEL_MODES = {"memory": "fsdax", "dax": "devdax", "safe": "sector", "raw": "raw"}
+_REGION = re.compile(r"region\d+")
+_NAMESPACE = re.compile(r"namespace\d+\.\d+")
+_CHARACTER = re.compile(r"dax\d+\.\d+")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory that namespaces can be had of. cookie: what it is known by wherever its DIMMs are plugged in, 0 for none.
+    align: bytes that a namespace's size is a multiple of. free: bytes; largest: those that lie together. labelled:
+    whether its DIMMs have labels, without which it is one namespace and no more. slots: namespaces that their labels
+    have room for yet."""
+
+    name: str
+    size: int
+    cookie: int
+    align: int
+    free: int
+    largest: int
+    labelled: bool
+    readonly: bool
+    slots: int
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A namespace. size: raw bytes. label: the name in its label. mode: `fsdax`, `devdax`, `sector` or `raw`. device:
+    its node, "" while it has none; usable: bytes of that."""
+
+    name: str
+    region: str
+    uuid: UUID | None
+    label: str
+    size: int
+    mode: str
+    device: str = ""
+    usable: int = 0
+
+
+class _Created(msgspec.Struct):
+    """What we need of ndctl's answer."""
+
+    dev: str
+
+
+def regions(base: Path = DEVICES) -> list[Region]:
+    """All regions of persistent memory, by number. Raises HostError."""
+    try:
+        names = [entry for entry in os.listdir(base) if _REGION.fullmatch(entry)]
+    except FileNotFoundError:
+        return []
+    except OSError as failure:
+        raise HostError(f"cannot list persistent memory in {base}: {failure.strerror}") from failure
+    found = [_region(base, name) for name in sorted(names, key=lambda name: int(name.removeprefix("region")))]
+    return [region for region in found if region is not None]
+
+
+def _region(base: Path, name: str) -> Region | None:
+    path = base / name
+    if _text(path / "devtype") not in ("nd_pmem", ""):  # nd_volatile
+        return None
+    dimms = [_text(path / entry).partition(",")[0] for entry in sorted(os.listdir(path)) if entry.startswith("mapping")]
+    slots = [_number(base / dimm / "available_slots") for dimm in dimms if dimm.startswith("nmem")]
+    return Region(
+        name,
+        _number(path / "size"),
+        _number(path / "set_cookie"),
+        _number(path / "align") or 1,
+        _number(path / "available_size"),
+        _number(path / "max_available_extent"),
+        _number(path / "nstype") == 5,  # ND_DEVICE_NAMESPACE_PMEM
+        _text(path / "read_only") == "1",
+        min(slots, default=0),
+    )
+
+
+def region(name: str, base: Path = DEVICES) -> Region:
+    """One region. Raises NotFound, HostError."""
+    found = _region(base, name) if _REGION.fullmatch(name) and (base / name).exists() else None
+    if found is None:
+        raise NotFound(f"there is no region {name[:40]} of persistent memory (ndctl list -R)")
+    return found
+
+
+def namespaces(region: str, base: Path = DEVICES) -> list[Namespace]:
+    """The namespaces of a region, without the idle one that the kernel keeps. Raises HostError."""
+    try:
+        names = sorted(entry for entry in os.listdir(base / region) if _NAMESPACE.fullmatch(entry))
+    except OSError as failure:
+        raise HostError(f"cannot list the namespaces of {region}: {failure.strerror}") from failure
+    found = [_namespace(base, region, name) for name in names]
+    return [namespace for namespace in found if namespace.size]
+
+
+def _namespace(base: Path, region: str, name: str) -> Namespace:
+    path = base / region / name
+    holder = _text(path / "holder")
+    owner = base / region / holder if holder else path
+    device = _device(owner)
+    return Namespace(
+        name,
+        region,
+        _uuid(path / "uuid"),
+        _text(path / "alt_name"),
+        _number(path / "size"),
+        _KERNEL_MODES.get(_text(path / "mode"), "raw"),
+        device,
+        _number(owner / "size") if device else 0,
+    )
+
+
+def _device(owner: Path) -> str:
+    """The node of the block or character device below a driver's folder."""
+    with suppress(OSError):
+        return f"/dev/{min(os.listdir(owner / 'block'))}"
+    with suppress(OSError, ValueError):
+        return f"/dev/{min(entry for entry in os.listdir(owner) if _CHARACTER.fullmatch(entry))}"
+    return ""
+
+
+def _text(path: Path) -> str:
+    """A file of sysfs; "" where it is not, or the device goes away this moment."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(_text(path) or "0", 0)
+    except ValueError:
+        return 0
+
+
+def _uuid(path: Path) -> UUID | None:
+    with suppress(ValueError):
+        return UUID(_text(path))
+    return None
+
+
+def create(region: str, *, mode: str, size: int, uuid: UUID, label: str) -> Namespace:
+    """Make a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
+
+    After a failure or a kill one with that UUID may be half made: destroy it. Raises Exhausted, HostError.
+    """
+    words = ["create-namespace", "--region", region, "--mode", mode, "--size", str(size), "--uuid", str(uuid)]
+    said = _ndctl(*words, "--name", label, *(["--sector-size", str(SECTOR)] if mode == "sector" else []))
+    try:
+        name = msgspec.json.decode(said, type=_Created).dev
+    except msgspec.MsgspecError as failure:
+        raise HostError(f"ndctl create-namespace: its answer is not understood: {said[:200]!r}") from failure
+    made = _namespace(DEVICES, region, name)
+    if made.uuid != uuid or made.mode != mode or not made.device:
+        raise HostError(f"ndctl create-namespace made {made}, asked were {mode} and {uuid}")
+    return made
+
+
+def destroy(namespace: str) -> None:
+    """Give a namespace's memory back; what is in it is not overwritten. One that is gone is success.
+
+    Raises Precondition while its device is open, HostError.
+    """
+    if (DEVICES / namespace).exists():
+        _ndctl("destroy-namespace", "--force", namespace)
+
+
+def make_labels(region: str) -> None:
+    """Write new labels to the DIMMs of a region: all its namespaces are gone. Raises Precondition, HostError."""
+    dimms = [_text(entry).partition(",")[0] for entry in sorted((DEVICES / region).glob("mapping[0-9]*"))]
+    _ndctl("disable-region", region)
+    try:
+        _ndctl("init-labels", "--force", *dimms)
+    finally:
+        _ndctl("enable-region", region)
+
+
+def enable(namespace: Namespace) -> Namespace:
+    """Bring a namespace's device up. May be repeated. Raises HostError."""
+    _ndctl("enable-namespace", namespace.name)
+    return _present(namespace)
+
+
+def _present(namespace: Namespace) -> Namespace:
+    found = _namespace(DEVICES, namespace.region, namespace.name)
+    if found.uuid != namespace.uuid or not found.device:
+        raise HostError(f"{namespace.name} was enabled and has no device (ndctl list -Ni, dmesg)")
+    return found
+
+
+def rename(namespace: Namespace, label: str) -> None:
+    """Give a namespace another label; its device is gone for a moment. Raises Precondition, HostError."""
+    _switch(namespace, "alt_name", label)
+
+
+def show_raw(namespace: Namespace) -> Namespace:
+    """Show all of a namespace's bytes, whatever its mode is, as a block device, until restore().
+
+    Raises Precondition, HostError.
+    """
+    return _switch(namespace, "force_raw", "1")
+
+
+def bad_blocks(namespace: Namespace) -> int:
+    """Bytes of a namespace that the hardware cannot read any more, as far as the kernel knows."""
+    owner = DEVICES / namespace.region / namespace.name
+    lines = _text(Path("/sys/class/block") / Path(namespace.device).name / "badblocks") or _text(owner / "badblocks")
+    return sum(int(line.split()[1]) * 512 for line in lines.splitlines() if len(line.split()) == 2)
+
+
+def is_raw(namespace: Namespace) -> bool:
+    """Whether a namespace is shown raw at the moment."""
+    return _text(DEVICES / namespace.region / namespace.name / "force_raw") == "1"
+
+
+def restore(namespace: Namespace) -> Namespace:
+    """Show a namespace in its own mode again. May be repeated. Raises Precondition, HostError."""
+    return _switch(namespace, "force_raw", "0")
+
+
+def _switch(namespace: Namespace, attribute: str, value: str) -> Namespace:
+    _ndctl("disable-namespace", namespace.name)
+    path = DEVICES / namespace.region / namespace.name / attribute
+    try:
+        path.write_text(value)
+    except OSError as failure:
+        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
+    return enable(namespace)
+
+
+_MEANINGS: tuple[tuple[re.Pattern[str], type[Exception]], ...] = (
+    (re.compile(r"no space left|insufficient", re.I), Exhausted),
+    (re.compile(r"busy|is active|in use|mounted", re.I), Precondition),
+)
+
+
+def _ndctl(*words: str) -> str:
+    try:
+        return run(["ndctl", *words], timeout=_TIMEOUT)
+    except CommandFailed as failure:
+        raise _meaning(words, failure) from failure
+
+
+def _meaning(words: Sequence[str], failure: CommandFailed) -> Exception:
+    said = " ".join(failure.stderr.split())
+    for pattern, error in _MEANINGS:
+        if pattern.search(said):
+            return error(f"ndctl {words[0]}: {said}")
+    return HostError(f"ndctl {' '.join(words)}: {said or failure}")
