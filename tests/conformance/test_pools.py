@@ -28,7 +28,7 @@ from tonnage.host.superblock import may_grow_ext4
 from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
-from tonnage.pools.parameters import ERASE
+from tonnage.pools.parameters import ERASE, LIMITS, RESERVE, SOURCE
 
 MI = 1024**2
 SIZE = 30716 * MI
@@ -685,3 +685,104 @@ async def test_erase_can_be_changed_where_it_is_offered_so(bench: Bench) -> None
     assert "erase" not in (await pool.modify("a", {"erase": ""})).effective
     with pytest.raises(Invalid):
         await pool.modify("a", {"erase": "burn"})
+
+
+async def test_a_class_leaves_a_reserve_to_others(bench: Bench) -> None:
+    pool = bench.pool
+    if RESERVE not in pool.parameters:
+        return
+    reserve = {"reserve": "10Gi"}
+    room = await pool.capacity_for(reserve)
+    assert (room.total, room.free, room.largest) == (SIZE - 10240 * MI, SIZE - 10240 * MI, SIZE - 10240 * MI)
+
+    with pytest.raises(OutOfRange, match="10Gi that the class leaves to others"):
+        await pool.create(VolumeRequest("a", SIZE - 10240 * MI + 1, parameters=reserve))
+    await pool.create(VolumeRequest("a", SIZE - 12288 * MI, parameters=reserve))
+    with pytest.raises(Exhausted, match="10Gi that the class leaves to others"):
+        await pool.create(VolumeRequest("b", 4096 * MI, parameters=reserve))
+    if pool.expansion:
+        with pytest.raises(OutOfRange, match="10Gi that the class leaves to others"):
+            await pool.expand("a", SIZE - 10239 * MI)
+        assert (await pool.expand("a", SIZE - 10240 * MI)).size == SIZE - 10240 * MI
+    await pool.create(VolumeRequest("b", 9216 * MI))
+    assert (await pool.capacity_for(reserve)).largest == 0
+    for wrong in ("0", "-1Gi", "much"):
+        with pytest.raises(Invalid, match="reserve"):
+            await pool.capacity_for({"reserve": wrong})
+
+
+async def test_limits_of_io_are_kept_with_the_volume(bench: Bench) -> None:
+    pool = bench.pool
+    if not pool.modifiable >= LIMITS:
+        return
+    given = VolumeRequest("a", 20 * MI, parameters={"iops": "100"}, mutable={"bandwidth": "50Mi"})
+    assert (await pool.create(given)).effective == {"iops": "100", "bandwidth": "50Mi"}
+    await pool.modify("a", {"iops": "200"})
+
+    pool = await bench.again()
+    assert (await pool.get("a")).effective == {"iops": "200", "bandwidth": "50Mi"}
+    assert (await pool.modify("a", {"iops": "", "bandwidth": "1Gi"})).effective == {"iops": "100", "bandwidth": "1Gi"}
+    assert await pool.create(given) == await pool.get("a"), "what was changed since does not make it another volume"
+    for wrong in ({"iops": "many"}, {"bandwidth": "0"}, {"reserve": "1Gi"}, {"color": "red"}):
+        with pytest.raises(Invalid, match=next(iter(wrong))):
+            await pool.modify("a", wrong)
+        with pytest.raises(Invalid, match=next(iter(wrong))):
+            await pool.create(VolumeRequest("b", 20 * MI, mutable=wrong))
+    with pytest.raises(NotFound):
+        await pool.modify("b", {"iops": "1"})
+    assert (await pool.get("a")).mutable == {"bandwidth": "1Gi"}
+
+
+async def test_the_device_that_limits_hold_for(bench: Bench) -> None:
+    pool = bench.pool
+    await pool.create(VolumeRequest("a", 20 * MI))
+    if not pool.modifiable >= LIMITS:
+        with pytest.raises(Unsupported, match="block devices"):
+            await pool.device("a")
+        return
+    with pytest.raises(NotFound):
+        await pool.device("b")
+    staging = bench.folder / "staging"
+    await pool.stage("a", staging)
+    number = await pool.device("a")
+    assert number is not None
+    assert os.makedev(*number) == os.stat(staging).st_dev
+    await pool.unstage("a", staging)
+
+
+async def test_what_a_kind_can_never_have_is_refused_with_the_reason(bench: Bench) -> None:
+    pool = bench.pool
+    assert not pool.parameters & set(pool.refused)
+    for key, reason in pool.refused.items():
+        with pytest.raises(Invalid, match=f"parameter {key}: .*{reason[:20]}"):
+            await pool.create(VolumeRequest("a", 20 * MI, parameters={key: "1"}))
+
+
+async def test_a_new_volume_begins_with_a_folders_content(bench: Bench) -> None:
+    pool, folder = bench.pool, bench.folder / "models"
+    if SOURCE not in pool.parameters:
+        return
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "file").write_text("learnt")
+    (folder / "link").symlink_to("/etc/passwd")
+    (folder / "inner" / "file").write_bytes(b"x" * 30 * MI)
+    with pytest.raises(OutOfRange, match="ask for more"):
+        await pool.create(VolumeRequest("a", 20 * MI, parameters={"source": f"dir://{folder}"}))
+    (folder / "inner" / "file").write_text("learnt")
+    for text in (f"dir://{folder}/nowhere", f"dir://{folder}/inner/file", f"dir://{folder}/link"):
+        with pytest.raises(Precondition, match="source"):
+            await pool.create(VolumeRequest("a", 20 * MI, parameters={"source": text}))
+
+    await pool.create(VolumeRequest("a", 20 * MI, parameters={"source": f"dir://{folder}"}))
+    pool, staging = await bench.again(), bench.folder / "staging"
+    await pool.stage("a", staging)
+    assert (staging / "inner" / "file").read_text() == "learnt"
+    assert os.readlink(staging / "link") == "/etc/passwd"
+    (staging / "inner" / "file").write_text("changed")
+    await pool.unstage("a", staging)
+    await pool.stage("a", staging)
+    assert (staging / "inner" / "file").read_text() == "changed", "filled once"
+    await pool.unstage("a", staging)
+    if pool.blocks:
+        with pytest.raises(Invalid, match=r"source: a raw block volume"):
+            await pool.create(VolumeRequest("b", 20 * MI, block=True, parameters={"source": f"dir://{folder}"}))

@@ -124,10 +124,22 @@ def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Seq
 
 def visit(source: str, fstype: str, options: Sequence[str] = ()) -> None:
     """Mount a file system at no place and let it go again, which replays its log. Raises HostError."""
+    with unseen(source, fstype, options):
+        pass
+
+
+@contextmanager
+def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[int]:
+    """A file system mounted at no place while the body runs, as a descriptor of its root: nobody else sees it, and it
+    ends with the last descriptor, also when we are killed. Raises HostError."""
     try:
-        os.close(_new_tree(source, fstype, options))
+        tree = _new_tree(source, fstype, options)
     except OSError as failure:
         raise HostError(f"cannot mount {fstype} of {source}: {failure.strerror}") from failure
+    try:
+        yield tree
+    finally:
+        os.close(tree)
 
 
 def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import Invalid, NotFound
-from tonnage.host import mount
+from tonnage.host import mount, nofollow
 from tonnage.pools.base import Stats
 from tonnage.pools.binds import Binds
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Record
 from tonnage.pools.disks import Disks
-from tonnage.pools.folderstore import Allocated, FolderStore
-from tonnage.pools.formats import MI
-from tonnage.pools.parameters import BANDWIDTH, IOPS, MKFS_OPTIONS, erase_of
+from tonnage.pools.foldercontent import Allocated
+from tonnage.pools.folderstore import FolderStore
+from tonnage.pools.formats import MI, Format
+from tonnage.pools.parameters import BANDWIDTH, IOPS, MKFS_OPTIONS, SOURCE, erase_of, source_of
 
 LEAST = MI
 """Bytes of the smallest volume: less would be the folder itself."""
@@ -52,7 +54,7 @@ class BindStore(FolderStore):
         """See FolderStore."""
         return record.size, self.held
 
-    def smallest(self, fstype: str) -> int:
+    def smallest(self, form: Format | None) -> int:
         """See FolderStore."""
         return LEAST
 
@@ -85,6 +87,16 @@ class BindStore(FolderStore):
             raise NotFound(f"volume {name} is not mounted at {path}")
         used = min(record.size, self.held(self.content(name)))
         return Stats(record.size, used, min(record.size - used, self.account.free()))
+
+    def seed(self, record: Record) -> None:
+        """Put the content of its class's source into a new volume, before its record is written. Raises Exhausted,
+        OutOfRange, Precondition, Invalid, HostError."""
+        if (folder := source_of({SOURCE: record.from_folder})) is None:
+            return
+        from tonnage.pools import fill
+
+        with nofollow.opened(self.content(record.name), os.O_RDONLY | os.O_DIRECTORY) as at:
+            fill.fill(folder, at, record.size)
 
     def mount_fault(self, path: Path | None) -> str:
         """What is wrong with a volume's mount, "" for nothing."""

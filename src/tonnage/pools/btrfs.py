@@ -17,7 +17,7 @@ from tonnage.pools.bindstore import LEAST, REFUSED, check_no_erasure
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.btrfsdepot import BtrfsDepot
 from tonnage.pools.commit import SharedCommit
-from tonnage.pools.parameters import ERASE, RESERVE
+from tonnage.pools.parameters import ERASE, RESERVE, SOURCE
 from tonnage.pools.storedpool import StoredPool
 
 
@@ -32,7 +32,7 @@ class BtrfsPool(StoredPool[BtrfsDepot]):
     fstypes = ("btrfs",)
     blocks = False
     snapshots = clones = expansion = True
-    parameters = frozenset({ERASE, RESERVE})
+    parameters = frozenset({ERASE, RESERVE, SOURCE})
     refused = REFUSED
     least = LEAST
 

@@ -106,6 +106,7 @@ class BtrfsStore(BindStore):
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Exhausted(f"no room for a subvolume in {self.path}: {failure.strerror}") from failure
             raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
+        self.seed(record)
         return record
 
     def remove(self, content: Path) -> None:

@@ -42,7 +42,8 @@ class Marker(msgspec.Struct):
 class Record(msgspec.Struct, frozen=True):
     """A volume's or snapshot's sidecar. size: usable bytes; length: of the image file, 0 for none; uuid: of its file
     system; made: the image's length when its file system was made, 0 for the present one; pending: the file system has
-    yet to grow; shared: the image shares its blocks with another; from_...: what it was filled from."""
+    yet to grow; shared: the image shares its blocks with another; from_...: what it was filled from, or is to be while
+    it is new (from_folder, as the class parameter source); mkfs: the mkfsOptions that its file system is made with."""
 
     name: str
     size: int
@@ -60,6 +61,8 @@ class Record(msgspec.Struct, frozen=True):
     shared: bool = False
     from_snapshot: str = ""
     from_volume: str = ""
+    from_folder: str = ""
+    mkfs: str = ""
     mutable: dict[str, str] = {}
     version: int = VERSION
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
@@ -23,34 +21,20 @@ from tonnage.pools.base import Capacity, Source, VolumeRequest
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Directory, Record
 from tonnage.pools.disks import Disk, Disks
-from tonnage.pools.erase import OVERWRITES, EraseJob, wipe
+from tonnage.pools.erase import EraseJob, wipe
 from tonnage.pools.erasures import Erasures
+from tonnage.pools.foldercontent import Allocated, FolderContent, nothing
 from tonnage.pools.formats import BLOCK
-from tonnage.pools.parameters import ERASE, erase_of
-from tonnage.pools.recordstore import HUGE, RecordStore
+from tonnage.pools.parameters import ERASE, MKFS_OPTIONS, SOURCE
+from tonnage.pools.recordstore import HUGE
 from tonnage.pools.request import Want
 from tonnage.pools.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
-Allocated = Callable[[Path], int] | None
-"""Says how many bytes some content takes now; None: it is a file, look at it."""
 
 
-def nothing(_path: Path) -> int:
-    """What content takes whose blocks are another's: all that it may grow to is still to be had."""
-    return 0
-
-
-class FolderStore(RecordStore):
-    """Records in a directory. kind: as its marker says. suffix: of the content's name. durable: whether records are
-    synced one by one; else the pool commits the file system. shares: whether snapshots share their volume's blocks.
-    erases: whether content is a file that can be erased."""
-
-    kind = ""
-    suffix = ""
-    durable = True
-    shares = False
-    erases = False
+class FolderStore(FolderContent):
+    """Records in a directory, with content beside them."""
 
     def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
@@ -66,75 +50,6 @@ class FolderStore(RecordStore):
         self.snapshots = Snapshots(path, self.kind, self.suffix)
         self._erasures = Erasures(path, self.kind, self._erased)
         self.erasures = self._erasures
-
-    def prepare(self) -> None:
-        """Make ready what the directory needs below it. Raises Unavailable, Invalid, HostError, OSError."""
-
-    def found(self, records: dict[str, Record]) -> None:
-        """Look at what an earlier run left, before rubbish is removed. Raises HostError, OSError."""
-
-    def restore(self, record: Record) -> None:
-        """Put a volume in order that was found at start. Raises ValueError, FileNotFoundError when it is damaged."""
-
-    def ready(self) -> None:
-        """Do what is left to do when all records are known."""
-
-    def held_by_damaged(self, name: str) -> int:
-        """Bytes to count for a volume whose record is damaged."""
-        return 0
-
-    @abstractmethod
-    def make(self, record: Record) -> Record:
-        """Make the content of a new, empty volume; the record as it is then. Replaces a leftover without a record.
-        Raises Exhausted, HostError."""
-
-    def fill(self, record: Record, origin: Record) -> Record:
-        """Make the content of a volume from another's or a snapshot's; the record as it is then."""
-        raise self._unsupported(f"volumes made from a {record.source}")
-
-    @abstractmethod
-    def remove(self, content: Path) -> None:
-        """Remove content; what is gone is success. Raises HostError."""
-
-    def discard(self, content: Path) -> None:
-        """Remove content that has no record, at start. Raises HostError."""
-        log.info("removing content without a record path=%s", content)
-        self.remove(content)
-
-    @abstractmethod
-    def check_unused(self, name: str) -> None:
-        """Raises Precondition while a volume is mounted or attached, HostError."""
-
-    def erase_method(self, record: Record) -> str:
-        """How the content of a volume or snapshot is to be erased, "none" for not at all."""
-        return erase_of(record.volume().effective)
-
-    def overwritten(self, *records: Record) -> bool:
-        """Whether the content of one of them is to be overwritten at its end, so that it can share no blocks."""
-        return any(self.erase_method(record) in OVERWRITES for record in records)
-
-    def changed(self, name: str) -> None:
-        """Act on a volume, or one gone, whose size or whose snapshots changed. May be repeated. Raises HostError."""
-
-    @abstractmethod
-    def claim(self, record: Record) -> tuple[int, Allocated]:
-        """The bytes of the disk that a volume's content may grow to, and how many it has."""
-
-    @abstractmethod
-    def held(self, content: Path) -> int:
-        """Bytes of the disk that content takes now; 0 when it cannot be told."""
-
-    def largest(self, fstype: str, bytes_left: int) -> int:
-        """Usable bytes of the largest volume whose content takes at most that many."""
-        return bytes_left
-
-    def length(self, fstype: str, size: int) -> int:
-        """Bytes of content that a volume of `size` usable bytes takes."""
-        return size
-
-    @abstractmethod
-    def smallest(self, fstype: str) -> int:
-        """Bytes of the smallest volume."""
 
     def open(self) -> None:
         """See RecordStore. Raises Invalid too."""
@@ -228,15 +143,15 @@ class FolderStore(RecordStore):
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
         """See RecordStore."""
-        size, used, least = self.bounds.size, self.used, self.smallest(fstype)
-        free = max(0, size - used) if size else HUGE
-        enough = self.length(fstype, free) if size else free
+        size, used, form = self.bounds.size, self.used, self.form(fstype, parameters)
+        free, least = max(0, size - used) if size else HUGE, self.smallest(form)
+        enough = self.length(form, free) if size else free
         try:
             room = self.account.room(ratio=self.bounds.ratio, enough=enough)
         except OSError as failure:
             raise Unavailable(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
         if room < enough:
-            free = min(free, self.largest(fstype, room))
+            free = min(free, self.largest(form, room))
         largest = free // BLOCK * BLOCK
         return Capacity(
             total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
@@ -250,6 +165,9 @@ class FolderStore(RecordStore):
     def new_record(self, request: VolumeRequest, want: Want, origin: Record | None) -> Record:
         """The record of a volume that is about to be made."""
         source, created = request.source or Source(), self.clock.time()
+        is_empty = origin is None or origin.state == "new"
+        mkfs = request.parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs
+        folder = request.parameters.get(SOURCE, "") if origin is None else origin.from_folder
         return Record(
             request.name,
             want.size,
@@ -261,12 +179,10 @@ class FolderStore(RecordStore):
             created=created,
             from_snapshot=source.snapshot,
             from_volume=source.volume,
+            from_folder=folder if is_empty else "",
+            mkfs=mkfs,
             mutable={key: value for key, value in request.mutable.items() if value},
         )
-
-    def new_uuid(self, name: str, created: float) -> UUID:
-        """What a volume's file system is known by."""
-        return uuid4()
 
     def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
         """See RecordStore."""
@@ -349,13 +265,6 @@ class FolderStore(RecordStore):
         self.changed(name)
         return larger
 
-    def enlarged(self, record: Record, size: int) -> Record:
-        """The record of a volume that is made larger."""
-        return replace(record, size=size)
-
-    def extend(self, record: Record, larger: Record) -> None:
-        """Let the content take what larger says, before that is written. Raises Exhausted, HostError."""
-
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
         """See RecordStore."""
         origin, content = self.record(volume), self.snapshots.content(name)
@@ -392,10 +301,6 @@ class FolderStore(RecordStore):
             from_snapshot="",
             from_volume=origin.name,
         )
-
-    def keep(self, record: Record, origin: Record, content: Path) -> Record:
-        """Make a snapshot's content; the record as it is then. Raises Exhausted, Precondition, HostError."""
-        raise self._unsupported("snapshots")
 
     def delete_snapshot(self, name: str) -> None:
         """See RecordStore."""

@@ -19,9 +19,9 @@ from tonnage.pools import request as requests
 from tonnage.pools.base import VolumeRequest
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.erase import OVERWRITES, check_overwrites
-from tonnage.pools.formats import BLOCK, FORMATS
+from tonnage.pools.formats import BLOCK, FORMATS, form_of
 from tonnage.pools.imagedepot import ImageDepot
-from tonnage.pools.parameters import ERASE, LIMITS, RESERVE, erase_of
+from tonnage.pools.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, erase_of
 from tonnage.pools.storedpool import StoredPool
 
 
@@ -36,7 +36,7 @@ class ImagePool(StoredPool[ImageDepot]):
 
     kind = "image"
     fstypes = tuple(FORMATS)
-    parameters = frozenset({ERASE, RESERVE}) | LIMITS
+    parameters = frozenset({ERASE, RESERVE, MKFS_OPTIONS, SOURCE}) | LIMITS
     modifiable = LIMITS | {ERASE}
     snapshots = clones = expansion = True
 
@@ -67,4 +67,6 @@ class ImagePool(StoredPool[ImageDepot]):
     async def want(self, request: VolumeRequest) -> requests.Want:
         """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        return requests.check(self, request, least=FORMATS[fstype].least if fstype else BLOCK, step=BLOCK)
+        requests.check_content(request.parameters, fstype)
+        least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least if fstype else BLOCK
+        return requests.check(self, request, least=least, step=BLOCK)

@@ -19,7 +19,7 @@ from tonnage.errors import Exhausted, HostError, NotFound, Precondition, Tonnage
 from tonnage.host import loop, mount, superblock
 from tonnage.pools import imagecopy, imagefile, stillness
 from tonnage.pools.directory import Record
-from tonnage.pools.folderstore import nothing
+from tonnage.pools.foldercontent import nothing
 from tonnage.pools.imagestore import NODE, ImageStore
 
 log = logging.getLogger(__name__)

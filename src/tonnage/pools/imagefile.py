@@ -22,7 +22,7 @@ from tonnage.host.run import CommandFailed, run
 from tonnage.pools import templates
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import OVERWRITES
-from tonnage.pools.formats import FORMATS
+from tonnage.pools.formats import form_of
 from tonnage.pools.parameters import erase_of
 
 _MKFS_TIMEOUT = 300.0
@@ -118,10 +118,10 @@ def format_image(fd: int, path: Path, record: Record) -> None:
 
 
 def _mkfs(fd: int, record: Record) -> None:
-    if (template := _templates.get(record.length)) is not None and record.fstype == "ext4":
+    if (template := _templates.get(record.length, record.mkfs)) is not None and record.fstype == "ext4":
         template.apply(fd, record.uuid)
         return
-    form, path = FORMATS[record.fstype], f"/dev/fd/{fd}"
+    form, path = form_of(record.fstype, record.mkfs), f"/dev/fd/{fd}"
     with _mkfs_at_once:
         try:
             run(form.mkfs(path, record.length, record.uuid), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
@@ -132,7 +132,26 @@ def _mkfs(fd: int, record: Record) -> None:
             run(plain, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
             return
     if record.fstype == "ext4" and record.length <= _TEMPLATE_MOST and (read := templates.read(fd)) is not None:
-        _templates.keep(record.length, read)
+        _templates.keep(record.length, read, record.mkfs)
+
+
+def fill_image(fd: int, path: Path, record: Record, folder: Path) -> None:
+    """Put what is in a folder of the node into the new file system of an image, which nobody sees yet.
+
+    Should we be killed meanwhile, it is made anew. Raises Exhausted, OutOfRange, Precondition, Invalid, HostError.
+    """
+    from tonnage.pools import fill
+
+    attached = loop.attach(fd, str(path))
+    try:
+        with mount.unseen(attached.path, record.fstype, _OPTIONS[record.fstype]) as root:
+            fill.fill(folder, root, record.size)
+    finally:
+        attached.close()
+    try:
+        os.fsync(fd)
+    except OSError as failure:
+        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
 def mount_image(fd: int, path: Path, record: Record, target: Path, options: Sequence[str]) -> None:

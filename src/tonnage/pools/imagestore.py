@@ -21,8 +21,10 @@ from tonnage.pools import ext4grow, filesystem, imagefile, stillness
 from tonnage.pools.base import Stats, VolumeRequest
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import Medium, medium_of
-from tonnage.pools.folderstore import Allocated, FolderStore, nothing
-from tonnage.pools.formats import BLOCK, FORMATS
+from tonnage.pools.foldercontent import Allocated, nothing
+from tonnage.pools.folderstore import FolderStore
+from tonnage.pools.formats import BLOCK, Format, form_of
+from tonnage.pools.parameters import MKFS_OPTIONS, SOURCE, source_of
 from tonnage.pools.request import Want
 
 log = logging.getLogger(__name__)
@@ -125,17 +127,21 @@ class ImageStore(FolderStore):
             return os.stat(content).st_blocks * 512
         return 0
 
-    def smallest(self, fstype: str) -> int:
-        """See FolderStore."""
-        return FORMATS[fstype].least if fstype else BLOCK
+    def form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
+        """See FolderContent."""
+        return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
 
-    def length(self, fstype: str, size: int) -> int:
-        """See FolderStore."""
-        return FORMATS[fstype].length(size) if fstype else size
+    def smallest(self, form: Format | None) -> int:
+        """See FolderContent."""
+        return form.least if form else BLOCK
 
-    def largest(self, fstype: str, bytes_left: int) -> int:
-        """See FolderStore."""
-        return FORMATS[fstype].usable(bytes_left) if fstype else bytes_left // BLOCK * BLOCK
+    def length(self, form: Format | None, size: int) -> int:
+        """See FolderContent."""
+        return form.length(size) if form else size
+
+    def largest(self, form: Format | None, bytes_left: int) -> int:
+        """See FolderContent."""
+        return form.usable(bytes_left) if form else bytes_left // BLOCK * BLOCK
 
     def new_uuid(self, name: str, created: float) -> UUID:
         """See FolderStore."""
@@ -143,16 +149,21 @@ class ImageStore(FolderStore):
 
     def new_record(self, request: VolumeRequest, want: Want, origin: Record | None) -> Record:
         """See FolderStore."""
-        length = self.length(want.fstype, want.size) if origin is None else self.length_of(origin, want.size)
-        return replace(super().new_record(request, want, origin), length=length, sparse=self.bounds.sparse)
+        record = super().new_record(request, want, origin)
+        if origin is None:
+            length = self.length(self.form(record.fstype, request.parameters), record.size)
+        else:
+            length = self.length_of(origin, record.size)
+        return replace(record, length=length, sparse=self.bounds.sparse)
 
     def length_of(self, origin: Record, size: int) -> int:
         """How long the image of a copy, or of the volume itself, must be for `size` usable bytes."""
         if origin.block:
             return size
+        form = form_of(origin.fstype, origin.mkfs)
         if origin.state == "new":
-            return max(origin.length, FORMATS[origin.fstype].length(size))
-        return max(origin.length, FORMATS[origin.fstype].grown(size, origin.made or origin.length))
+            return max(origin.length, form.length(size))
+        return max(origin.length, form.grown(size, origin.made or origin.length))
 
     def make(self, record: Record) -> Record:
         """See FolderStore."""
@@ -186,6 +197,8 @@ class ImageStore(FolderStore):
         try:
             if record.state == "new":
                 imagefile.format_image(fd, image, record)
+                if folder := source_of({SOURCE: record.from_folder}):
+                    imagefile.fill_image(fd, image, record, folder)
                 record = replace(record, state="formatted", pending=False)
                 self.write(record)
             imagefile.fill_holes(fd, image, record)

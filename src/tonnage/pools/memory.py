@@ -23,7 +23,7 @@ from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
 from tonnage.pools.erase import EraseJob
-from tonnage.pools.parameters import ERASE, changed, check_modifiable, check_shared, erase_of
+from tonnage.pools.parameters import ERASE, RESERVE, changed, check_modifiable, check_shared, erase_of, reserve_of
 
 
 class MemoryPool(Pool):
@@ -36,7 +36,8 @@ class MemoryPool(Pool):
 
     kind = "memory"
     fstypes = ("ext4", "xfs", "btrfs")
-    parameters = modifiable = frozenset({ERASE})
+    parameters = frozenset({ERASE, RESERVE})
+    modifiable = frozenset({ERASE})
     snapshots = clones = expansion = True
 
     def __init__(
@@ -81,7 +82,9 @@ class MemoryPool(Pool):
         check_modifiable(self, request.mutable)
         if found:
             return requests.existing(found, request, want)
-        requests.check_room(self, request.name, want.size, self._room(), most=self._largest)
+        reserve = reserve_of(request.parameters)
+        room = requests.left(self._room(), reserve)
+        requests.check_room(self, request.name, want.size, room, most=self._largest, reserve=reserve)
         volume = Volume(
             request.name,
             want.size,
@@ -132,6 +135,10 @@ class MemoryPool(Pool):
         """See Pool."""
         requests.fstype_of(self, fstype, block=block)
         return self._room()
+
+    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+        """See Pool."""
+        return requests.left(await self.capacity(fstype=fstype, block=block), reserve_of(parameters))
 
     def _room(self) -> Capacity:
         used = self._used + sum(erasure.room for erasure in self._erasing.all(self._clock.monotonic()))
@@ -212,7 +219,8 @@ class MemoryPool(Pool):
         """See Pool."""
         volume = await self.get(name)
         wanted = requests.larger(self, volume, size, limit)
-        requests.check_more(self, volume, wanted, self._room())
+        reserve = reserve_of(volume.parameters)
+        requests.check_more(self, volume, wanted, requests.left(self._room(), reserve), reserve=reserve)
         self._used += wanted - volume.size
         self._volumes[name] = replace(volume, size=wanted, pending=volume.pending or wanted > volume.size)
         return self._volumes[name]

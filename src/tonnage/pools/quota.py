@@ -15,7 +15,7 @@ from tonnage.errors import Invalid, Unsupported
 from tonnage.pools import disks as accounts
 from tonnage.pools.bindstore import LEAST, REFUSED, check_no_erasure
 from tonnage.pools.bounds import Bounds
-from tonnage.pools.parameters import ERASE, RESERVE
+from tonnage.pools.parameters import ERASE, RESERVE, SOURCE
 from tonnage.pools.quotastore import FSTYPES, PROJECTS, QuotaStore
 from tonnage.pools.storedpool import StoredPool
 
@@ -27,7 +27,7 @@ class QuotaPool(StoredPool[QuotaStore]):
     fstypes: tuple[str, ...] = FSTYPES
     blocks = False
     expansion = True
-    parameters = frozenset({"allowUnenforced", ERASE, RESERVE})
+    parameters = frozenset({"allowUnenforced", ERASE, RESERVE, SOURCE})
     refused = REFUSED
     least = LEAST
 

@@ -119,6 +119,7 @@ class QuotaStore(BindStore):
                 raise Exhausted(f"no room for a folder in {self.path}: {failure.strerror}") from failure
             raise HostError(f"cannot make {folder}: {failure.strerror}") from failure
         self._projects[record.name] = number
+        self.seed(record)
         return record
 
     def _unused(self, fd: int) -> int:

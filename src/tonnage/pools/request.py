@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, OutOfRange, Unsupported
 from tonnage.pools.base import Capacity, Pool, Snapshot, Volume, VolumeRequest, check_name
-from tonnage.pools.parameters import check_refused
+from tonnage.pools.directory import Record
+from tonnage.pools.formats import form_of
+from tonnage.pools.parameters import MKFS_OPTIONS, SOURCE, check_refused
 
 LARGEST = 2**63 - 1
 """CSI counts bytes in int64."""
@@ -56,6 +59,24 @@ def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) 
             f" which is more than its limit {from_bytes(request.limit)}"
         )
     return Want(size, fstype)
+
+
+def check_content(parameters: Mapping[str, str], fstype: str, origin: Record | None = None) -> None:
+    """Check what a class says of a new volume's file system and content. origin: what it is filled from.
+
+    Raises Invalid for what a raw block volume cannot have, or a copy, whose file system is there already.
+    """
+    options = parameters.get(MKFS_OPTIONS, "")
+    if not fstype:
+        if named := sorted({MKFS_OPTIONS, SOURCE} & {key for key, value in parameters.items() if value}):
+            raise Invalid(f"parameter {named[0]}: a raw block volume has no file system: use another class for it")
+        return
+    wanted = form_of(fstype, options).options
+    if origin is not None and options and wanted != form_of(fstype, origin.mkfs).options:
+        raise Invalid(
+            f"parameter mkfsOptions: what the volume is filled from was made with {origin.mkfs or 'none'!r} and is"
+            " copied as it is: use a class with the same or none"
+        )
 
 
 def existing(volume: Volume, request: VolumeRequest, want: Want) -> Volume:

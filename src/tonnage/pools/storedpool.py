@@ -18,6 +18,7 @@ from tonnage.pools.base import Capacity, Condition, Erasure, Pool, Snapshot, Sta
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import BLOCK
 from tonnage.pools.parameters import changed, check_modifiable, reserve_of
+from tonnage.pools.parameters import source_of as folder_of
 from tonnage.pools.recordstore import RecordStore
 from tonnage.pools.snapshots import source_of
 from tonnage.pools.threads import Threads
@@ -87,6 +88,7 @@ class StoredPool(Pool, Generic[S]):
             if found is not None:
                 volume = requests.existing(found.volume(), request, want)
             else:
+                requests.check_content(request.parameters, want.fstype, origin)
                 volume = (await self._threads.run(self._create, request, want, origin)).volume()
             await self.settle()  # also for one that exists: its maker may have been cancelled before this
             return volume
@@ -95,6 +97,10 @@ class StoredPool(Pool, Generic[S]):
         reserve = reserve_of(request.parameters)
         room = self._room(want.fstype, request.parameters)
         requests.check_room(self, request.name, want.size, room, reserve=reserve)
+        if origin is None and (folder := folder_of(request.parameters)):
+            from tonnage.pools import fill
+
+            fill.check(folder, want.size)
         return self._store.create(request, want, origin)
 
     def _room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
@@ -152,6 +158,7 @@ class StoredPool(Pool, Generic[S]):
         """See Pool."""
         fstype = requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
+        requests.check_content(parameters, fstype)
         return await self._threads.run(self._room, fstype, parameters)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:

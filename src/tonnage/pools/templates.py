@@ -124,23 +124,23 @@ def _write(fd: int, data: bytes, offset: int) -> None:
 
 
 class Templates:
-    """The templates used last, by the length of the image. Thread-safe."""
+    """The templates used last, by the length of the image and the options. Thread-safe."""
 
     def __init__(self, most: int = 16) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, Template] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str], Template] = OrderedDict()
 
-    def get(self, length: int) -> Template | None:
-        """The template for images of that length."""
+    def get(self, length: int, options: str = "") -> Template | None:
+        """The template for images of that length, made with a class's mkfsOptions."""
         with self._lock:
-            if length in self._kept:
-                self._kept.move_to_end(length)
-            return self._kept.get(length)
+            if (key := (length, options)) in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
 
-    def keep(self, length: int, template: Template) -> None:
+    def keep(self, length: int, template: Template, options: str = "") -> None:
         """Keep one, and forget the one that was not used for longest when there are too many."""
         with self._lock:
-            self._kept[length] = template
+            self._kept[length, options] = template
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)

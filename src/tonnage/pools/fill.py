@@ -1,0 +1,148 @@
+"""The class parameter `source`: a new volume begins with what is in a folder of the node. Blocking.
+
+The folder is opened without following a symlink anywhere in its path, and copied by cp(1): owners, modes, times,
+extended attributes and hard links as they are, symlinks as such, holes as holes, blocks shared where the file system
+can. What is mounted inside it belongs elsewhere and is refused, and so are device nodes: a pod could use them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition
+from tonnage.host import libc, mount, nofollow, tree
+from tonnage.host.run import CommandFailed, run
+
+_BLOCK = 4096
+_TIMEOUT = 6 * 3600.0  # seconds: as long as a disk takes to read what fits on it
+_FULL = ("No space left on device", "Disk quota exceeded")
+_COPY = ("cp", "-dR", "--preserve=mode,ownership,timestamps,links,xattr", "--reflink=auto", "--sparse=auto", "-x")
+
+
+def check(folder: Path, size: int) -> None:
+    """Check that a folder is there and fits into `size` bytes.
+
+    Raises Precondition when it is not there or behind a symlink, Invalid for what cannot be copied, OutOfRange when it
+    is too large, HostError.
+    """
+    with _opened(folder) as at:
+        _check(folder, at, size)
+
+
+def fill(folder: Path, target: int, size: int) -> None:
+    """Copy what is in a folder into the open folder target, durably; its root gets the folder's owner and mode.
+
+    Raises as check(), and Exhausted when there was no room for it after all.
+    """
+    with _opened(folder) as at:
+        _check(folder, at, size)
+        try:
+            command = [*_COPY, "--", nofollow.by_fd(at, "."), nofollow.by_fd(target, "")]
+            run(command, timeout=_TIMEOUT, pass_fds=(at, target))
+            with _writable(target) as fd:
+                libc.syncfs(fd)
+        except CommandFailed as failure:
+            if any(words in failure.stderr for words in _FULL):
+                raise Exhausted(
+                    f"source {folder} does not fit into {from_bytes(size)}: {failure.stderr[:200]}"
+                ) from None
+            raise
+        except OSError as failure:
+            raise HostError(f"cannot write the content of source {folder}: {failure.strerror}") from failure
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    try:
+        at = nofollow.open_path(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except Precondition:
+        raise Precondition(f"source {folder} is a symlink or lies behind one: name the folder itself") from None
+    except OSError as failure:
+        raise Precondition(
+            f"source {folder} cannot be read: {failure.strerror}: make that folder on the node"
+        ) from None
+    try:
+        yield at
+    finally:
+        os.close(at)
+
+
+@contextmanager
+def _writable(target: int) -> Iterator[int]:
+    """The folder opened for more than its path."""
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=target)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _check(folder: Path, at: int, size: int) -> None:
+    try:
+        needed = _needed(folder, at)
+    except OSError as failure:
+        if failure.errno == errno.ESTALE:
+            raise Precondition(f"source {folder} changed while it was read: try again when it is still") from failure
+        raise HostError(f"cannot read source {folder}: {failure.strerror}") from failure
+    if needed > size:
+        raise OutOfRange(
+            f"source {folder} holds {from_bytes(needed)}, the volume is to have {from_bytes(size)}: ask for more"
+        )
+
+
+def _needed(folder: Path, at: int) -> int:
+    """Bytes that a copy takes, to whole blocks. Raises Invalid, OSError."""
+    total, seen = _BLOCK, set[tuple[int, int]]()
+    for name, parent in tree.below(nofollow.by_fd(at, ".")):
+        try:
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # gone meanwhile
+        if stat.S_ISBLK(found.st_mode) or stat.S_ISCHR(found.st_mode):
+            raise Invalid(f"source {folder} has the device node {name[:80]!r}: no volume gets one")
+        if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+            if (found.st_dev, found.st_ino) in seen:
+                continue
+            seen.add((found.st_dev, found.st_ino))
+        if stat.S_ISDIR(found.st_mode) and mount.is_mount(nofollow.by_fd(parent, name)):
+            raise Invalid(
+                f"something is mounted in source {folder}, at {name[:80]!r}: only the folder itself is copied"
+            )
+        total += _rounded(_data(name, parent, found))
+    return total
+
+
+def _data(name: str, parent: int, found: os.stat_result) -> int:
+    """Bytes of a file that are no holes, of a folder its own."""
+    if not stat.S_ISREG(found.st_mode):
+        return found.st_size if stat.S_ISDIR(found.st_mode) else 0
+    if found.st_blocks * 512 >= found.st_size:
+        return found.st_size
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        return sum(end - start for start, end in _extents(fd, found.st_size))
+    finally:
+        os.close(fd)
+
+
+def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError as failure:
+            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
+                return
+            raise
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, end
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
