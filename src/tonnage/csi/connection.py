@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+from grpclib.protocol import H2Protocol
 
 from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.http2 import ClientProtocol
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -25,7 +27,7 @@ class Connection:
     @cached_property
     def channel(self) -> Channel:
         """grpclib's channel; it connects at the first call, and anew when the server has hung up."""
-        return Channel(path=str(self.socket))
+        return _Channel(path=str(self.socket))
 
     async def call(self, method: UnaryUnaryMethod[Request, Answer], request: Request, timeout: float) -> Answer:
         """Make one call, in `timeout` seconds. Raises CsiError: the server's own, DEADLINE_EXCEEDED, or UNAVAILABLE
@@ -48,6 +50,14 @@ class Connection:
         """Hang up; calls under way end with UNAVAILABLE. May be repeated; a later call connects again."""
         if "channel" in self.__dict__:
             self.channel.close()
+
+
+class _Channel(Channel):
+    """Sends a whole request by one system call."""
+
+    def _protocol_factory(self) -> H2Protocol:
+        plain = super()._protocol_factory()
+        return ClientProtocol(plain.handler, plain.config, plain.h2_config)
 
 
 async def wait_until_served(socket: Path, *, timeout: float) -> None:

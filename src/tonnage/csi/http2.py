@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from asyncio import BaseTransport
-from typing import Any
+from asyncio import BaseTransport, Transport
+from typing import Any, cast
 
 from grpclib.protocol import H2Protocol
 from h2.events import AlternativeServiceAvailable, UnknownFrameReceived
+
+from tonnage.csi.corked import Corked
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +20,7 @@ class ServerProtocol(H2Protocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Called by asyncio."""
-        super().connection_made(transport)
+        super().connection_made(cast(BaseTransport, Corked(cast(Transport, transport))))
         for event in (UnknownFrameReceived, AlternativeServiceAvailable):
             self.processor.processors[event] = _ignore
 
@@ -29,6 +31,14 @@ class ServerProtocol(H2Protocol):
         except Exception as failure:
             log.info("connection closed, not HTTP/2 error=%r", failure)
             self.processor.close("Protocol error")
+
+
+class ClientProtocol(H2Protocol):
+    """The caller's side of one connection."""
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Called by asyncio."""
+        super().connection_made(cast(BaseTransport, Corked(cast(Transport, transport))))
 
 
 def _ignore(_event: Any) -> None:

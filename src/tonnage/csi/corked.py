@@ -1,0 +1,44 @@
+"""A transport that sends what is written in one turn of the loop by one system call.
+
+grpclib writes the head, the body and the end of an answer one by one, and whoever waits for it is woken three times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class Corked:
+    """As much of asyncio.Transport as grpclib uses, over a real one."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send data at the end of this turn."""
+        if not data:
+            return
+        if not self._written:
+            self._loop.call_soon(self._flush)
+        self._written.append(data)
+
+    def _flush(self) -> None:
+        written, self._written = self._written, []
+        if written and not self._transport.is_closing():
+            self._transport.write(written[0] if len(written) == 1 else b"".join(written))
+
+    def close(self) -> None:
+        """Send what was written, then hang up."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether it was closed, by us or the other side."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """See asyncio."""
+        return self._transport.get_extra_info(name, default)
