@@ -249,11 +249,7 @@ async def test_a_device_is_cleaned_as_its_class_says(bench: Bench, cleaner: str)
     pool = await bench.open()
     staging, target = bench.folder / "staging", bench.folder / "target"
     made = await pool.create(VolumeRequest("a", MI, block=True, parameters={"cleaner": cleaner}))
-    assert (made.size, made.block, await pool.device("a")) == (
-        16 * MI,
-        True,
-        (7, int(str(node).removeprefix("/dev/loop"))),
-    )
+    assert (made.size, made.block) == (16 * MI, True)
     await pool.stage("a", staging)
     await pool.publish("a", staging, target)
     with pytest.raises(Unsupported, match="read-only"):

@@ -17,9 +17,20 @@ from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, Volume, VolumeRequest
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import OVERWRITES
+from tonnage.pools.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
 from tonnage.pools.staticclean import CLEANER, cleaner_of
 from tonnage.pools.staticstore import StaticStore
 from tonnage.pools.storedpool import StoredPool
+
+_ALONE = "a volume is a whole disk, which it shares with nobody"
+REFUSED = {
+    ERASE: "how a disk is cleaned is said by cleaner",
+    RESERVE: _ALONE,
+    IOPS: _ALONE,
+    BANDWIDTH: _ALONE,
+    SOURCE: "a disk is handed out with what whoever prepared it has put there",
+    MKFS_OPTIONS: "make the file system beforehand, it is used as it is",
+}
 
 
 class StaticPool(StoredPool[StaticStore]):
@@ -29,6 +40,7 @@ class StaticPool(StoredPool[StaticStore]):
     kind = "static"
     fstypes: tuple[str, ...] = ("ext4", "xfs", "btrfs")
     parameters = frozenset({CLEANER})
+    refused = REFUSED
     step = least = 1
 
     def __init__(self, name: str, directory: Path, *, clock: Clock | None = None, rate: int | None = None) -> None:

@@ -38,21 +38,26 @@ def format_once(record: Record, disk: Disk) -> None:
 
 def is_staged(record: Record, disk: Disk, path: Path) -> bool:
     """Whether the volume is at the staging path. Raises AlreadyExists when something else is, HostError."""
-    place = path / NODE if record.block else path
-    if not mount.is_mount(place):
-        return False
-    if not _shows(record, disk, place):
+    if shows(record, disk, path):
+        return True
+    if mount.is_mount(place := path / NODE if record.block else path):
         raise AlreadyExists(f"{place} is a mount of something else than volume {record.name}: unmount it first")
-    return True
+    return False
 
 
-def _shows(record: Record, disk: Disk, place: Path) -> bool:
+def shows(record: Record, disk: Disk, path: Path) -> bool:
+    """Whether the volume is at a staging path. Raises HostError."""
+    place = path / NODE if record.block else path
+    return mount.is_mount(place) and _is_of(record, disk, place)
+
+
+def _is_of(record: Record, disk: Disk, place: Path) -> bool:
     if disk.node is not None:
-        shown = lvmdevice.is_shown if record.block else lvmdevice.is_mounted
-        return shown(str(disk.node), place)
+        is_there = lvmdevice.is_shown if record.block else lvmdevice.is_mounted
+        return is_there(str(disk.node), place)
     with suppress(OSError):
-        wanted, shown_ = os.stat(disk.path), os.stat(place)
-        return (wanted.st_dev, wanted.st_ino) == (shown_.st_dev, shown_.st_ino)
+        wanted, shown = os.stat(disk.path), os.stat(place)
+        return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
     return False
 
 
@@ -95,7 +100,7 @@ def unpublish(target: Path) -> None:
 def stats(record: Record, disk: Disk, path: Path) -> Stats:
     """See Pool.stats."""
     place = path / NODE if record.block and path.is_dir() else path
-    if not mount.is_mount(place) or not _shows(record, disk, place):
+    if not mount.is_mount(place) or not _is_of(record, disk, place):
         raise NotFound(f"volume {record.name} is not at {path}")
     return Stats(total=record.size, used=record.size, available=0) if record.block else filesystem.stats(path)
 

@@ -260,7 +260,7 @@ class StaticStore(RecordStore):
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
         """See Pool.publish."""
         record, disk = self.record(name), self._disk_of(name)
-        if not staticmount.is_staged(record, disk, staging):
+        if not staticmount.shows(record, disk, staging):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         staticmount.publish(record, disk, staging, target, readonly=readonly)
 
@@ -281,12 +281,6 @@ class StaticStore(RecordStore):
     def place(self, name: str) -> str:
         """Which entry a volume is, "" when it is gone meanwhile."""
         return self._entries.get(name, "")
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device: of raw block and of what is mounted from a device."""
-        self.record(name)
-        major, minor = map(int, self._disk_of(name).number.split(":"))
-        return (major, minor) if major else None  # 0: tmpfs and others without a device of their own
 
 
 def _taken_by_others(disk: Disk) -> str:
