@@ -15,11 +15,11 @@ test: debian-test $(READY)  ## everything that this machine can run; what it can
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-check: $(READY)        ## the inner loop: lint, types, layers, unit tests
+check: $(READY)        ## the inner loop: lint, types, layers, unit tests, 200 kills
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -m "not real and not uml and not qemu"
+	$(BIN)/pytest -q -m "not real and not uml and not qemu or kills" --kills 200
 
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks

@@ -42,7 +42,7 @@ def tell() -> Callable[[str], None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How much of what is chosen at random is run; the same seed chooses the same."""
     group = parser.getgroup("tonnage")
-    group.addoption("--kills", type=int, default=600, help="kills of drivers in all (default %(default)s)")
+    group.addoption("--kills", type=int, default=2000, help="kills of drivers in all (default %(default)s)")
     group.addoption("--kill-seed", type=int, default=1, help="seed of the first life (default %(default)s)")
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")

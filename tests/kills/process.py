@@ -1,0 +1,181 @@
+"""A driver process of the test: opens its pool, serves one call at its socket, tells what it answered."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import mmap
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpclib.client import Channel
+from grpclib.exceptions import GRPCError
+from tests.kills.calls import Call
+from tests.kills.kinds import Kind
+from tests.kills.machine import Machine
+from tests.kills.tracer import Ended, Step, Tracer
+
+from tonnage.csi._proto import csi_grpc
+from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.errors import Code
+from tonnage.pools.base import Pool
+from tonnage.pools.config import make, parse
+from tonnage.pools.disks import Disks
+from tonnage.pools.templates import Template, Templates
+
+LONGEST = 120
+"""Seconds that a driver process may live."""
+_TICK = 0.002  # seconds between two looks at an erasure, which no call waits for
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a driver process said. code: of the answer; body: of it when it was OK. opened: whether the pool was.
+    formatted: the volumes that had a file system when it was opened. formats: how often one was made after that."""
+
+    killed: bool = False
+    code: Code = Code.OK
+    body: bytes = b""
+    why: str = ""
+    formatted: tuple[str, ...] = ()
+    formats: int = 0
+
+
+@dataclass
+class Processes:
+    """Starts driver processes of one kind. warm: they begin with the templates of file systems that the volumes before
+    have left."""
+
+    kind: Kind
+    machine: Machine
+    tracer: Tracer = field(default_factory=Tracer)
+    warm: bool = False
+
+    def __post_init__(self) -> None:
+        self._opened = mmap.mmap(-1, mmap.PAGESIZE)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the process that runs has opened its pool."""
+        return bool(self._opened[0])
+
+    def warm_up(self, call: Call) -> None:
+        """Serve a call in this very process, so that its copies have everything loaded."""
+        asyncio.run(self._serve(call, {}, times=1))
+        gc.collect()
+        gc.freeze()
+
+    def ask(self, call: Call, *, times: int = 2) -> Answer:
+        """Serve it in a process that nobody disturbs."""
+        answer, _ = self._run(call, times=times, traced=False, at_step=lambda _step: False)
+        return answer
+
+    def trace(self, call: Call, at_step: Callable[[Step], bool]) -> tuple[Answer, Ended]:
+        """Serve it in a process that stops at each step."""
+        return self._run(call, times=1, traced=True, at_step=at_step)
+
+    def _run(self, call: Call, *, times: int, traced: bool, at_step: Callable[[Step], bool]) -> tuple[Answer, Ended]:
+        self._opened[0] = 0
+        reading, writing = os.pipe()
+
+        def body() -> None:
+            told: dict[str, Any] = {}
+            try:
+                signal.alarm(LONGEST)
+                self._count_formats(told)
+                asyncio.run(self._serve(call, told, times=times))
+            except BaseException as failure:
+                told["failure"] = f"{type(failure).__name__}: {failure}"
+            finally:
+                os.write(writing, json.dumps(told).encode())  # less than a pipe holds
+                os._exit(0)
+
+        try:
+            ended = self.tracer.run(body, traced=traced, at_step=at_step)
+            os.set_blocking(reading, False)
+            text = b"" if os.WIFSIGNALED(ended.status) else os.read(reading, 65536)
+        finally:
+            os.close(reading)
+            os.close(writing)
+        if os.WIFSIGNALED(ended.status):
+            number = os.WTERMSIG(ended.status)
+            assert number == signal.SIGKILL, f"{call.name}: not answered in {LONGEST} s (signal {number})"
+            return Answer(killed=True), ended
+        assert text, f"{call.name}: ended with {ended.status}"
+        return _read(json.loads(text)), ended
+
+    def pool(self) -> Pool:
+        """The pool, not yet open."""
+        return make(parse(self.kind.describe(self.machine.home)), disks=Disks())
+
+    async def _serve(self, call: Call, told: dict[str, Any], *, times: int) -> None:
+        pool = self.pool()
+        endpoint = DriverEndpoint(
+            Driver("node-1", {"p": pool}, self.machine.folder / "state"), self.machine.folder / "csi.sock"
+        )
+        await pool.open()
+        told["formatted"] = [v.name for v in await pool.list() if v.state.value == "formatted"]
+        self._opened[0] = 1
+        await endpoint.start()
+        async with Channel(path=str(endpoint.socket)) as channel:
+            method = getattr(getattr(csi_grpc, f"{call.service}Stub")(channel), call.method)
+            answers = [await _answer(method, call) for _ in range(times)]
+        assert len(set(answers)) == 1, f"asked twice, answered differently: {answers}"
+        told["code"], told["body"], told["why"] = answers[0]
+        while await pool.erasing():
+            await asyncio.sleep(_TICK)
+        await endpoint.stop()
+        await pool.close()
+
+    def _count_formats(self, told: dict[str, Any]) -> None:
+        """Count runs of mkfs and uses of what one has left; the btrfs that a pool makes of itself is no volume's."""
+        told["formats"] = 0
+        start, apply = subprocess.Popen.__init__, Template.apply
+
+        def counting(process: Any, command: Any, *rest: Any, **more: Any) -> None:
+            told["formats"] += os.path.basename(command[0]).startswith("mkfs.") and self.is_open
+            start(process, command, *rest, **more)
+
+        def applying(template: Template, *rest: Any) -> None:
+            told["formats"] += 1
+            apply(template, *rest)
+
+        def forgetful(_templates: Templates, *_key: Any) -> None:
+            return None
+
+        replaced: list[tuple[type, str, object]] = [
+            (subprocess.Popen, "__init__", counting),
+            (Template, "apply", applying),
+        ]
+        if not self.warm:
+            replaced.append((Templates, "get", forgetful))
+        for kind, name, function in replaced:
+            setattr(kind, name, function)
+
+
+async def _answer(method: Any, call: Call) -> tuple[int, str, str]:
+    try:
+        async with method.open() as stream:
+            await stream.send_message(call.request, end=True)
+            answer = await stream.recv_message()
+    except GRPCError as failure:
+        return failure.status.value, "", str(failure.message)
+    return 0, answer.SerializeToString(deterministic=True).hex(), ""
+
+
+def _read(told: Mapping[str, Any]) -> Answer:
+    if "failure" in told:
+        return Answer(code=Code.UNKNOWN, why=told["failure"])
+    return Answer(
+        code=Code(told["code"]),
+        body=bytes.fromhex(told["body"]),
+        why=told["why"],
+        formatted=tuple(told["formatted"]),
+        formats=told["formats"],
+    )
