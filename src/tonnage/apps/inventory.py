@@ -35,7 +35,6 @@ from tonnage.pools import config as pool_config
 from tonnage.pools import status
 from tonnage.pools.base import Pool
 from tonnage.pools.config import PoolConfig
-from tonnage.pools.directory import MARKER
 from tonnage.pools.status import PoolStatus
 
 
@@ -214,4 +213,4 @@ def _is_made(config: PoolConfig) -> bool:
     """Whether there is something to look at: a pool in a directory that was never used is not to be made by looking."""
     if config.kind == "memory":
         return False
-    return config.where is None or config.kind == "static" or (config.where / MARKER).exists()
+    return config.marker is None or config.marker.exists()
