@@ -17,6 +17,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tonnage.host import loop, mount
+
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # a first build of csi-sanity takes minutes
 
 VOLUME = 64 << 20
@@ -115,4 +117,58 @@ def test_conforms(
     unexplained = [r for r in skipped if r.removesuffix(" not supported") not in NOT_OFFERED]
     assert not unexplained
     left = {entry for entry in os.listdir(folder / "pool") if entry.endswith(".json")} if where else set()
+    assert not left
+
+
+DISKS = 12
+LEAST_PASSED_DISKS = 42
+WITHOUT_COPIES = (
+    "CreateSnapshot", "DeleteSnapshot", "ListSnapshots", "GetSnapshot", "Create, Delete snapshot", "Volume Cloning",
+    "ControllerExpandVolume", "NodeExpandVolume", "Expand volume", "Snapshot", "Volume Expansion",
+)  # fmt: skip
+"""What pools do not advertise whose volumes are disks of fixed sizes."""
+
+
+@pytest.fixture
+def disks(folder: Path, real_folder: Path) -> Iterator[Path]:
+    """Prepared disks: file systems and devices of the size that csi-sanity asks for."""
+    made = folder / "disks"
+    made.mkdir(mode=0o755)
+    loops = []
+    for number in range(DISKS):
+        mounted, image = made / f"m{number}", folder / f"{number}.img"
+        mounted.mkdir()
+        mount.mount("disk", mounted, "tmpfs", [f"size={VOLUME}"])
+        image.touch()
+        os.truncate(image, VOLUME)
+        fd = os.open(image, os.O_RDWR)
+        loops.append(loop.attach(fd, str(image), autoclear=False))
+        os.close(fd)
+        (made / f"b{number}").symlink_to(loop.device(loops[-1].index))
+    yield made
+    for number in range(DISKS):
+        mount.umount(made / f"m{number}")
+    for device in loops:
+        loop.detach(device.index)
+
+
+@pytest.mark.skipif(bool(ELSEWHERE), reason="another pool is tried")
+@pytest.mark.parametrize("access", ["mount", "block"])
+def test_a_pool_of_disks_conforms(
+    access: str, folder: Path, disks: Path, go_program: Callable[[str], Path], tell: Callable[[str], None]
+) -> None:
+    program = go_program("sanity")
+
+    with _driver(folder, f"static:{disks}") as socket:
+        outcomes, skipped = _run(program, folder, socket, "--csi.testvolumeaccesstype", access)
+
+    tell(
+        f"csi-sanity, static pool, {access}: {outcomes['passed']} passed, {outcomes['failed']} failed,"
+        f" {outcomes['skipped']} skipped (not offered)"
+    )
+    assert not outcomes["failed"]
+    assert outcomes["passed"] >= LEAST_PASSED_DISKS
+    unexplained = [r for r in skipped if r.removesuffix(" not supported") not in (*NOT_OFFERED, *WITHOUT_COPIES)]
+    assert not unexplained
+    left = [record for record in (disks / ".tonnage").glob("*.json") if b'"volume":{' in record.read_bytes()]
     assert not left
