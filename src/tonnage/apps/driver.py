@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 from tonnage.apps import driver_check
 from tonnage.apps.driver_config import DriverConfig
@@ -24,7 +26,9 @@ class StandaloneDriver:
 
     def __init__(self, config: DriverConfig) -> None:
         self.config = config
-        driver = driver_check.make(config)
+        self.on_inline: Callable[[], None] = lambda: None
+        """Called when inline volumes have changed the room."""
+        driver = replace(driver_check.make(config), on_inline=lambda: self.on_inline())
         assert driver.openings is not None
         self._openings = driver.openings
         self.pools: Sequence[Pool] = list(driver.pools.values())
@@ -61,7 +65,17 @@ class StandaloneDriver:
         await measure(self.pools)
 
 
-async def serve(driver: StandaloneDriver, ended: asyncio.Event) -> None:
+class Serving(Protocol):
+    """What serve() runs. stop() may be called while start() was cancelled."""
+
+    async def start(self) -> None:
+        """Begin to serve."""
+
+    async def stop(self) -> None:
+        """End it."""
+
+
+async def serve(driver: Serving, ended: asyncio.Event, *, name: str = "") -> None:
     """Run a driver until ended is set. Leaves within 2 s: calls that a dead disk holds up are not waited for."""
     starting = asyncio.ensure_future(driver.start())
     waiting = asyncio.ensure_future(ended.wait())
@@ -70,7 +84,7 @@ async def serve(driver: StandaloneDriver, ended: asyncio.Event) -> None:
         if starting.done():
             starting.result()
             settle()
-            log.info("driver ready driver=%s node=%s", driver.config.driver_name, driver.config.node_name)
+            log.info("driver ready %s", name)
             await waiting
     finally:
         waiting.cancel()
@@ -82,7 +96,7 @@ async def serve(driver: StandaloneDriver, ended: asyncio.Event) -> None:
         stopping.result()
 
 
-async def _stop(driver: StandaloneDriver, starting: asyncio.Future[None]) -> None:
+async def _stop(driver: Serving, starting: asyncio.Future[None]) -> None:
     starting.cancel()
     await asyncio.wait([starting])
     await driver.stop()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -21,6 +21,9 @@ from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+F = TypeVar("F", bound="DriverFile")
 
 
 class DriverFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -64,7 +67,12 @@ class DriverConfig:
 
 
 def read(path: Path) -> DriverFile:
-    """A file. Raises Invalid naming the file and the place in it."""
+    """A driver's file. Raises Invalid naming the file and the place in it."""
+    return load(path, DriverFile)
+
+
+def load(path: Path, form: type[F]) -> F:
+    """A file of that form. Raises Invalid naming the file and the place in it."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as failure:
@@ -74,9 +82,9 @@ def read(path: Path) -> DriverFile:
     except yaml.YAMLError as failure:
         raise Invalid(f"{path}: {_flat(failure)}") from None
     try:
-        return msgspec.convert({} if content is None else content, DriverFile)
+        return msgspec.convert({} if content is None else content, form)
     except msgspec.ValidationError as failure:
-        raise Invalid(f"{path}: {_readable(str(failure))}") from None
+        raise Invalid(f"{path}: {_readable(str(failure), form)}") from None
 
 
 def pools_of(file: DriverFile, origin: str) -> list[PoolConfig]:
@@ -103,15 +111,15 @@ def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, n
         endpoint=socket_path(found["endpoint"]),
         pools=list(pools),
         node_name=found["node_name"] or node,
-        state=_absolute("state", found["state"]) if found["state"] else default_state(name),
+        state=absolute("state", found["state"]) if found["state"] else default_state(name),
         driver_name=name,
         topology_key=_topology_key(found["topology_key"] or names.TOPOLOGY_NODE),
         max_volumes=found["max_volumes"],
-        registry=_absolute("registry", found["registry"]) if found["registry"] else None,
+        registry=absolute("registry", found["registry"]) if found["registry"] else None,
         metrics=parse_address(found["metrics"]) if found["metrics"] else None,
-        roots=(_absolute("kubelet root", found["kubelet_root"]),) if found["kubelet_root"] else (),
-        sources=tuple(_absolute("source", text) for text in found["sources"]),
-        cgroups=_absolute("cgroups", found["cgroups"]) if found["cgroups"] else CGROUPS,
+        roots=(absolute("kubelet root", found["kubelet_root"]),) if found["kubelet_root"] else (),
+        sources=tuple(absolute("source", text) for text in found["sources"]),
+        cgroups=absolute("cgroups", found["cgroups"]) if found["cgroups"] else CGROUPS,
         io_cgroup=_group(found["io_cgroup"]),
     )
 
@@ -134,7 +142,8 @@ def default_state(driver: str) -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "tonnage-driver" / driver
 
 
-def _absolute(what: str, text: str) -> Path:
+def absolute(what: str, text: str) -> Path:
+    """An absolute path without `..`. Raises Invalid naming what it is of."""
     if not text.startswith("/") or "\0" in text:
         raise Invalid(f"{what} {text[:120]!r}: want an absolute path")
     return Path(os.path.normpath(text))
@@ -186,16 +195,16 @@ def _text(value: object, place: str) -> str:
     return str(value)
 
 
-def _readable(message: str) -> str:
+def _readable(message: str, form: type[DriverFile]) -> str:
     """msgspec's message, its path first: "Expected `int` - at `$.pools[0]`" is "pools[0]: expected `int`"."""
     text, _, path = message.removeprefix("Object contains ").partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")
-    known = f"; there is {', '.join(sorted(_fields()))}" if "unknown field" in text and not path else ""
+    known = f"; there is {', '.join(sorted(_fields(form)))}" if "unknown field" in text and not path else ""
     return f"{path + ': ' if path else ''}{text[:1].lower()}{text[1:]}{known}"
 
 
-def _fields() -> list[str]:
-    return [found.encode_name for found in msgspec.structs.fields(DriverFile)]
+def _fields(form: type[DriverFile]) -> list[str]:
+    return [found.encode_name for found in msgspec.structs.fields(form)]
 
 
 def _flat(failure: yaml.YAMLError) -> str:

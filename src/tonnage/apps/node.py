@@ -21,6 +21,7 @@ from tonnage.controllers.provision import Provisioner
 from tonnage.controllers.publication import Publication
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.reclaim import Reclaimer
+from tonnage.controllers.startup_taint import StartupTaint
 from tonnage.controllers.sweep import Sweep
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
@@ -106,6 +107,7 @@ class NodeAgent:
     cluster_uid: uid of the namespace kube-system. namespace: where capacity objects lie. poll: seconds between two
     looks at the room for what others do to the disk, 0 for none. binding: "agent" or "controller". sweep_every:
     seconds between two comparisons of the drivers' volumes with the cluster, 0 for those at start and after losses.
+    startup_taint: drivers that the kubelet must list before the start-up taint goes; none: it is not looked for.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class NodeAgent:
         poll: float = 60.0,
         binding: str = "agent",
         sweep_every: float = 3600.0,
+        startup_taint: Sequence[str] = (),
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
         self._clock = clock or RealClock()
@@ -132,6 +135,9 @@ class NodeAgent:
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
         self._build(client, namespace, poll, binding, sweep_every)
+        self._taint = None
+        if startup_taint:
+            self._taint = StartupTaint(client, self._informers, node=node_name, drivers=startup_taint)
 
     def _build(self, client: Client, namespace: str, poll: float, binding: str, sweep_every: float) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
@@ -183,6 +189,8 @@ class NodeAgent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(supervise("events", self._events.run))
                 tasks.create_task(self._attach_all())
+                if self._taint is not None:
+                    tasks.create_task(supervise("startup_taint", self._taint.run))
                 await self.provisioner.ready()  # no number is published before all promises are known
                 tasks.create_task(supervise("readings", self.readings.run))
                 tasks.create_task(supervise("provisioner", self.provisioner.run))

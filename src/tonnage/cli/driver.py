@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tonnage.api import names
 from tonnage.apps import driver_check, driver_config
-from tonnage.apps.driver import StandaloneDriver, leave, serve
+from tonnage.apps.driver import Serving, StandaloneDriver, leave, serve
 from tonnage.apps.driver_config import DriverConfig, DriverFile
 from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli.output import Output
@@ -80,15 +80,20 @@ def run(options: argparse.Namespace) -> int:
     config = configured(options)
     findings = driver_check.check(config)
     if options.check:
-        return _show(findings)
+        return show(findings)
     driver_check.require(findings)
     tune_allocator()
     raise_file_limit()
     logs.setup(options.log_level, as_json=options.log_format == "json")
-    asyncio.run(_serve(StandaloneDriver(config)))
+    asyncio.run(serve_until_signal(StandaloneDriver(config), f"driver={config.driver_name} node={config.node_name}"))
+    leave_stuck()
+    return 0
+
+
+def leave_stuck() -> None:
+    """End the process if a thread would keep it."""
     if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
         leave(0)  # Python would wait for a thread that a dead disk holds
-    return 0
 
 
 def configured(options: argparse.Namespace) -> DriverConfig:
@@ -114,15 +119,17 @@ def configured(options: argparse.Namespace) -> DriverConfig:
     return driver_config.merge(file, given, pools, node=node)
 
 
-async def _serve(driver: StandaloneDriver) -> None:
+async def serve_until_signal(driver: Serving, name: str) -> None:
+    """Serve until SIGINT or SIGTERM."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    await serve(driver, ended)
+    await serve(driver, ended, name=name)
 
 
-def _show(findings: list[driver_check.Finding]) -> int:
+def show(findings: list[driver_check.Finding]) -> int:
+    """Print what was found; the exit code."""
     out = Output()
     for finding in findings:
         mark = "FAULT" if finding.fault else "warn" if finding.warning else "ok"

@@ -1,0 +1,65 @@
+"""The configuration of a node: its driver's, and how its agent serves the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tonnage.api import names
+from tonnage.apps import driver_config
+from tonnage.apps.driver_config import DriverConfig, DriverFile
+from tonnage.errors import Invalid
+from tonnage.pools.config import PoolConfig
+
+KUBELET = Path("/var/lib/kubelet")
+BINDINGS = ("agent", "controller")
+
+
+class NodeFile(DriverFile):
+    """The fields of a file: those of a driver but endpoint and registry, which follow from the kubelet's folder."""
+
+    kubelet: str = ""
+    namespace: str = ""
+    bind: str = ""
+    csi_endpoints: list[str] = []
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """What a node is to be. namespace: where its capacity objects lie. binding: who binds what it made, `agent` or
+    `controller` (the PV controller). endpoints: CSI sockets of other drivers that the agent serves as well."""
+
+    driver: DriverConfig
+    namespace: str = names.SYSTEM_NAMESPACE
+    binding: str = "agent"
+    endpoints: tuple[Path, ...] = ()
+
+
+def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node: str) -> NodeConfig:
+    """What was given on the command line, over the file. pools: of both. node: its name where none is given.
+
+    Raises Invalid.
+    """
+    for fields in (file, given):
+        for name in ("endpoint", "registry", "state", "kubelet_root"):
+            if getattr(fields, name):
+                raise Invalid(f"{name}: for a node it follows from the kubelet's folder: name that one, as kubelet")
+    kubelet = driver_config.absolute("kubelet", given.kubelet or file.kubelet or str(KUBELET))
+    driver_name = given.driver_name or file.driver_name or names.DRIVER
+    plugins = kubelet / "plugins" / driver_name
+    given = msgspec.structs.replace(
+        given,
+        endpoint=str(plugins / "csi.sock"),
+        registry=str(kubelet / "plugins_registry"),
+        state=str(plugins),
+        kubelet_root=str(kubelet),
+    )
+    driver = driver_config.merge(file, given, pools, node=node)
+    binding = given.bind or file.bind or BINDINGS[0]
+    if binding not in BINDINGS:
+        raise Invalid(f"bind {binding[:40]!r}: want {' or '.join(BINDINGS)}")
+    endpoints = [driver_config.socket_path(text) for text in (*given.csi_endpoints, *file.csi_endpoints)]
+    return NodeConfig(driver, given.namespace or file.namespace or names.SYSTEM_NAMESPACE, binding, tuple(endpoints))

@@ -1,0 +1,104 @@
+"""`tonnage node`: the whole of a node of a Kubernetes cluster in one process, in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+from tonnage.api import names
+from tonnage.apps import driver_check, driver_config, node_config
+from tonnage.apps.node_config import BINDINGS, KUBELET, NodeConfig, NodeFile
+from tonnage.apps.process import raise_file_limit, tune_allocator
+from tonnage.cli import driver
+from tonnage.kube import kubeconfig
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
+from tonnage.kube.kubeconfig import Access
+from tonnage.observe import log as logs
+from tonnage.pools import config as pool_config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb. Each is also a field of --config, which they override; pools add up."""
+    driver.add_pools(parser)
+    parser.add_argument("--node-name", default="", metavar="NAME", help="default: $NODE_NAME, else the host's name")
+    parser.add_argument("--driver-name", default="", metavar="NAME", help=f"default: {names.DRIVER}")
+    parser.add_argument("--topology-key", default="", metavar="KEY", help=f"default: {names.TOPOLOGY_NODE}")
+    parser.add_argument("--max-volumes", type=int, default=0, metavar="N", help="most volumes of the node, 0: no limit")
+    parser.add_argument("--kubelet", default="", metavar="DIR", help=f"the kubelet's folder (default: {KUBELET})")
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: the pod's service account)"
+    )
+    parser.add_argument(
+        "--namespace", default="", metavar="NAME",
+        help=f"where capacity objects lie (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--bind", default="", choices=("", *BINDINGS), metavar="WHO",
+        help="who binds claims to the volumes made here: agent (default) or controller, the cluster's PV controller",
+    )  # fmt: skip
+    parser.add_argument(
+        "--csi-endpoint", action="append", default=[], metavar="unix:///DIR/csi.sock",
+        help="another CSI driver of this node that the agent serves as well; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
+    )
+    driver.add_sources(parser)
+    parser.add_argument("--check", action="store_true", help="say what the configuration meets, touch nothing, and end")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal; with --check only look."""
+    from tonnage.apps.node_process import NodeProcess
+
+    config = configured(options)
+    findings = driver_check.check(config.driver)
+    if options.check:
+        return driver.show(findings)
+    driver_check.require(findings)
+    access = access_of(options.kubeconfig)
+    tune_allocator()
+    raise_file_limit()
+    logs.setup(options.log_level, as_json=options.log_format == "json")
+
+    async def serve() -> None:
+        client = Client(HttpTransport(access, user_agent=f"tonnage-node/{config.driver.node_name}"))
+        await driver.serve_until_signal(NodeProcess(config, client), f"node={config.driver.node_name}")
+
+    asyncio.run(serve())
+    driver.leave_stuck()
+    return 0
+
+
+def access_of(file: Path | None) -> Access:
+    """The cluster of a kubeconfig, else that of the pod we run in, else as kubectl finds it. Raises Invalid."""
+    if file is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return kubeconfig.in_cluster()
+    return kubeconfig.load(file)
+
+
+def configured(options: argparse.Namespace) -> NodeConfig:
+    """The command line over the file that it names. Raises Invalid."""
+    file = driver_config.load(options.config, NodeFile) if options.config else NodeFile()
+    given = NodeFile(
+        node_name=options.node_name,
+        driver_name=options.driver_name,
+        topology_key=options.topology_key,
+        max_volumes=options.max_volumes,
+        metrics=options.metrics,
+        sources=options.source,
+        kubelet=options.kubelet,
+        namespace=options.namespace or ("" if file.namespace else os.environ.get("POD_NAMESPACE", "")),
+        bind=options.bind,
+        csi_endpoints=options.csi_endpoint,
+    )
+    pools = [pool_config.parse(text) for text in options.pool]
+    pools += driver_config.pools_of(file, str(options.config))
+    node = os.environ.get("NODE_NAME") or socket.gethostname()
+    return node_config.merge(file, given, pools, node=node)

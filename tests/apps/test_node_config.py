@@ -1,0 +1,56 @@
+"""A node's configuration: what follows from the kubelet's folder, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tonnage.api import names
+from tonnage.apps import driver_config, node_config
+from tonnage.apps.node_config import NodeFile
+from tonnage.errors import Invalid
+from tonnage.pools.config import parse
+
+POOLS = [parse("memory,size=1Gi")]
+
+
+def test_everything_has_a_default() -> None:
+    config = node_config.merge(NodeFile(), NodeFile(), POOLS, node="n1")
+
+    plugins = Path("/var/lib/kubelet/plugins/csi.tonnage.dev")
+    assert config.driver.endpoint == plugins / "csi.sock"
+    assert config.driver.registry == Path("/var/lib/kubelet/plugins_registry")
+    assert config.driver.state == plugins
+    assert config.driver.node_name == "n1"
+    assert (config.namespace, config.binding, config.endpoints) == (names.SYSTEM_NAMESPACE, "agent", ())
+
+
+def test_the_command_line_stands_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text("kubelet: /data/kubelet\nbind: controller\nnamespace: storage\ncsiEndpoints: [/run/a.sock]\n")
+    file = driver_config.load(path, NodeFile)
+
+    config = node_config.merge(file, NodeFile(bind="agent", csi_endpoints=["unix:///run/b.sock"]), POOLS, node="n1")
+
+    assert config.driver.endpoint == Path("/data/kubelet/plugins/csi.tonnage.dev/csi.sock")
+    assert (config.namespace, config.binding) == ("storage", "agent")
+    assert config.endpoints == (Path("/run/b.sock"), Path("/run/a.sock"))
+
+
+@pytest.mark.parametrize("name", ["endpoint", "registry", "state"])
+def test_what_follows_from_the_kubelets_folder_is_not_given(name: str) -> None:
+    with pytest.raises(Invalid, match=f"{name}: for a node it follows from the kubelet's folder"):
+        node_config.merge(replace(NodeFile(), **{name: "/run/x"}), NodeFile(), POOLS, node="n1")
+
+
+def test_an_unknown_binder_is_refused() -> None:
+    with pytest.raises(Invalid, match="bind 'scheduler': want agent or controller"):
+        node_config.merge(NodeFile(bind="scheduler"), NodeFile(), POOLS, node="n1")
+
+
+def test_unknown_fields_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text("binding: agent\n")
+    with pytest.raises(Invalid, match="unknown field `binding`; there is bind"):
+        driver_config.load(tmp_path / "node.yaml", NodeFile)
