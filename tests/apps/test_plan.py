@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tonnage.apps.data import DataFolder, Settings
 from tonnage.apps.plan import plan
@@ -79,3 +80,15 @@ def test_overcommit_is_said_plainly(tmp_path: Path, real_folder: Path) -> None:
 
     assert len(warnings) == 1
     assert warnings[0].startswith("overcommitted: the pools may promise 900Ti together")
+
+
+def test_folders_of_content_are_kept_and_must_be_what_they_seem(tmp_path: Path) -> None:
+    data, folder, link = DataFolder(tmp_path / "d"), tmp_path / "models", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+
+    made = plan(data, structs.replace(MEMORY, sources=[str(folder)]))
+    assert made.settings.sources == [str(folder)]
+    for wrong, words in ((tmp_path / "none", "there is no such folder"), (link, f"want the folder itself, {folder}")):
+        with pytest.raises(Invalid, match=words):
+            plan(data, structs.replace(MEMORY, sources=[str(wrong)]))

@@ -34,7 +34,8 @@ _READY_SECONDS = 30.0
 class BoxNode:
     """start() brings the node up, published() waits for its capacity, stop() takes everything down.
 
-    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
+    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours. sources: folders
+    whose content new volumes may get.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class BoxNode:
         pools: Sequence[PoolConfig],
         drivers: Sequence[str],
         endpoints: Sequence[Path],
+        sources: Sequence[Path],
         runtime: str,
         cluster_uid: str,
         max_pods: int,
@@ -66,6 +68,7 @@ class BoxNode:
             sockets=sockets,
             registry=registry,
             drivers=drivers,
+            sources=sources,
             clock=clock,
         )
         self.agent = NodeAgent(

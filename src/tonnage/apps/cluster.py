@@ -153,6 +153,7 @@ class Box:
                 pools=pools,
                 drivers=drivers,
                 endpoints=self.plan.endpoints.get(name, ()),
+                sources=[Path(text) for text in self.plan.settings.sources],
                 runtime=self.plan.settings.runtime,
                 cluster_uid=self._server.cluster_id(),
                 max_pods=self._max_pods,

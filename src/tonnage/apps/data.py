@@ -41,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pools: list[str] = []
     runtime: str = "bwrap"
     compat: list[str] = []
+    sources: list[str] = []
 
 
 class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

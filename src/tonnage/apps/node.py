@@ -28,6 +28,7 @@ from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
 from tonnage.csi.inflight import InFlight
+from tonnage.csi.throttle import Throttle
 from tonnage.errors import Unavailable, Unsupported
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -41,7 +42,8 @@ class NodeDriver:
     """Pools, a CSI socket for each driver name, and their registration with the kubelet.
 
     sockets: a short folder for the CSI sockets (a path may have 107 bytes). registry: the kubelet's folder of
-    registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default one.
+    registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default one. sources: folders
+    whose content new volumes may get.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class NodeDriver:
         sockets: Path,
         registry: Path | None = None,
         drivers: Sequence[str] = (names.DRIVER,),
+        sources: Sequence[Path] = (),
         clock: Clock | None = None,
     ) -> None:
         self.pools = list(pools)
@@ -62,6 +65,7 @@ class NodeDriver:
             pool.on_room = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call, whatever the driver's name
+        throttle = Throttle()
         registry = registry or kubelet / "plugins_registry"
         self._endpoints = [
             DriverEndpoint(
@@ -71,7 +75,9 @@ class NodeDriver:
                     kubelet / "plugins" / name,
                     name=name,
                     default_pool=self.pools[0].name,
+                    sources=tuple(sources),
                     in_flight=in_flight,
+                    throttle=throttle,
                     clock=clock or RealClock(),
                     on_inline=lambda: self.on_inline(),
                 ),

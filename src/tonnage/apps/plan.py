@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.apps import foreign
 from tonnage.apps.data import DataFolder, Settings
@@ -52,6 +54,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     """
     templates = _templates(settings, pool_size)
     _check_machine(settings.runtime, templates)
+    _check_sources(settings.sources)
     _check_kept(data, settings, templates)
     nodes = _nodes(data, settings.nodes, templates)
     endpoints = foreign.endpoints(csi_endpoints, list(nodes))
@@ -78,7 +81,7 @@ def _nodes(data: DataFolder, count: int, templates: list[PoolConfig]) -> dict[st
 
 def replace_pools(settings: Settings, pools: list[str]) -> Settings:
     """The settings with other pools."""
-    return Settings(nodes=settings.nodes, pools=pools, runtime=settings.runtime, compat=settings.compat)
+    return msgspec.structs.replace(settings, pools=pools)
 
 
 def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
@@ -129,6 +132,15 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
     for kind, tool, package in tools:
         if kind in real and shutil.which(tool, path=search) is None:
             raise HostError(f"{tool} is not there, which {kind} pools need (Debian: apt-get install {package})")
+
+
+def _check_sources(sources: Sequence[str]) -> None:
+    """Folders that are named to be trusted: what a symlink in a path leads to could be changed by others."""
+    for text in sources:
+        if not os.path.isdir(text):
+            raise Invalid(f"--source {text}: there is no such folder; content of folders that are there can be allowed")
+        if (real := os.path.realpath(text)) != text:
+            raise Invalid(f"--source {text}: want the folder itself, {real}")
 
 
 def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -> None:

@@ -16,6 +16,7 @@ from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings, default_folder
 from tonnage.apps.plan import DEFAULT_POOL_SIZE, Plan, plan
 from tonnage.apps.process import raise_file_limit, tune_allocator
+from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
     parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
+    add_sources(parser)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
         help="also serve the CSI driver behind this socket: register it with the node's kubelet and make its volumes; "
@@ -90,6 +92,7 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         pools=options.pool or base.pools,
         runtime=options.runtime or base.runtime,
         compat=options.compat or base.compat,
+        sources=options.source or base.sources,
     )
 
 

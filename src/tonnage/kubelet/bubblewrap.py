@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,7 @@ from tonnage.kubelet.volumes import Mounted
 
 log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
+_PAUSES = (0.01, 0.05, 0.2)  # seconds
 _KEPT = 2
 """Attempts of which folder and log are kept: this one and the one before."""
 
@@ -155,10 +157,15 @@ class BubblewrapRuntime:
         folder = self.paths.subpaths(uid)
         if os.path.isdir(folder):
             subpaths.remove(folder)
-        try:
-            self.cgroups.remove_pod(uid)
-        except OSError as failure:
-            log.warning("cgroup of a pod not removed pod=%s error=%s", uid, failure)
+        for pause in (*_PAUSES, None):
+            try:
+                self.cgroups.remove_pod(uid)
+                return
+            except OSError as failure:  # the kernel still counts processes that have just been killed
+                if pause is None:
+                    log.warning("cgroup of a pod not removed pod=%s error=%s", uid, failure)
+                else:
+                    time.sleep(pause)
 
     async def forget(self, pod: Pod | None, uid: str) -> None:
         """See Runtime: containers' folders and logs."""

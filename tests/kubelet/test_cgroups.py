@@ -1,0 +1,88 @@
+"""A pod's cgroup in the box: there before its volumes are mounted, around all of its processes, gone with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.api.kinds import PODS
+from tonnage.errors import Unsupported
+from tonnage.host.iolimits import Cgroups
+from tonnage.kubelet.bubblewrap import BubblewrapRuntime
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    pytest.mark.parametrize(
+        "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _cgroups_can_be_made() -> None:
+    uid = str(uuid4())
+    try:
+        Cgroups().make_pod(uid)
+    except (Unsupported, OSError) as failure:
+        pytest.skip(f"no cgroup that limits IO can be made: {failure}")
+    Cgroups().remove_pod(uid)
+
+
+def _groups(pid: int) -> list[str]:
+    return [line.rpartition(":")[2] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+
+
+async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: Any) -> None:
+    await machine.volume("a")
+    await machine.pod(
+        "p",
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}],
+        containers=[
+            {
+                "name": "main",
+                "image": "any",
+                "command": ["/bin/sh", "-c", "sleep 1000 & exec sleep 1000"],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }
+        ],
+    )
+    pod = await machine.phase("p", "Running")
+    uid = pod.metadata.uid
+    group = Cgroups().own_pod(uid)
+    assert group is not None
+    inside = [int(pid) for pid in (group.path / "cgroup.procs").read_text().split()]
+    mine = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _is_of(int(pid), uid)]
+    assert len(mine) >= 2, "bwrap outside, and the first process of its namespace"
+    assert set(mine) <= set(inside)
+    assert all(any(path.endswith(f"/tonnage/pod{uid}") for path in _groups(pid)) for pid in inside)
+
+    await machine.client.delete(PODS, "p", "default", grace_seconds=0)
+    await machine.gone("p")
+    async with asyncio.timeout(30):
+        while Cgroups().own_pod(uid) is not None:  # the object goes first
+            await asyncio.sleep(0.01)
+
+
+def _is_of(pid: int, uid: str) -> bool:
+    """Whether a process is of the pod, by its command line."""
+    try:
+        return uid in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+async def test_a_pod_without_volumes_needs_none(machine: Any) -> None:
+    await machine.pod(
+        "p",
+        restartPolicy="Never",
+        containers=[{"name": "main", "image": "any", "command": ["/bin/true"]}],
+    )
+    pod = await machine.phase("p", "Succeeded")
+    assert Cgroups().own_pod(pod.metadata.uid) is None
