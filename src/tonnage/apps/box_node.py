@@ -34,8 +34,8 @@ _READY_SECONDS = 30.0
 class BoxNode:
     """start() brings the node up, published() waits for its capacity, stop() takes everything down.
 
-    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours. sources: folders
-    whose content new volumes may get.
+    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
+    sources: folders whose content new volumes may get.
     """
 
     def __init__(
