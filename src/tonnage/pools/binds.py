@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from tonnage.errors import AlreadyExists, Precondition, Unsupported
+from tonnage.errors import AlreadyExists, HostError, Precondition, Unsupported
 from tonnage.host import mount
 from tonnage.pools import filesystem
 
@@ -43,13 +42,16 @@ class Binds:
             raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
 
     def shows(self, name: str, path: Path) -> bool:
-        """Whether the mount at path is of that volume."""
+        """Whether the mount at path is of that volume. Raises HostError when that cannot be seen: it may be."""
         if not mount.is_mount(path):
             return False
-        with suppress(OSError):
+        try:
             wanted, shown = os.stat(self._content(name)), os.stat(path)
-            return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
-        return False
+        except FileNotFoundError:
+            return False
+        except OSError as failure:
+            raise HostError(f"cannot see what {path} shows: {failure.strerror}") from failure
+        return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
         """See Pool.stage: a bind of the folder."""

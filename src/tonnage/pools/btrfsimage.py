@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from tonnage.errors import Invalid, Precondition, Unavailable
+from tonnage.errors import HostError, Invalid, Precondition, Unavailable
 from tonnage.host import loop, mount
 from tonnage.pools import filesystem, imagefile
 from tonnage.pools.bounds import Bounds
@@ -94,7 +94,7 @@ class BtrfsImage:
 
     def close(self) -> None:
         """Unmount the root, unless somebody is in it; volumes that are mounted stay. May be repeated."""
-        with suppress(Precondition):
+        with suppress(Precondition, HostError):  # the directory must be let go in any case
             filesystem.unstage(self.root)
         with suppress(OSError):
             self._disks.of(self._image.parent).forget(self._image)

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Unsupported
+from tonnage.errors import AlreadyExists, Busy, HostError, NotFound, Precondition, Unsupported
 from tonnage.host import loop, mount, superblock
 from tonnage.pools import ext4grow, filesystem, imagefile, stillness
 from tonnage.pools.base import Stats, VolumeRequest
@@ -59,7 +59,8 @@ class ImageStore(FolderStore):
 
     def found(self, records: dict[str, Record]) -> None:
         """See FolderStore."""
-        self._free_loops()
+        images = {(image.st_dev, image.st_ino) for image in map(os.lstat, self.path.glob(f"*{self.suffix}"))}
+        self._free_loops(images, folder=str(self.path))
         stillness.thaw_all(self.path, records, self.suffix)
 
     def restore(self, record: Record) -> None:
@@ -83,13 +84,13 @@ class ImageStore(FolderStore):
             return os.stat(self.content(name)).st_size
         return 0
 
-    def _free_loops(self) -> None:
-        """Free the loop devices of this pool that are mounted nowhere: raw block ones that a kill left behind."""
-        images = {(found.st_dev, found.st_ino) for found in map(os.lstat, self.path.glob(f"*{self.suffix}"))}
+    def _free_loops(self, images: set[tuple[int, int]], *, folder: str = "") -> None:
+        """Free the loop devices of images, also gone ones of a folder, that are mounted nowhere: raw block ones that a
+        kill or error left behind."""
         ours = [
             index
             for index, path in loop.attached()
-            if os.path.dirname(path) == str(self.path) or loop.identity(index) in images
+            if os.path.dirname(path) == folder or loop.identity(index) in images
         ]
         if not ours:
             return
@@ -114,8 +115,15 @@ class ImageStore(FolderStore):
 
     def check_unused(self, name: str) -> None:
         """See FolderStore."""
-        if imagefile.is_used(self.content(name)):
+        image = self.content(name)
+        if imagefile.is_used(image) and not self._set_free(image):
             raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
+
+    def _set_free(self, image: Path) -> bool:
+        """Whether nobody uses an image any more, once devices are free that an unstage which failed has left to it."""
+        found = os.stat(image)
+        self._free_loops({(found.st_dev, found.st_ino)})
+        return not imagefile.is_used(image)
 
     def claim(self, record: Record) -> tuple[int, Allocated]:
         """See FolderStore."""
@@ -233,7 +241,12 @@ class ImageStore(FolderStore):
         self.grown(record)
 
     def _show_block(self, record: Record, image: Path, node: Path, *, readonly: bool) -> None:
-        fd = imagefile.open_image(image, shared=readonly)
+        try:
+            fd = imagefile.open_image(image, shared=readonly)
+        except Busy:
+            if not self._set_free(image):
+                raise
+            fd = imagefile.open_image(image, shared=readonly)
         try:
             imagefile.fill_holes(fd, image, record)
             index = imagefile.attach_block(fd, image, readonly=readonly)
