@@ -268,6 +268,15 @@ def test_smallest_volume_that_fits(disks: Any) -> None:
     assert found(disks.decide(disks.pod("p", claims=["c"]))) == ["fits"]
 
 
+def test_of_equal_nodes_the_one_where_the_least_is_wasted(disks: Any) -> None:
+    for node, size in (("node-3", "4Ti"), ("node-4", "5Gi"), ("node-5", "100Gi")):
+        disks.node(node)
+        disks.volume(f"of-{node}", size, node=node)
+    disks.claim("c", "3Gi")
+
+    assert found(disks.decide(disks.pod("p", claims=["c"]))) == ["of-node-4"]
+
+
 @pytest.mark.parametrize(
     "volume",
     [

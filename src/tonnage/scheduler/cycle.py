@@ -121,7 +121,8 @@ class Cycle:
             if lacking:
                 message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
             return Refusal(message, causes, needs=volumes.needs)
-        slot = scores.best(list(fitting), ask, self.columns, self.volumes.most_left(volumes))
+        left = self.volumes.most_left(volumes)
+        slot = scores.best(list(fitting), ask, self.columns, lambda slot: (-fitting[slot].waste, left(slot)))
         return Decision(self.columns.names[slot], fitting[slot], volumes)
 
 

@@ -1,7 +1,8 @@
 """Which of the nodes that fit is the best: the one with most left, wishes first.
 
 Source: k/k noderesources (LeastAllocated), nodeaffinity, tainttoleration with their default weights. Where they see no
-difference, the node with the most published storage left for the pod's classes wins, so that volumes spread.
+difference, the node whose existing volumes are least larger than asked wins, so that no small claim takes a large disk;
+then the one with the most published storage left for the pod's classes, so that volumes spread.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from tonnage.scheduler.columns import Columns
 _AFFINITY_WEIGHT, _TAINT_WEIGHT = 2, 3
 
 
-def best(slots: Sequence[int], ask: Ask, columns: Columns, left: Callable[[int], int]) -> int:
-    """The slot to take; of equals by score and by room left the first. slots is not empty."""
+def best(slots: Sequence[int], ask: Ask, columns: Columns, storage: Callable[[int], tuple[int, int]]) -> int:
+    """The slot to take; of equals by score the one with the highest storage, of equals by that too the first. slots is
+    not empty."""
     if len(slots) == 1:
         return slots[0]
     scores = least_allocated(slots, ask, columns)
@@ -25,7 +27,7 @@ def best(slots: Sequence[int], ask: Ask, columns: Columns, left: Callable[[int],
         _add(scores, _untainted(slots, ask, columns), _TAINT_WEIGHT)
     top = max(scores)
     leaders = [slot for slot, score in zip(slots, scores, strict=True) if score == top]
-    return max(leaders, key=left) if len(leaders) > 1 else leaders[0]
+    return max(leaders, key=storage) if len(leaders) > 1 else leaders[0]
 
 
 def least_allocated(slots: Sequence[int], ask: Ask, columns: Columns) -> list[int]:

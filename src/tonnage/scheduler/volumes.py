@@ -65,6 +65,11 @@ class Plan:
     found: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     made: tuple[Unbound, ...] = ()
 
+    @property
+    def waste(self) -> int:
+        """Bytes that the found volumes have above what is asked of them."""
+        return sum(matching.capacity(volume) - matching.requested(claim) for claim, volume in self.found)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodVolumes:
