@@ -10,9 +10,11 @@ import pytest
 from tonnage.api import names
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.words import AccessMode, CreatedVolume, NodeInfo, VolumeCapability
-from tonnage.errors import Invalid
+from tonnage.errors import Invalid, Unavailable
+from tonnage.pools.base import Pool
 from tonnage.pools.memory import MemoryPool
 
 GIB = 1 << 30
@@ -52,6 +54,45 @@ async def test_node_info(client: CsiClient) -> None:
         "VOLUME_CONDITION",
         "EXPAND_VOLUME",
     }
+
+
+class BoundedPool(MemoryPool):
+    """Can have so many volumes; or none can say."""
+
+    def __init__(self, name: str, kind: str, most: int) -> None:
+        super().__init__(name, GIB)
+        self.kind = kind
+        self.shares_limit = kind == "image"
+        self._most = most
+
+    async def volume_limit(self) -> int:
+        """See Pool."""
+        if self._most < 0:
+            raise Unavailable("its disk is gone")
+        return self._most
+
+
+@pytest.mark.parametrize(
+    ("pools", "configured", "told"),
+    [
+        ([("a", "lvm", 100)], 0, 100),
+        ([("a", "lvm", 100)], 40, 40),
+        ([("a", "lvm", 100)], 400, 100),
+        ([("a", "lvm", 100), ("b", "lvm", 50)], 0, 150),
+        ([("a", "image", 256), ("b", "image", 256)], 0, 256),
+        ([("a", "image", 256), ("b", "image", 256), ("c", "lvm", 10)], 0, 266),
+        ([("a", "lvm", 100), ("b", "btrfs", 0)], 0, 0),
+        ([("a", "lvm", 100), ("b", "btrfs", 0)], 7, 7),
+        ([("a", "lvm", 100), ("b", "lvm", -1)], 0, 0),
+    ],
+)
+async def test_how_many_volumes_a_node_can_have(
+    folder: Path, pools: list[tuple[str, str, int]], configured: int, told: int
+) -> None:
+    made: dict[str, Pool] = {name: BoundedPool(name, kind, most) for name, kind, most in pools}
+    driver = Driver("n", made, folder / "state", max_volumes=configured)
+    async with DriverEndpoint(driver, folder / "s") as endpoint, CsiClient(endpoint.socket) as client:
+        assert (await client.node_info()).max_volumes == told
 
 
 async def test_the_life_of_a_volume_each_step_twice(

@@ -16,7 +16,7 @@ from tonnage.csi.dialects import DIALECTS, Dialect
 from tonnage.csi.inflight import InFlight
 from tonnage.csi.openings import Openings
 from tonnage.csi.throttle import Throttle
-from tonnage.errors import Invalid, NotFound, Unavailable
+from tonnage.errors import Invalid, NotFound, TonnageError, Unavailable
 from tonnage.pools.base import Pool, Volume, check_name
 
 OWNER_DRIVER = "driver"
@@ -95,6 +95,19 @@ class Driver:
     def first_pool(self) -> Pool:
         """The pool for requests that name none."""
         return self.pools[self.default_pool] if self.default_pool else next(iter(self.pools.values()))
+
+    async def most_volumes(self) -> int:
+        """How many volumes the node can have, 0 for no bound: what the pools can have together, or what was configured
+        if that is less. A pool that cannot be asked sets no bound."""
+        bounds: dict[str, int] = {}
+        for pool in self.pools.values():
+            try:
+                bound = await pool.volume_limit()
+            except TonnageError:
+                bound = 0
+            bounds[pool.kind if pool.shares_limit else f"pool {pool.name}"] = bound
+        together = sum(bounds.values()) if all(bounds.values()) else 0
+        return min(filter(None, (together, self.max_volumes)), default=0)
 
     def pool(self, name: str) -> Pool:
         """The pool of that name, the default one for "". Raises Invalid naming those there are."""

@@ -45,10 +45,10 @@ class Node:
         return csi_pb2.NodeGetCapabilitiesResponse(capabilities=offered)
 
     async def NodeGetInfo(self, _request: csi_pb2.NodeGetInfoRequest) -> csi_pb2.NodeGetInfoResponse:
-        """The node's id and its segment."""
+        """The node's id, its segment, and how many volumes it can have."""
         return csi_pb2.NodeGetInfoResponse(
             node_id=self._driver.node_id,
-            max_volumes_per_node=self._driver.max_volumes,
+            max_volumes_per_node=await self._driver.most_volumes(),
             accessible_topology=csi_pb2.Topology(segments=self._driver.topology),
         )
 

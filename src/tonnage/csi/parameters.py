@@ -9,7 +9,7 @@ from tonnage.api import names
 from tonnage.csi.driver import KEPT, OWNER_DRIVER, Driver
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool
-from tonnage.pools.parameters import check_modifiable, check_shared, source_of
+from tonnage.pools.parameters import check_modifiable, check_refused, check_shared, source_of
 
 POOL = "pool"
 KIND = "kind"
@@ -35,6 +35,7 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     ours.pop(POOL, None)
     ours.pop(KIND, None)
     ours = driver.dialect.translate(ours, pool.parameters)
+    check_refused(pool, ours)
     if unknown := sorted(set(ours) - pool.parameters):
         accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *driver.dialect.values})
         raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")

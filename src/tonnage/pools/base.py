@@ -189,6 +189,8 @@ class Pool(ABC):
     """Whether volumes can be made larger."""
     modifiable: frozenset[str] = frozenset()
     """Parameters that modify() can change."""
+    shares_limit: bool = False
+    """Whether volume_limit() is one for all pools of that kind on the machine."""
     refused: Mapping[str, str] = {}
     """Parameters of other kinds that this one can never have, with the reason, for who asks for them."""
 

@@ -38,7 +38,7 @@ class ImagePool(StoredPool[ImageDepot]):
     fstypes = tuple(FORMATS)
     parameters = frozenset({ERASE, RESERVE, MKFS_OPTIONS, SOURCE}) | LIMITS
     modifiable = LIMITS | {ERASE}
-    snapshots = clones = expansion = True
+    snapshots = clones = expansion = shares_limit = True
 
     def __init__(
         self,
