@@ -16,7 +16,7 @@ from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
 from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.bounds import Bounds
-from tonnage.pools.directory import Directory
+from tonnage.pools.directory import Directory, Record
 from tonnage.pools.disks import Disks
 from tonnage.pools.erase import CHUNK, Wiper
 from tonnage.pools.image import ImagePool
@@ -186,6 +186,76 @@ async def test_a_disk_that_is_full_to_the_last_byte(real_folder: Path) -> None:
     assert not any((place / "kept").read_bytes())
     assert _left(place / "pool") == []
     await pool.close()
+
+
+async def test_a_snapshots_deletion_that_was_killed_half_way(opened: Opener, real_folder: Path) -> None:
+    folder = real_folder / "pool" / ".snapshots"
+    pool = await opened(rate=1)
+    await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
+    _write(real_folder / "pool" / "v.img", 8 * MI)
+    await pool.create_snapshot("s", "v")
+    record = (folder / "s.json").read_bytes()
+    await pool.delete_snapshot("s")
+    await pool.close()
+    (folder / "s.json").write_bytes(record)  # as if killed before the record was removed
+    pool = await opened(rate=1)
+    assert await pool.list_snapshots() == []
+    assert (await pool.capacity()).used == 16 * MI
+    await pool.close()
+    pool = await opened()
+    await _erased(pool)
+    assert (await pool.capacity()).used == 8 * MI
+
+
+async def test_half_a_copy_of_what_is_to_be_erased_is_erased(opened: Opener, real_folder: Path) -> None:
+    """A kill while a clone is made leaves bytes of its source in a file that belongs to nobody."""
+    folder, kept = real_folder / "pool", [real_folder / "kept", real_folder / "kept-snapshot"]
+    pool = await opened()
+    await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
+    _write(folder / "v.img", 8 * MI)
+    await pool.create_snapshot("s", "v")
+    await pool.close()
+    for half, name in zip((folder / "clone.img", folder / ".snapshots" / "half.img"), kept, strict=True):
+        half.write_bytes((folder / "v.img").read_bytes()[: 3 * MI + 5])
+        os.link(half, name)
+    pool = await opened()
+    await _erased(pool)
+    assert [name.read_bytes() for name in kept] == [bytes(3 * MI + 5)] * 2
+    assert (await pool.capacity()).used == 16 * MI
+    assert SECRET in (folder / "v.img").read_bytes()
+
+
+async def test_a_copy_that_fails_is_erased(opened: Opener, real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Directory, record: Record, *, durable: bool = True) -> None:
+        os.link(real_folder / "pool" / f"{record.name}.img", kept)
+        raise Exhausted("no room to write")
+
+    pool, kept = await opened(), real_folder / "kept"
+    await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
+    _write(real_folder / "pool" / "v.img", 8 * MI)
+    with monkeypatch.context() as no_room:
+        no_room.setattr(Directory, "write", full)
+        with pytest.raises(Exhausted):
+            await pool.create(VolumeRequest("c", 8 * MI, block=True, source=Source(volume="v")))
+    await _erased(pool)
+    await pool.close()
+    pool = await opened()
+    await _erased(pool)
+    assert kept.read_bytes() == bytes(8 * MI)
+    assert (await pool.capacity()).used == 8 * MI
+
+
+async def test_many_first_ones_at_once(opened: Opener) -> None:
+    """The folders of snapshots and of jobs are made with the first, which may be several."""
+    pool = await opened()
+    names = [f"v{number}" for number in range(8)]
+    for name in names:
+        await pool.create(VolumeRequest(name, MI, block=True, parameters={"erase": "zero"}))
+    await asyncio.gather(*(pool.create_snapshot(f"s{name}", name) for name in names))
+    await asyncio.gather(*(pool.delete(name) for name in names))
+    await asyncio.gather(*(pool.delete_snapshot(f"s{name}") for name in names))
+    await _erased(pool)
+    assert (await pool.capacity()).used == 0
 
 
 async def test_a_disk_that_fails_is_told_and_the_room_stays_taken(

@@ -119,9 +119,14 @@ async def _check_erased(kind: str, option: str, folder: Path, said: list[str]) -
     elif "forgotten" not in said and "written" in said:
         assert volumes == ["v"]
         assert (folder / "pool" / "v.img").read_bytes() == b"secret42" * (SECRETS // 8), "it was erased while it lived"
-    waiting = sum(erasure.room for erasure in await pool.erasing())
-    promised = SECRETS * (len(volumes) + len(await pool.list_snapshots()))
-    assert waiting + promised >= (await pool.capacity()).used >= promised
+    snapshots = [snapshot.name for snapshot in await pool.list_snapshots()]
+    if "forgotten" in said:
+        assert snapshots == [], "a deleted snapshot is back"
+    elif "kept" in said:
+        assert "s" in snapshots or await pool.erasing() or not any((folder / "kept-snapshot").read_bytes())
+    before = sum(erasure.room for erasure in await pool.erasing())
+    used = (await pool.capacity()).used - SECRETS * (len(volumes) + len(snapshots))
+    assert before >= used >= sum(erasure.room for erasure in await pool.erasing()), "it is done meanwhile, or not"
     await pool.delete_snapshot("s")
     await pool.delete("v")
     await _erased(pool)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -41,30 +42,25 @@ class Erasures(EraseRecords):
         self._entries: dict[str, _Entry] = {}
         self._unreadable: list[str] = []
         self._is_open = False
+        self._lock = threading.Lock()
         self._directory = Directory(self._folder, f"{kind}-erasing")
 
-    def open(self, volumes: Mapping[str, Record]) -> list[str]:
-        """Read the jobs; the names of volumes whose deletion a kill interrupted after its content was moved: their
-        records are to be removed. Raises Unavailable, HostError, OSError."""
-        self._entries, self._unreadable, interrupted = {}, [], []
+    def open(self) -> None:
+        """Read the jobs. Raises Unavailable, HostError, OSError."""
+        self._entries, self._unreadable = {}, []
         if not self._folder.is_symlink() and not self._folder.exists():
-            return []
+            return
         self._take()
         self._directory.clean()
         for name in sorted(os.listdir(self._folder)):
             key = name.removesuffix(_RECORD)
-            if key == name or name.startswith("."):
+            if key == name or name.startswith(".") or (entry := self._read(key)) is None:
                 continue
-            if (entry := self._read(key)) is None:
-                continue
-            if not self._content(key).exists():
+            if self._content(key).exists():
+                self._entries[key] = entry
+            else:
                 log.info("nothing left to erase volume=%s key=%s", entry.name, key)
                 self._directory.remove(key)
-                continue
-            self._entries[key] = entry
-            if (record := volumes.get(entry.name)) is not None and record.uuid == entry.volume:
-                interrupted.append(entry.name)
-        return interrupted
 
     def _read(self, key: str) -> _Entry | None:
         path = self._folder / f"{key}{_RECORD}"
@@ -79,9 +75,10 @@ class Erasures(EraseRecords):
         return entry
 
     def _take(self) -> None:
-        if not self._is_open:
-            self._directory.open()
-            self._is_open = True
+        with self._lock:  # of the first two at once, one makes the folder
+            if not self._is_open:
+                self._directory.open()
+                self._is_open = True
 
     def _prepare(self) -> None:
         """Make the folder if this is the first job. Raises Exhausted, Unavailable."""
@@ -95,17 +92,25 @@ class Erasures(EraseRecords):
 
     def close(self) -> None:
         """Let the folder go. May be repeated."""
-        self._is_open = False
+        self._is_open, self._entries = False, {}
         self._directory.close()
 
-    def add(self, record: Record, method: str, content: Path, length: int) -> None:
+    def add(self, record: Record, method: str, content: Path) -> None:
         """Take over a volume's content: when this returns it is here, durably. Raises Exhausted when the job cannot be
         written down (nothing has happened then), HostError, Unavailable."""
-        key = uuid4().hex
-        entry = _Entry(key, record.name, method, length, room=record.size, volume=record.uuid)
+        self._add(
+            _Entry(uuid4().hex, record.name, method, record.length, room=record.size, volume=record.uuid), content
+        )
+
+    def add_rubbish(self, content: Path) -> None:
+        """Take over what no volume ever was, but holds bytes that are to be overwritten. Raises as add()."""
+        length = os.stat(content).st_size
+        self._add(_Entry(uuid4().hex, content.stem, "zero", length, volume=uuid4()), content)
+
+    def _add(self, entry: _Entry, content: Path) -> None:
         try:
             self._prepare()
-            self._directory.put(key, msgspec.json.encode(entry))
+            self._directory.put(entry.key, msgspec.json.encode(entry))
             self._move(entry, content)
         except OSError as failure:
             raise HostError(f"cannot move {content} to {self._folder}: {failure.strerror}") from failure
@@ -122,7 +127,8 @@ class Erasures(EraseRecords):
 
     def holds(self, record: Record) -> bool:
         """Whether a volume's content was taken over, also by an add() that failed after that."""
-        return any(entry.volume == record.uuid and entry.name == record.name for entry in self._entries.values())
+        entries = list(self._entries.values())  # at once: others add and finish meanwhile
+        return any(entry.volume == record.uuid and entry.name == record.name for entry in entries)
 
     def jobs(self) -> Sequence[EraseJob]:
         """See EraseRecords."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,17 +67,18 @@ class FolderStore(FolderContent):
     def _load(self) -> None:
         self.directory.clean()
         records, damaged = self._read()
-        for name in self._erasures.open(records):
-            if not self.content(name).exists():
-                log.info("going on with a deletion volume=%s", name)
-                self.directory.remove(name)
-                del records[name]
+        self._erasures.open()
+        for record in self._moved(list(records.values()), self.content):
+            self.directory.remove(record.name)
+            del records[record.name]
         self.found(records)
+        self.snapshots.open(self.discard)
+        for record in self._moved(self.snapshots.all(), self.snapshots.content):
+            self.snapshots.forget(record.name, durable=self.durable)
         for entry in sorted(os.listdir(self.directory.path)):
             name = entry.removesuffix(self.suffix)
             if name != entry and name not in records and name not in damaged:
                 self.discard(self.directory.path / entry)
-        self.snapshots.open(self.discard)
         for record in list(records.values()):
             try:
                 self.restore(record)
@@ -91,6 +92,13 @@ class FolderStore(FolderContent):
         self._disk = self.disks.of(self.directory.path)
         self._remember()
         self.ready()
+
+    def _moved(self, records: Sequence[Record], content: Callable[[str], Path]) -> Iterator[Record]:
+        """Those whose deletion a kill interrupted when their content was moved away to be erased."""
+        for record in records:
+            if self._erasures.holds(record) and not content(record.name).exists():
+                log.info("going on with a deletion volume=%s", record.name)
+                yield record
 
     def _read(self) -> tuple[dict[str, Record], dict[str, str]]:
         records, damaged = {}, {}
@@ -147,7 +155,7 @@ class FolderStore(FolderContent):
         free, least = max(0, size - used) if size else HUGE, self.smallest(form)
         enough = self.length(form, free) if size else free
         try:
-            room = self.account.room(ratio=self.bounds.ratio, enough=enough)
+            room = self.account.room(ratio=self.bounds.ratio, enough=enough, keep=self.bounds.keep)
         except OSError as failure:
             raise Unavailable(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
         if room < enough:
@@ -192,7 +200,7 @@ class FolderStore(FolderContent):
         self.book(record.name, record.size)
         try:
             length, allocated = self.claim(record)
-            self.account.promise(content, length, ratio=self.bounds.ratio, allocated=allocated)
+            self._promise(content, length, allocated)
             record = self.make(record) if origin is None else self.fill(record, origin)
             self.write(record)
             if origin is not None:
@@ -203,9 +211,22 @@ class FolderStore(FolderContent):
             self.records.pop(record.name, None)
             with suppress(HostError):
                 self.directory.remove(record.name, durable=self.durable)  # it may be there: only its fsync failed
-                self.remove(content)
+                self.undo(content, is_secret=self.overwritten(record, *([origin] if origin else ())))
             raise
         return record
+
+    def undo(self, content: Path, *, is_secret: bool) -> None:
+        """Remove content that is no volume's; what is secret is overwritten first. Raises HostError, Unavailable."""
+        if is_secret and content.exists():
+            with suppress(Exhausted):
+                self._erasures.add_rubbish(content)
+                return
+            wipe(EraseJob("", content.stem, "zero", os.stat(content).st_size), content)
+        self.remove(content)
+
+    def _promise(self, content: Path, length: int, allocated: Allocated) -> None:
+        bounds = self.bounds
+        self.account.promise(content, length, ratio=bounds.ratio, keep=bounds.keep, allocated=allocated)
 
     def _unbook(self, record: Record, content: Path) -> None:
         self.book(record.name, -record.size)
@@ -231,7 +252,7 @@ class FolderStore(FolderContent):
         if method == "none" or not content.exists():
             return
         try:
-            self._erasures.add(record, method, content, record.length)
+            self._erasures.add(record, method, content)
         except Exhausted as failure:  # a full disk must not keep volumes from being deleted
             log.warning("erasing at once volume=%s reason=%s", record.name, failure)
             wipe(EraseJob("", record.name, method, record.length), content)
@@ -254,7 +275,7 @@ class FolderStore(FolderContent):
         length, allocated = self.claim(larger)
         self.book(name, size - record.size)
         try:
-            self.account.promise(content, length, ratio=self.bounds.ratio, allocated=allocated)
+            self._promise(content, length, allocated)
             self.extend(record, larger)
             self.write(larger)
         except BaseException:
@@ -273,7 +294,7 @@ class FolderStore(FolderContent):
         self.book(name, record.size)
         try:
             self.snapshots.prepare()
-            self.account.promise(content, held, ratio=self.bounds.ratio, allocated=self._kept(record))
+            self._promise(content, held, self._kept(record))
             record = self.keep(record, origin, content)
             self.account.remember(content, held, allocated=self._kept(record))
             self.snapshots.add(record, durable=self.durable)
@@ -281,7 +302,7 @@ class FolderStore(FolderContent):
             self._unbook(record, content)
             with suppress(HostError):
                 self.snapshots.forget(name, durable=self.durable)
-                self.remove(content)
+                self.undo(content, is_secret=self.overwritten(record))
             raise
         self.changed(volume)
         return record

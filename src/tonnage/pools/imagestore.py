@@ -40,6 +40,7 @@ class ImageStore(FolderStore):
     erases = True
     medium = Medium()
     """What the disk under the pool does with files that are overwritten; known when it is open."""
+    _seen: Sequence[Record] = ()
 
     def ready(self) -> None:
         """See FolderStore."""
@@ -62,6 +63,7 @@ class ImageStore(FolderStore):
         images = {(image.st_dev, image.st_ino) for image in map(os.lstat, self.path.glob(f"*{self.suffix}"))}
         self._free_loops(images, folder=str(self.path))
         stillness.thaw_all(self.path, records, self.suffix)
+        self._seen = list(records.values())
 
     def restore(self, record: Record) -> None:
         """Take back what an expand() that was killed before its record was written has added: nobody ever saw it."""
@@ -76,7 +78,9 @@ class ImageStore(FolderStore):
         if imagefile.is_used(content):
             log.error("image without a record is in use, left alone path=%s", content)
             return
-        super().discard(content)
+        # It may be half a copy of a volume that is to be overwritten at its end.
+        log.info("removing image without a record path=%s", content)
+        self.undo(content, is_secret=self.overwritten(*self._seen, *self.snapshots.all()))
 
     def held_by_damaged(self, name: str) -> int:
         """See FolderStore."""

@@ -6,6 +6,7 @@ It is a Directory of its own, so snapshots and volumes never meet in a name, and
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Snapshots:
         self._suffix = suffix
         self._damaged: set[str] = set()
         self._is_open = False
+        self._lock = threading.Lock()
         self.directory = Directory(self.path, f"{kind}-snapshots")
 
     def open(self, discard: Callable[[Path], None]) -> None:
@@ -45,9 +47,10 @@ class Snapshots:
                 discard(self.path / entry)
 
     def _take(self) -> None:
-        if not self._is_open:
-            self.directory.open()
-            self._is_open = True
+        with self._lock:  # of the first two at once, one makes the folder
+            if not self._is_open:
+                self.directory.open()
+                self._is_open = True
 
     def close(self) -> None:
         """Let the folder go. May be repeated."""
