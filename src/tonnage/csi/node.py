@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -101,6 +102,8 @@ class Node:
         self._writers.check(volume.name, target, single=use.single_writer)
         check_parent(target)
         refuse_links(staging)
+        if use.single_writer:
+            await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target)
         readonly = request.readonly or use.readonly or "ro" in use.flags
         await self._show(request, pool, volume, staging, target, readonly=readonly)
         self._writers.add(volume.name, target, single=use.single_writer)

@@ -1,6 +1,7 @@
 """At which targets single-writer volumes are shown (CSI: SINGLE_NODE_SINGLE_WRITER is for one target path at a time).
 
-Remembered in the process only: Kubernetes' scheduler holds to ReadWriteOncePod by itself, this is the second line.
+Remembered in the process, and after a restart read from the table of mounts. Kubernetes' scheduler holds to
+ReadWriteOncePod by itself: this is the second line.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 from pathlib import Path
 
 from tonnage.errors import Precondition
+from tonnage.host import mount
 
 
 class SingleWriters:
@@ -23,6 +25,18 @@ class SingleWriters:
             if other != target and (single or other_single) and os.path.lexists(other):
                 raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
 
+    def check_mounts(self, volume: str, staging: Path, target: Path) -> None:
+        """The same for a publication that demands to be the only one, by what is mounted. Blocking.
+
+        Raises Precondition, HostError.
+        """
+        table = list(mount.mounts())
+        staged = {(entry.device, entry.root) for entry in table if _is_in(entry.target, staging)}
+        for entry in table:
+            other = entry.target
+            if (entry.device, entry.root) in staged and other != str(target) and not _is_in(other, staging):
+                raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
+
     def add(self, volume: str, target: Path, *, single: bool) -> None:
         """Remember a publication. May be repeated."""
         self._targets.setdefault(volume, {})[target] = single
@@ -33,3 +47,7 @@ class SingleWriters:
         targets.pop(target, None)
         if not targets:
             self._targets.pop(volume, None)
+
+
+def _is_in(path: str, folder: Path) -> bool:
+    return path == str(folder) or path.startswith(f"{folder}/")
