@@ -53,7 +53,7 @@ def test_a_full_file(tmp_path: Path) -> None:
     assert config.sources == (Path("/data/models"), Path("/data/seeds"))
     assert (config.cgroups, config.io_cgroup) == (Path("/host/sys/fs/cgroup"), "nomad.slice")
     assert config.pools == [
-        PoolConfig("image", Path("/mnt/fast"), "fast", 100 << 30, sparse=True, overcommit=1.5),
+        PoolConfig("image", Path("/mnt/fast"), "fast", 100 << 30, sparse=True, overcommit=1.5, rootfs=False),
         PoolConfig("memory", None, "memory", 1 << 30),
     ]
 

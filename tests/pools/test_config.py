@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tonnage.errors import Invalid, TonnageError
 from tonnage.pools.btrfs import BtrfsPool
 from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
+from tonnage.pools.disks import Keep
 from tonnage.pools.image import ImagePool
 from tonnage.pools.lvm import LvmPool
 from tonnage.pools.memory import MemoryPool
@@ -24,6 +25,9 @@ GI = 1024**3
     [
         ("memory,size=30716Mi", PoolConfig("memory", name="memory", size=30716 * 1024**2)),
         ("image:/var/lib/tonnage,size=100Gi", PoolConfig("image", Path("/var/lib/tonnage"), "image", 100 * GI)),
+        ("image:/p,rootfs=yes,keep=10Gi", PoolConfig("image", Path("/p"), "image", rootfs=True, keep=Keep(10 * GI))),
+        ("quota:/p,rootfs=no,keep=7.5%", PoolConfig("quota", Path("/p"), "quota", rootfs=False, keep=Keep(0, 7.5))),
+        ("btrfs:/p,keep=0", PoolConfig("btrfs", Path("/p"), "btrfs", keep=Keep())),
         ("image:/a:b,name=fast,sparse=yes", PoolConfig("image", Path("/a:b"), "fast", sparse=True)),
         ("image,overcommit=1.5", PoolConfig("image", name="image", overcommit=1.5)),
         ("btrfs:/p,size=1,overcommit=yes", PoolConfig("btrfs", Path("/p"), "btrfs", 1, overcommit=float("inf"))),
@@ -56,6 +60,11 @@ def test_parse(text: str, config: PoolConfig) -> None:
         ("image:/p,size=", "want size=VALUE once"),
         ("image:/p,size=1Gi,size=2Gi", "once"),
         ("image:/p,", "no option ''"),
+        ("image:/p,keep=100%", "keep=100%: want a share of the disk below 100%, or bytes"),
+        ("image:/p,keep=-1%", "keep=-1%: want a share"),
+        ("image:/p,keep=-1", "keep=-1: want bytes, as 10Gi, or a share of the disk, as 15%"),
+        ("image:/p,rootfs=maybe", "rootfs=maybe: want yes or no"),
+        ("memory,rootfs=yes", "memory has no option 'rootfs'"),
         ("image:/p,size=0", "more than 0"),
         ("image:/p,eraserate=-1", "eraserate=-1: want bytes in a second, as 200Mi, or 0"),
         ("image:/p,size=-1Gi", "more than 0"),

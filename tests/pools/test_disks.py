@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import Exhausted
-from tonnage.pools.disks import Disk, Disks
+from tonnage.pools.disks import Disk, Disks, Keep
 
 MI = 1024**2
 ANY = float("inf")
+ANY_SIZE = 2**62
 
 
 class Small(Disk):
@@ -77,3 +78,23 @@ def test_paths_on_one_disk_share_an_account(tmp_path: Path) -> None:
     assert disks.of(tmp_path) is disks.of(tmp_path / "a")
     assert disks.of(tmp_path) is not Disks().of(tmp_path)
     assert disks.of(Path("/proc")) is not disks.of(tmp_path)
+
+
+def test_what_is_kept_for_others_is_not_promised(tmp_path: Path) -> None:
+    disk = Small(tmp_path, 100 * MI)
+    assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 70 * MI
+    assert disk.room(ratio=2.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 140 * MI
+    with pytest.raises(Exhausted, match=r"has 70Mi, beside 30Mi that are kept free, that is neither used nor promised"):
+        disk.promise(tmp_path / "a", 71 * MI, ratio=1.0, keep=Keep(30 * MI))
+    disk.promise(tmp_path / "a", 70 * MI, ratio=1.0, keep=Keep(30 * MI))
+    assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 0
+    assert disk.room(ratio=1.0, enough=ANY_SIZE) == 30 * MI, "another pool may keep less"
+    assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(200 * MI)) == 0
+
+
+def test_a_share_is_of_the_whole_disk(tmp_path: Path) -> None:
+    assert Keep(percent=15).of(1000) == 150
+    disk = Disks().of(tmp_path)
+    room = [disk.room(ratio=1.0, enough=ANY_SIZE, keep=keep) for keep in (Keep(), Keep(percent=0.5))]
+    assert room[0] == 0 or room[0] > room[1]
+    assert [str(keep) for keep in (Keep(), Keep(10 * MI), Keep(percent=7.5))] == ["0", "10Mi", "7.5%"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +21,10 @@ from tonnage.csi.throttle import Throttle
 from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
 from tonnage.host.iolimits import Cgroups
 from tonnage.pools import config as pool_config
+from tonnage.pools import nodedisk
 from tonnage.pools.config import PoolConfig
 
+log = logging.getLogger(__name__)
 _POOL = "pool "
 
 
@@ -45,7 +49,7 @@ def check(config: DriverConfig) -> list[Finding]:
         found.append(Finding("metrics", text, warning=warning))
     found.extend(map(_source, config.sources))
     found.append(_cgroups(config))
-    found.extend(map(_pool, config.pools))
+    found.extend(_pool(pool, config.roots) for pool in config.pools)
     found.extend(_disks(config))
     return found
 
@@ -56,6 +60,13 @@ def require(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.fault is not None and not (_may_come(finding) and None in pools):
             raise finding.fault
+
+
+def warn(findings: list[Finding]) -> None:
+    """Log what somebody should know about a driver that starts."""
+    for finding in findings:
+        if finding.warning and finding.fault is None:
+            log.warning("the configuration has a catch what=%s text=%s", finding.what, finding.text)
 
 
 def _may_come(finding: Finding) -> bool:
@@ -78,7 +89,7 @@ def _driver(config: DriverConfig) -> Finding:
 
 def make(config: DriverConfig) -> Driver:
     """The driver, its pools not yet open. Raises Invalid."""
-    pools = {pool.name: pool_config.make(pool) for pool in config.pools}
+    pools = {pool.name: pool_config.make(nodedisk.settle(pool, config.roots)) for pool in config.pools}
     throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
     return Driver(
         config.node_name,
@@ -156,15 +167,20 @@ def _cgroups(config: DriverConfig) -> Finding:
     return Finding("cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text)
 
 
-def _pool(pool: PoolConfig) -> Finding:
+def _pool(pool: PoolConfig, kubelet: Sequence[Path]) -> Finding:
     what = f"{_POOL}{pool.name}"
     try:
-        return Finding(what, pool_check.look(pool))
+        found, remark = pool_check.look(nodedisk.settle(pool, kubelet)), nodedisk.remark(pool, kubelet)
+        return Finding(what, f"{found}; {remark}" if remark else found, warning=bool(remark))
     except TonnageError as failure:
         return _fault(what, failure)
 
 
 def _disks(config: DriverConfig) -> Iterator[Finding]:
     """Whether the disks can keep what the pools may promise together."""
-    for outlook in pool_config.outlook(config.pools):
+    settled = []
+    for pool in config.pools:
+        with suppress(Invalid):
+            settled.append(nodedisk.settle(pool, config.roots))
+    for outlook in pool_config.outlook(settled):
         yield Finding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,8 +88,10 @@ def load(path: Path, form: type[F]) -> F:
 
 
 def pools_of(file: DriverFile, origin: str) -> list[PoolConfig]:
-    """The pools of a file. Raises Invalid naming the entry and its key."""
-    return [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.pools)]
+    """The pools of a file, which on the node's own disk must say `rootfs`. Raises Invalid naming the entry and its
+    key."""
+    found = [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.pools)]
+    return [replace(pool, rootfs=bool(pool.rootfs)) if pool.takes_disk else pool for pool in found]
 
 
 def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, node: str) -> DriverConfig:

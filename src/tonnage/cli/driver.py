@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     tune_allocator()
     raise_file_limit()
     logs.setup(options.log_level, as_json=options.log_format == "json")
+    driver_check.warn(findings)
     asyncio.run(serve_until_signal(StandaloneDriver(config), f"driver={config.driver_name} node={config.node_name}"))
     leave_stuck()
     return 0

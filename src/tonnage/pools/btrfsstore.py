@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from tonnage.pools.bindstore import BindStore, limit_for
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.btrfsimage import BtrfsImage
 from tonnage.pools.directory import Record
-from tonnage.pools.disks import Disks
+from tonnage.pools.disks import NO_KEEP, Disks
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 64  # groups of deleted subvolumes tried at one commit
@@ -46,6 +47,7 @@ class BtrfsStore(BindStore):
             self._image = BtrfsImage(self.path, self.bounds, self.disks)
             self._image.open()
             self.settle_in(self._image.root)
+            self.bounds = replace(self.bounds, keep=NO_KEEP)  # of the disk outside
 
     def _is_btrfs(self) -> bool:
         existing = next(path for path in (self.path, *self.path.parents) if path.exists())

@@ -17,15 +17,15 @@ from tonnage.errors import Invalid
 from tonnage.pools.base import Pool, check_name
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import MARKER, OWN
-from tonnage.pools.disks import Disks
+from tonnage.pools.disks import NO_KEEP, Disks, Keep
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "memory": ("name", "size", "largest", "directories", "eraserate"),
-    "image": ("name", "size", "sparse", "overcommit", "eraserate"),
-    "btrfs": ("name", "size", "sparse", "overcommit"),
+    "image": ("name", "size", "sparse", "overcommit", "rootfs", "keep", "eraserate"),
+    "btrfs": ("name", "size", "sparse", "overcommit", "rootfs", "keep"),
     "lvm": ("name", "size", "thin", "thinsize", "overcommit", "eraserate"),
-    "quota": ("name", "size", "overcommit"),
+    "quota": ("name", "size", "overcommit", "rootfs", "keep"),
     "static": ("name",),
     "pmem": ("name", "size", "mode", "eraserate"),
 }
@@ -40,7 +40,9 @@ class PoolConfig:
     group: of an lvm pool, the volume group, which stands where others have a path. thin: its thin pool, "" for none.
     thin_size: bytes of that one if it must be made. overcommit: of lvm, how often the thin pool may be promised.
     region: of a pmem pool, the region's name or cookie, "" for all; mode: of its namespaces, or lvm.
-    erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: the kind's own."""
+    erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: the kind's own.
+    rootfs: whether it may lie on the disk that the node lives on, None: not said. keep: what it leaves free of its
+    disk, None: not said (nodedisk.py decides both for nodes)."""
 
     kind: str
     where: Path | None = None
@@ -56,6 +58,8 @@ class PoolConfig:
     erase_rate: int | None = None
     region: str = ""
     mode: str = ""
+    rootfs: bool | None = None
+    keep: Keep | None = None
 
     def __str__(self) -> str:
         """The description, for parse()."""
@@ -79,7 +83,16 @@ class PoolConfig:
             parts.append(f"eraserate={from_bytes(self.erase_rate)}")
         if not self.directories:
             parts.append("directories=no")
+        if self.rootfs is not None:
+            parts.append(f"rootfs={'yes' if self.rootfs else 'no'}")
+        if self.keep is not None:
+            parts.append(f"keep={self.keep}")
         return ",".join(parts)
+
+    @property
+    def takes_disk(self) -> bool:
+        """Whether volumes take room of the disk under a directory, which others may use too."""
+        return "rootfs" in _KEYS[self.kind]
 
     @property
     def has_size(self) -> bool:
@@ -101,7 +114,8 @@ class PoolConfig:
 def parse(text: str) -> PoolConfig:
     """Read a description. Unknown kinds and keys are refused by name.
 
-    Keys: name; size (a quantity); image and btrfs: sparse=yes|no; these and quota: overcommit=yes|no|RATIO; kinds that
+    Keys: name; size (a quantity); image and btrfs: sparse=yes|no; these and quota: overcommit=yes|no|RATIO,
+    rootfs=yes|no, keep (a quantity, or a share of the disk in percent); kinds that
     erase: eraserate (a quantity in a second, 0 for any); memory: largest, directories=yes|no; lvm, whose WHERE is a
     volume group: thin=THIN_POOL, thinsize, overcommit; pmem, whose WHERE is a region or `all`: mode.
 
@@ -144,7 +158,20 @@ def parse(text: str) -> PoolConfig:
         erase_rate=_rate(options),
         region=where if kind == "pmem" else "",
         mode=_mode(options.get("mode", "")),
+        rootfs=_flag(options, "rootfs") if "rootfs" in options else None,
+        keep=_keep(options["keep"]) if "keep" in options else None,
     )
+
+
+def _keep(text: str) -> Keep:
+    """Bytes or a share: 10Gi, 15%. Raises Invalid."""
+    if text.endswith("%"):
+        if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?", text[:-1]):
+            raise Invalid(f"keep={text[:40]}: want a share of the disk below 100%, or bytes")
+        return Keep(percent=float(text[:-1]))
+    if (size := to_bytes(text)) < 0:
+        raise Invalid(f"keep={text[:40]}: want bytes, as 10Gi, or a share of the disk, as 15%")
+    return Keep(size)
 
 
 def _region(text: str) -> str:
@@ -240,7 +267,7 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
         from tonnage.pools.static import StaticPool
 
         return StaticPool(name, config.where, clock=clock)
-    bounds = Bounds(config.size, config.overcommit, config.sparse)
+    bounds = Bounds(config.size, config.overcommit, config.sparse, config.keep or NO_KEEP)
     if config.kind == "quota":
         from tonnage.pools.quota import QuotaPool
 
@@ -264,7 +291,7 @@ def _pmem(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
 @dataclass(frozen=True)
 class Outlook:
     """What pools on one disk may promise together. disk: a path on it. free: bytes free now or used by the pools
-    already. Pools without a size are counted as what is free."""
+    already, but what these keep. Pools without a size are counted as what is free."""
 
     disk: Path
     pools: tuple[str, ...]
@@ -297,6 +324,8 @@ def _outlook(pools: list[PoolConfig]) -> Outlook:
     disk = _existing(pools[0].where)
     found = os.statvfs(disk)
     free = found.f_bavail * found.f_frsize + sum(_taken(config.where) for config in pools if config.where)
+    kept = max((config.keep or NO_KEEP).of(found.f_blocks * found.f_frsize) for config in pools)
+    free = max(0, free - kept)
     return Outlook(disk, tuple(config.name for config in pools), sum(config.size or free for config in pools), free)
 
 

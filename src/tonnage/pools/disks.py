@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
@@ -17,6 +18,27 @@ from tonnage.errors import Exhausted
 
 KEPT = 16 * 1024**2
 """Bytes of each disk that are never promised: records and the disk's own metadata need room."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What a pool leaves free on its disk for others: bytes, or a share of the disk in percent."""
+
+    size: int = 0
+    percent: float = 0.0
+
+    def of(self, total: int) -> int:
+        """Bytes of a disk that has `total`."""
+        return self.size + int(total * self.percent / 100)
+
+    def __bool__(self) -> bool:
+        return bool(self.size or self.percent)
+
+    def __str__(self) -> str:
+        return f"{self.percent:g}%" if self.percent else from_bytes(self.size)
+
+
+NO_KEEP = Keep()
 
 
 class Disk:
@@ -28,20 +50,29 @@ class Disk:
         self._promised: dict[Path, tuple[int, Callable[[Path], int]]] = {}
         self._total = 0
 
-    def promise(self, path: Path, length: int, *, ratio: float, allocated: Callable[[Path], int] | None = None) -> None:
+    def promise(
+        self,
+        path: Path,
+        length: int,
+        *,
+        ratio: float,
+        keep: Keep = NO_KEEP,
+        allocated: Callable[[Path], int] | None = None,
+    ) -> None:
         """Count something that will grow to length bytes; for what is counted already only the rest is needed.
 
-        ratio: how often free space may be promised, inf for no bound. allocated: says how many bytes it takes now; by
-        default path is a file.
+        ratio: how often free space may be promised, inf for no bound. keep: what is not to be promised. allocated:
+        says how many bytes it takes now; by default path is a file.
 
         Raises Exhausted.
         """
         with self._lock:
             more = length - self._length(path)
-            if ratio != float("inf") and more > (room := self._room(ratio, more)):
+            if ratio != float("inf") and more > (room := self._room(ratio, more, keep)):
+                beside = f", beside {keep} that are kept free," if keep else ""
                 raise Exhausted(
-                    f"the disk under {self._path} has {from_bytes(max(0, room))} that is neither used nor promised,"
-                    f" {from_bytes(more)} are needed: free space there, or give the pool overcommit="
+                    f"the disk under {self._path} has {from_bytes(max(0, room))}{beside} that is neither used nor"
+                    f" promised, {from_bytes(more)} are needed: free space there, or give the pool overcommit="
                 )
             self._add(path, length, allocated)
 
@@ -56,17 +87,22 @@ class Disk:
             self._total -= self._length(path)
             self._promised.pop(path, None)
 
-    def room(self, *, ratio: float, enough: int) -> int:
+    def room(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP) -> int:
         """Bytes that may still be promised. It is not counted further than `enough`, which saves looking at files."""
         if ratio == float("inf"):
             return enough
         with self._lock:
-            return max(0, min(enough, self._room(ratio, enough)))
+            return max(0, min(enough, self._room(ratio, enough, keep)))
 
     def free(self) -> int:
         """Bytes the disk has free for us now, whatever is promised."""
         found = os.statvfs(self._path)
         return max(0, found.f_bavail * found.f_frsize - KEPT)
+
+    def size(self) -> int:
+        """Bytes the disk has."""
+        found = os.statvfs(self._path)
+        return found.f_blocks * found.f_frsize
 
     def unallocated(self) -> int:
         """Bytes that are promised and not yet allocated."""
@@ -80,8 +116,8 @@ class Disk:
     def _length(self, path: Path) -> int:
         return self._promised[path][0] if path in self._promised else 0
 
-    def _room(self, ratio: float, enough: int) -> int:
-        free = int(self.free() * ratio)
+    def _room(self, ratio: float, enough: int, keep: Keep) -> int:
+        free = int(max(0, self.free() - (keep.of(self.size()) if keep else 0)) * ratio)
         if free - self._total >= enough:  # nothing allocated yet would be the worst case
             return free - self._total
         return free - self._exactly()
