@@ -149,6 +149,11 @@ class FolderStore(FolderContent):
         """Where a volume's content lies."""
         return self.directory.path / f"{name}{self.suffix}"
 
+    @property
+    def knows_room(self) -> bool:
+        """See RecordStore: what may be promised without bound is not compared with what the disk has."""
+        return self.bounds.ratio == float("inf")
+
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
         """See RecordStore."""
         size, used, form = self.bounds.size, self.used, self.form(fstype, parameters)

@@ -60,6 +60,11 @@ class RecordStore(ABC):
     def is_open(self) -> bool:
         """Whether the records are known."""
 
+    @property
+    def knows_room(self) -> bool:
+        """Whether room() is computed without a look at the disk, which could hold up its caller."""
+        return False
+
     @abstractmethod
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
         """Room for volumes of a class with that file system, "" for raw block. Raises Unavailable."""

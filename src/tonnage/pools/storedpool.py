@@ -159,6 +159,8 @@ class StoredPool(Pool, Generic[S]):
         fstype = requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
         requests.check_content(parameters, fstype)
+        if self._store.knows_room:
+            return self._room(fstype, parameters)
         return await self._threads.run(self._room, fstype, parameters)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
