@@ -33,7 +33,7 @@ def _go() -> str | None:
     return shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
 
 
-def _build(name: str) -> Path:
+def build(name: str) -> Path:
     """tests/outside/<name> as a program. Skips the test where Go or its modules cannot be had."""
     sources = sorted(p for p in (HERE / name).iterdir() if p.suffix in {".go", ".mod", ".sum"})
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
@@ -58,4 +58,4 @@ def _build(name: str) -> Path:
 @pytest.fixture(scope="session")
 def go_program() -> Callable[[str], Path]:
     """Builds one of the programs beside this file; a first build takes minutes, later ones nothing."""
-    return _build
+    return build

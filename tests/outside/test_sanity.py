@@ -68,11 +68,12 @@ def _driver(folder: Path, pool: str) -> Iterator[Path]:
 
 def _run(program: Path, folder: Path, socket: Path, *arguments: str) -> tuple[Counter[str], Counter[str]]:
     """Outcomes, and the reasons of what was skipped."""
-    report = folder / "report.xml"
+    report, mutable = folder / "report.xml", folder / "mutable.yaml"
+    mutable.write_text("erase: none\n")  # what every pool that can change a volume can change
     command = [
         str(program), "--csi.endpoint", f"unix://{socket}", "--csi.mountdir", str(folder / "mount"),
         "--csi.stagingdir", str(folder / "staging"), "--csi.testvolumesize", str(VOLUME), "--ginkgo.no-color",
-        f"--ginkgo.junit-report={report}", *arguments,
+        f"--ginkgo.junit-report={report}", "--csi.testvolumemutableparameters", str(mutable), *arguments,
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stdout[-20000:] + ended.stderr

@@ -39,7 +39,8 @@ def test_there_and_back(
     record = Record(
         "pvc-1", 4096, UUID_, length=8192, block=flag, fstype="" if flag else "xfs", state="formatted",
         parameters=parameters, owner=owner, created=created, mutable=mutable, pending=flag, made=number,
-        from_volume="b" if flag else "", from_snapshot="" if flag else "s",
+        from_volume="b" if flag else "", from_snapshot="" if flag else "s", mkfs="" if flag else "-i 4096 -O ^x",
+        from_folder="dir:///data/a b" if flag else "",
     )  # fmt: skip
     entry = Entry(kind, record, "shred" if kind is Kind.ERASING else "", number)
     tags = encode(entry)

@@ -49,7 +49,7 @@ from tonnage.errors import (
 )
 from tonnage.host import dm, lvm, mount
 from tonnage.host.run import run
-from tonnage.pools.base import State, VolumeRequest
+from tonnage.pools.base import Source, State, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.formats import EXT4
 
@@ -205,6 +205,32 @@ async def test_parameters_refused_by_name(
     with pytest.raises(error, match=words):
         await pool.create(VolumeRequest("a", 20 * MI, parameters=parameters))
     assert report() == {}
+
+
+async def test_a_class_says_how_file_systems_are_made_filled_and_what_is_left_to_others(bench: Bench) -> None:
+    pool, staging, folder = await bench.pool(), bench.folder / "s", bench.folder / "data"
+    folder.mkdir()
+    (folder / "model").write_text("content")
+    free = (await pool.capacity()).free
+    parameters = {"mkfsOptions": "-N 128", "source": f"dir://{folder}", "reserve": "1Gi"}
+    left = (await pool.capacity_for({"reserve": "1Gi"})).free
+    assert free - 1100 * MI < left <= free - 1024 * MI
+    await pool.create(VolumeRequest("a", 20 * MI, parameters=parameters))
+    await pool.create(VolumeRequest("n", 20 * MI, source=Source(volume="a")))
+    pool = await bench.pool()
+    for name in ("a", "n"):
+        await pool.stage(name, staging)
+        assert (staging / "model").read_text() == "content"
+        assert os.statvfs(staging).f_files == 128
+        assert (await pool.stats(name, staging)).available >= 19 * MI
+        await pool.unstage(name, staging)
+    with pytest.raises(Invalid, match="mkfsOptions"):
+        await pool.create(VolumeRequest("b", 20 * MI, parameters={"mkfsOptions": "-L name"}))
+    with pytest.raises(Precondition, match="make that folder"):
+        await pool.create(VolumeRequest("b", 20 * MI, parameters={"source": "dir:///nowhere/at/all"}))
+    with pytest.raises(Exhausted):
+        await pool.create(VolumeRequest("b", 3000 * MI, parameters={"reserve": "1Gi"}))
+    assert set(report()) == {"a", "n"}
 
 
 async def test_the_account_agrees_with_lvm_after_anything(bench: Bench) -> None:

@@ -293,6 +293,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
             await pool.create(VolumeRequest("b", 20 * MI, source=source))
     assert set(report()) == {"a", "s+s", "hog"}
     lvm.lvm("lvremove", "--yes", "vg0/hog")
+    pool = await bench.pool()
     real = lvmcopy.copy
 
     def overtaken(source: str, fd: int, length: int, **rest: bool | str) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.outside.conftest import build
 
 pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(2000)]
 SECONDS = 600.0
 """Far above what a suite takes, for machines that do other things as well."""
+HERE = Path(__file__).parent
 CONTRACT = "tests/conformance/test_pools.py"
+
+
+GROUP = "lvm vgcreate --quiet vg0 /dev/ubda"
+QUOTA = "mkfs.xfs -q /dev/ubda && mkdir /run/disk && mount -o prjquota /dev/ubda /run/disk"
 
 
 def need_lvm() -> None:
@@ -62,7 +69,7 @@ def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
     ended = guest_suite(
         f"the contract of pools over {pool}",
         CONTRACT,
-        before="lvm vgcreate --quiet vg0 /dev/ubda",
+        before=GROUP,
         disks=["40G"],
         seconds=SECONDS,
         environment=[f"TONNAGE_TEST_POOL={pool}"],
@@ -72,10 +79,7 @@ def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
 
 def test_lvm(guest_suite: Callable[..., Any]) -> None:
     need_lvm()
-    check(guest_suite("LVM", "tests/vm/guest_lvm.py", disks=["2G", "2G"], seconds=SECONDS))
-
-
-QUOTA = "mkfs.xfs -q /dev/ubda && mkdir /run/disk && mount -o prjquota /dev/ubda /run/disk"
+    check(guest_suite("LVM", *sorted(map(str, HERE.glob("guest_lvm*.py"))), disks=["2G", "2G", "1G"], seconds=SECONDS))
 
 
 def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
@@ -93,3 +97,31 @@ def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
 
 def test_quotas(guest_suite: Callable[..., Any]) -> None:
     check(guest_suite("project quotas", "tests/vm/guest_quota.py", disks=["2G"], seconds=SECONDS))
+
+
+@pytest.mark.parametrize(
+    ("pool", "before", "access"),
+    [
+        pytest.param("lvm:vg0,size=10Gi", GROUP, "mount", id="lvm thick"),
+        pytest.param("lvm:vg0,thin=pool,thinsize=11Gi", GROUP, "block", id="lvm thin, raw block"),
+        pytest.param("quota:/run/disk/pool,size=10Gi", QUOTA, "mount", id="quota"),
+    ],
+)
+def test_sanity(
+    guest_suite: Callable[..., Any], pool: str, before: str, access: str, tell: Callable[[str], None]
+) -> None:
+    """csi-sanity in the guest, against a driver in the guest; its program is built out here."""
+    if before == GROUP:
+        need_lvm()
+    build("sanity")
+    ended = guest_suite(
+        f"csi-sanity over {pool}",
+        "tests/outside/test_sanity.py",
+        before=before,
+        disks=["12G"],
+        seconds=SECONDS,
+        environment=[f"TONNAGE_TEST_POOL={pool}", f"TONNAGE_TEST_ACCESS={access}"],
+    )
+    check(ended)
+    for line in re.findall(r"^csi-sanity, .*", ended.out, re.MULTILINE):
+        tell(f"{line}, in user-mode Linux")

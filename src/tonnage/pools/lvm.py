@@ -16,10 +16,11 @@ from tonnage.pools import lvmlayout
 from tonnage.pools import request as requests
 from tonnage.pools.base import Volume, VolumeRequest
 from tonnage.pools.directory import Record
-from tonnage.pools.formats import BLOCK, FORMATS
+from tonnage.pools.ext4layout import BLOCK
+from tonnage.pools.formats import FORMATS, form_of
 from tonnage.pools.lvmdepot import LvmDepot
 from tonnage.pools.lvmthin import Bounds
-from tonnage.pools.parameters import LIMITS, RESERVE
+from tonnage.pools.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE
 from tonnage.pools.storedpool import StoredPool
 
 
@@ -33,8 +34,8 @@ class LvmPool(StoredPool[LvmDepot]):
 
     kind = "lvm"
     fstypes = tuple(FORMATS)
-    parameters = lvmlayout.PARAMETERS | {RESERVE} | LIMITS
-    modifiable = LIMITS
+    parameters = lvmlayout.PARAMETERS | {RESERVE, MKFS_OPTIONS, SOURCE} | LIMITS
+    modifiable = LIMITS | {ERASE}
     snapshots = clones = expansion = True
 
     def __init__(
@@ -57,8 +58,10 @@ class LvmPool(StoredPool[LvmDepot]):
     async def want(self, request: VolumeRequest) -> requests.Want:
         """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
+        requests.check_content(request.parameters, fstype)
         if fstype:
-            return requests.check(self, request, least=FORMATS[fstype].least, step=BLOCK)
+            least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least
+            return requests.check(self, request, least=least, step=BLOCK)
         step = await self._threads.run(self._store.extent) * self._store.layout(request.parameters).stripes
         return requests.check(self, request, least=step, step=step)
 

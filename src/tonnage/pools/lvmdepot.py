@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -32,9 +32,9 @@ class LvmDepot(LvmGrowth):
     def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
         """See RecordStore. What was never used has no content: a volume from it is a new one."""
         if origin is None or request.source is None or origin.state == "new":
-            return super().create(request, want)
+            return super().create(request, want, origin)
         self.check_name(request.name)
-        record = self.new_record(request, want)
+        record = self.new_record(request, want, origin)
         record = replace(record, length=self.length_of(origin, want.size), state="formatted")
         with self.counting(request.name, want.size):
             self._fill(record, origin, request.source)
@@ -47,7 +47,7 @@ class LvmDepot(LvmGrowth):
         origin_lv = self._lv_of(source)
         try:
             if layout.thin and self.layout_of(origin_lv, origin).thin:
-                self._branch(booking, origin_lv, half)
+                self._branch(booking, origin_lv, origin, half)
             else:
                 self._copy(booking, origin_lv, origin, half)
             record = self._adapt(record, origin)
@@ -64,12 +64,12 @@ class LvmDepot(LvmGrowth):
             return lvmrecord.snapshot_name(self.group, source.snapshot)
         return self.lv(source.volume)
 
-    def _branch(self, booking: Booking, origin: str, half: Entry) -> None:
+    def _branch(self, booking: Booking, origin_lv: str, origin: Record, half: Entry) -> None:
         """A thin volume that shares its blocks with another."""
-        with self.account.making(booking):
-            self._lvsnapshot(booking, origin, "--setactivationskip", "n")
+        with self.account.making(booking), self._frozen(origin_lv, origin):
+            self._lvsnapshot(booking, origin_lv, "--setactivationskip", "n")
             self.keep(booking.name, half)
-            if booking.size > self._size(origin):
+            if booking.size > self._size(origin_lv):
                 lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self.group}/{booking.name}")
 
     def _size(self, lv: str) -> int:
@@ -118,7 +118,7 @@ class LvmDepot(LvmGrowth):
             raise Precondition(
                 f"snapshot {origin.name} is lost: more was overwritten since it was made than cowSize keeps; delete it"
             )
-        if lv in self.entries or not (self.device_of(origin) and self.is_used(lv)):
+        if lv in self.entries or not self.is_used(lv):
             is_idle = found is not None and not found.is_thick_snapshot and lvm.device(self.group, lv) is None
             try:
                 yield lv
@@ -143,16 +143,25 @@ class LvmDepot(LvmGrowth):
             if self.thin.is_full():
                 raise Exhausted(f"snapshot of {origin.name}: thin pool {self.group}/{self.bounds.thin} is nearly full")
             booking = Booking(name, THIN, size // extent, size, tags, lv)
-            with self.account.making(booking):
+            with self.account.making(booking), self._frozen(lv, origin):
                 self._lvsnapshot(booking, lv, "--setactivationskip", "y")
                 self.keep(name, entry)
             return name
         extents = lvmlayout.cow_extents(size, lvmlayout.cow_size(origin.parameters), extent)
         booking = Booking(name, LINEAR, extents, extents * extent, tags, lv)
-        with self.account.making(booking):
+        with self.account.making(booking), self._frozen(lv, origin):
             self._lvsnapshot(booking, lv, "--extents", str(extents))
             self.keep(name, entry)
         return name
+
+    def _frozen(self, lv: str, origin: Record) -> AbstractContextManager[None]:
+        """While LVM takes a snapshot of a volume. What is not in use is still by itself, as are raw blocks."""
+        path = lvm.device(self.group, lv)
+        if origin.fstype != "btrfs" or path is None or not self.is_used(lv):
+            return nullcontext()
+        from tonnage.pools import lvmstill
+
+        return lvmstill.still(path, origin, self.frozen_mark(origin.name))
 
     def _adapt(self, record: Record, origin: Record) -> Record:
         """Give a copied file system a UUID and a size of its own; the record as it is then. Raises HostError."""
@@ -205,7 +214,7 @@ class LvmDepot(LvmGrowth):
         """Raises Exhausted, OutOfRange unless a snapshot of a volume fits now."""
         origin, promise = self.record(volume), self.snapshot_promise(self.record(volume))
         layout = THIN if self.layout_of(self.lv(volume), origin).thin else LINEAR
-        room = self.room_for("", layout)
+        room = self.room_for(None, layout)
         if promise > room.total:
             raise OutOfRange(f"a snapshot of volume {volume} of {promise} bytes can never fit into pool {self.pool!r}")
         if promise > room.free:
@@ -233,10 +242,14 @@ class LvmDepot(LvmGrowth):
         with self.family:
             found, entry = self.account.find(lv), self.entries[lv]
             origin = found.origin if found and found.is_thick_snapshot else ""
-            self.discard(lv, entry)
             left = self.entries.get(origin)
+            self.discard(lv, entry, as_well=self._volume_at(origin))
             if left is not None and left.kind is Kind.ORIGIN and not self.account.thick_snapshots(origin):
                 self.discard(origin, left)
+
+    def _volume_at(self, lv: str) -> Record | None:
+        """The volume that a logical volume is, None for none."""
+        return next((record for name, record in list(self.records.items()) if lv and self.lv(name) == lv), None)
 
     def find_snapshot(self, name: str) -> Record | None:
         """See RecordStore."""

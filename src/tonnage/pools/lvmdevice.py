@@ -20,7 +20,9 @@ from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools import filesystem, imagefile
 from tonnage.pools.directory import Record
-from tonnage.pools.formats import FORMATS
+from tonnage.pools.formats import FORMATS, form_of
+from tonnage.pools.parameters import SOURCE
+from tonnage.pools.parameters import source_of as folder_of
 
 log = logging.getLogger(__name__)
 _MKFS_TIMEOUT = 600.0
@@ -55,10 +57,11 @@ def locked(path: str) -> Iterator[int]:
 
 
 def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
-    """Make the content of a volume in state new: a file system, or zeros for raw block. May be repeated.
+    """Make the content of a volume in state new: a file system with what its source folder has, or zeros for raw block.
+    May be repeated.
 
     zeroed: what was never written is read as zeros. What an interrupted mkfs of ours left is made anew. Raises
-    Precondition when something foreign is on it, HostError.
+    Precondition when something foreign is on it, HostError, and what fill() raises.
     """
     try:
         if record.block:
@@ -72,6 +75,11 @@ def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
                 " it will not be formatted; look at it, then delete the volume"
             )
         _mkfs(fd, path, record, zeroed=zeroed)
+        if folder := folder_of({SOURCE: record.from_folder}):
+            from tonnage.pools import fill
+
+            with mount.unseen(path, record.fstype, _OPTIONS[record.fstype]) as root:
+                fill.fill(folder, root, record.size)
         os.fsync(fd)
     except OSError as failure:
         raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
@@ -79,7 +87,7 @@ def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
 
 def _mkfs(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
     def command(*, prezeroed: bool) -> list[str]:
-        words = FORMATS[record.fstype].mkfs(path, record.length, record.uuid, prezeroed=prezeroed)
+        words = form_of(record.fstype, record.mkfs).mkfs(path, record.length, record.uuid, prezeroed=prezeroed)
         # Without discard mkfs writes zeros, which take real blocks of a thin pool.
         return [word for word in words if word != "-K"] if zeroed else words
 

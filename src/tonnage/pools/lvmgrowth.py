@@ -15,7 +15,7 @@ from tonnage.errors import NotFound, Precondition
 from tonnage.host import lvm
 from tonnage.pools import lvmdevice, lvmrecord
 from tonnage.pools.directory import Record
-from tonnage.pools.formats import FORMATS
+from tonnage.pools.formats import form_of
 from tonnage.pools.lvmgroup import Booking
 from tonnage.pools.lvmnode import LvmNode
 from tonnage.pools.lvmrecord import Entry, Kind
@@ -28,9 +28,10 @@ class LvmGrowth(LvmNode):
         """How long a logical volume must be for `size` usable bytes of a copy, or of the volume itself."""
         if origin.block:
             return size
+        form = form_of(origin.fstype, origin.mkfs)
         if origin.state == "new":
-            return max(origin.length, FORMATS[origin.fstype].length(size))
-        return max(origin.length, FORMATS[origin.fstype].grown(size, origin.made or origin.length))
+            return max(origin.length, form.length(size))
+        return max(origin.length, form.grown(size, origin.made or origin.length))
 
     def expand(self, name: str, size: int) -> Record:
         """See RecordStore."""
@@ -71,7 +72,7 @@ class LvmGrowth(LvmNode):
             yield
             return
         path = self.device_of(record)
-        if path is not None and (self.is_used(lv) or lvmdevice.is_bound(path)):
+        if self.is_used(lv):
             raise Precondition(
                 f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
                 " while nobody uses it; stop its pod, or delete the snapshots"

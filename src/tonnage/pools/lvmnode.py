@@ -4,6 +4,7 @@ and removing them. Blocking.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExists, NotFound, Precondition
-from tonnage.host import mount
+from tonnage.host import mount, superblock
 from tonnage.pools import filesystem, lvmdevice, mounted
 from tonnage.pools.base import Stats
 from tonnage.pools.directory import Record
 from tonnage.pools.lvmstore import LvmStore
 
+log = logging.getLogger(__name__)
 NODE = "device"
 """Name of the device node inside the staging directory of a raw block volume."""
 
@@ -38,12 +40,9 @@ class LvmNode(LvmStore):
             if record.block:
                 self._stage_block(record, device, path / NODE)
                 return
-            if record.pending and record.fstype == "ext4":
-                record = self._grow_unmounted(record, device)
             lvmdevice.mount_at(device, record, path, options, discard=self.layout_of(self.lv(name), record).thin)
         if record.pending and "ro" not in options:
-            mounted.grow(record, lvmdevice.roots(device))
-            self.grown(record)
+            self._grow(record, device)
 
     def _stage_block(self, record: Record, device: str, node: Path) -> None:
         filesystem.publish(Path(device), node, block=True, readonly=False)
@@ -58,12 +57,14 @@ class LvmNode(LvmStore):
         self.write(ready)
         return ready
 
-    def _grow_unmounted(self, record: Record, device: str) -> Record:
-        from tonnage.pools import imagecopy
-
-        with lvmdevice.locked(device) as fd:
-            imagecopy.resize_ext4(fd, record.length)
-        return self.grown(record)
+    def _grow(self, record: Record, device: str) -> None:
+        """Let the mounted file system take the room it was given. ext4 is never grown unmounted: resize2fs cannot be
+        killed without damage."""
+        if record.fstype == "ext4" and not superblock.may_grow_ext4():
+            log.warning("ext4 cannot grow without CAP_SYS_RESOURCE, it stays as it is volume=%s", record.name)
+            return
+        mounted.grow(record, lvmdevice.roots(device))
+        self.grown(record)
 
     def grown(self, record: Record) -> Record:
         """Write down that the file system has its size."""

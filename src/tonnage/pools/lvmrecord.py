@@ -71,6 +71,7 @@ def encode(entry: Entry) -> list[str]:
     plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
     plain["fs"] = "" if record.block else record.fstype
     extra = {"kind": entry.kind.value, "from-snapshot": record.from_snapshot, "from-volume": record.from_volume}
+    extra |= {"from-folder": record.from_folder, "mkfs": record.mkfs}
     extra |= {"made": str(record.made or ""), "pending": "yes" if record.pending else ""}
     extra |= {"erase": entry.method, "erased": str(entry.done or "")}
     plain |= {key: value for key, value in extra.items() if value}
@@ -133,6 +134,8 @@ def _record(
         pending=plain.get("pending", "") == "yes",
         from_snapshot=plain.get("from-snapshot", ""),
         from_volume=plain.get("from-volume", ""),
+        from_folder=plain.get("from-folder", ""),
+        mkfs=plain.get("mkfs", ""),
         mutable=mutable,
     )
 

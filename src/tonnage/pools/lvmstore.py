@@ -33,14 +33,15 @@ from tonnage.host import dm, lvm
 from tonnage.pools import lvmdevice, lvmrecord
 from tonnage.pools.base import Capacity, VolumeRequest
 from tonnage.pools.directory import Record
-from tonnage.pools.formats import BLOCK, FORMATS
+from tonnage.pools.ext4layout import BLOCK
+from tonnage.pools.formats import Format, form_of
 from tonnage.pools.lvmerase import LvmErasures
 from tonnage.pools.lvmgroup import MAX_AGE, Booking
 from tonnage.pools.lvmlayout import Layout
 from tonnage.pools.lvmrecord import Entry, Kind
 from tonnage.pools.lvmtable import LvmTable
 from tonnage.pools.lvmthin import Bounds as Bounds  # part of what config.py hands over
-from tonnage.pools.parameters import ERASE, erase_of
+from tonnage.pools.parameters import ERASE, MKFS_OPTIONS, SOURCE, erase_of
 from tonnage.pools.recordstore import HUGE
 from tonnage.pools.request import Want
 
@@ -67,6 +68,7 @@ class LvmStore(LvmTable):
             self.thin.open(group)
             for lv, entry in list(self.entries.items()):
                 self._recover(lv, entry)
+            self._wake()
             for record in list(self.records.values()):
                 if record.state == "new" and not record.block and (path := self.device_of(record)) is not None:
                     lvmdevice.wipe_stale(path, record)
@@ -91,6 +93,20 @@ class LvmStore(LvmTable):
                 f"volume group {self.group} is in use by another pool: name another group, or stop that one first"
             ) from None
         self.held = fd
+
+    def frozen_mark(self, name: str) -> Path:
+        """The file that is there while a volume's file system is frozen."""
+        return LOCKS / f"lvm-{self.group}-{name}.frozen"
+
+    def _wake(self) -> None:
+        """Undo what a killed process did to the machine: frozen file systems, devices that nobody is shown."""
+        paths = {record.name: path for record in self.records.values() if (path := self.device_of(record))}
+        for name, path in paths.items():
+            if self.frozen_mark(name).exists():
+                from tonnage.pools import lvmstill
+
+                lvmstill.thaw(path, self.records[name], self.frozen_mark(name))
+        lvmdevice.free_loops(paths.values())
 
     def _recover(self, lv: str, entry: Entry) -> None:
         """Finish or undo what a kill left. One that cannot be is left for the next start: the others are served."""
@@ -123,10 +139,11 @@ class LvmStore(LvmTable):
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
         """See RecordStore."""
         self.check_open()
-        return self.room_for(fstype, self.layout(parameters))
+        form = form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
+        return self.room_for(form, self.layout(parameters))
 
-    def room_for(self, fstype: str, layout: Layout) -> Capacity:
-        """Room for volumes of a layout. Raises Unavailable."""
+    def room_for(self, form: Format | None, layout: Layout) -> Capacity:
+        """Room for volumes of a layout with that file system, None for raw block. Raises Unavailable."""
         with self.account.lock:
             room = self.account.room(layout, max_age=MAX_AGE)
             if layout.thin and self.thin.is_full():
@@ -134,11 +151,11 @@ class LvmStore(LvmTable):
             size, used = self.most, self.used
             extent = self.extent()
         free = max(0, size - used) if size else HUGE
-        step = BLOCK if fstype else extent * layout.stripes
-        enough = FORMATS[fstype].length(free) if fstype and size else free
+        step = BLOCK if form else extent * layout.stripes
+        enough = form.length(free) if form and size else free
         if room < enough:
-            free = min(free, FORMATS[fstype].usable(room) if fstype else room)
-        least = FORMATS[fstype].least if fstype else step
+            free = min(free, form.usable(room) if form else room)
+        least = form.least if form else step
         largest = free // step * step
         return Capacity(
             total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
@@ -160,7 +177,7 @@ class LvmStore(LvmTable):
 
     def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
         """See RecordStore."""
-        entry = Entry(Kind.VOLUME, self.new_record(request, want))
+        entry = Entry(Kind.VOLUME, self.new_record(request, want, origin))
         self.check_name(request.name)
         booking = self.booking(entry, self.layout(request.parameters))
         with self.counting(request.name, want.size), self.account.making(booking):
@@ -186,14 +203,17 @@ class LvmStore(LvmTable):
         """Of a volume's file system; also what makes one of two things of the same name."""
         return uuid5(NAMESPACE_URL, f"lvm:{self.group}/{name}/{created!r}")
 
-    def new_record(self, request: VolumeRequest, want: Want) -> Record:
-        """The record of a volume that is to be made."""
+    def new_record(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+        """The record of a volume that is to be made. origin: what it is filled from; if that was never used, it is made
+        as that would have been."""
         created = self.clock.time()
+        mkfs = request.parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs
+        folder = request.parameters.get(SOURCE, "") if origin is None else origin.from_folder
         return Record(
             request.name,
             want.size,
             self.new_uuid(request.name, created),
-            length=FORMATS[want.fstype].length(want.size) if want.fstype else want.size,
+            length=form_of(want.fstype, mkfs).length(want.size) if want.fstype else want.size,
             block=request.block,
             fstype=want.fstype,
             parameters=dict(request.parameters),
@@ -201,7 +221,9 @@ class LvmStore(LvmTable):
             created=created,
             from_snapshot=request.source.snapshot if request.source else "",
             from_volume=request.source.volume if request.source else "",
-            mutable=dict(request.mutable),
+            from_folder=folder if origin is None or origin.state == "new" else "",
+            mkfs=mkfs,
+            mutable={key: value for key, value in request.mutable.items() if value},
         )
 
     def booking(self, entry: Entry, layout: Layout) -> Booking:
@@ -239,13 +261,15 @@ class LvmStore(LvmTable):
 
     def check_unused(self, lv: str, what: str) -> None:
         """Raises Precondition while anything has a logical volume open or shows its device."""
-        path = lvm.device(self.group, lv)
-        if path is not None and (self.is_used(lv) or lvmdevice.is_bound(path)):
+        if self.is_used(lv):
             raise Precondition(f"{what} is in use (mounted or attached): unpublish and unstage it first")
 
     def is_used(self, lv: str) -> bool:
-        """Whether anything has a device open. udev may look at it for a moment."""
-        return lvmdevice.stays(lambda: dm.open_count(lvm.mapper_name(self.group, lv)) > 0)
+        """Whether anything has a device open, or could open it. udev may look at it for a moment."""
+        path = lvm.device(self.group, lv)
+        if path is None:
+            return False
+        return lvmdevice.is_bound(path) or lvmdevice.stays(lambda: dm.open_count(lvm.mapper_name(self.group, lv)) > 0)
 
     def let_go(self, lv: str, entry: Entry) -> None:
         """Remove a volume that nobody uses, or keep it out of sight while its thick snapshots need it.
@@ -273,11 +297,13 @@ class LvmStore(LvmTable):
         found = dm.status(lvm.mapper_name(self.group, lv))
         return found is not None and found[0] == "snapshot-origin"
 
-    def discard(self, lv: str, entry: Entry) -> None:
-        """Remove a logical volume of ours for ever; when its class wants it erased, that is begun. Raises HostError."""
+    def discard(self, lv: str, entry: Entry, *, as_well: Record | None = None) -> None:
+        """Remove a logical volume of ours for ever; when its class wants it erased, that is begun. as_well: of a snapshot
+        its volume, which may have been changed since. Raises HostError."""
         record = entry.record
         found = self.account.find(lv)
-        method = erase_of({**record.parameters, **record.mutable}) if record.state != "new" else "none"
+        asks = {**(as_well.volume().effective if as_well else {}), **record.parameters, **record.mutable}
+        method = erase_of(asks) if record.state != "new" else "none"
         if method == "none" or found is None:
             self.remove(lv, entry)
             return

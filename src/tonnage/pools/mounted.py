@@ -5,14 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from tonnage.errors import Exhausted, HostError, NotFound, Precondition, TonnageError
 from tonnage.host import mount, superblock
 from tonnage.pools.directory import Record
-
-_READONLY = 1  # ST_RDONLY of statvfs
 
 
 def grow(record: Record, roots: Iterable[int]) -> None:
@@ -54,19 +51,40 @@ def fault(path: Path) -> str:
     try:
         if not mount.is_mount(path):
             return f"it is not mounted at {path}"
-        if os.statvfs(path).f_flag & _READONLY and "emergency_ro" in _superblock_options(path):
+        if _stopped(path):
             return f"its file system went read-only after an error: look at the kernel's log, then at {path}"
+        if count := _ext4_errors(path):
+            return (
+                f"its file system has found {count} errors in itself and may take no more writes: look at the kernel's"
+                " log, then check it with e2fsck while it is not mounted"
+            )
         os.stat(path / ".")  # xfs and btrfs that have shut down answer EIO
     except OSError as failure:
         return f"its mount at {path} cannot be read: {failure.strerror}"
     return ""
 
 
-def _superblock_options(path: Path) -> str:
-    """The options of the file system, rather than of the mount: ext4 tells there that it stopped writing."""
-    real = f" {path} "
-    with suppress(OSError), open("/proc/self/mountinfo") as table:
-        for line in table:
-            if real in line:
-                return line.rpartition(" ")[2]
-    return ""
+def _ext4_errors(path: Path) -> int:
+    """How many errors an ext4 has written down since it was last checked. Some kernels tell nowhere else that it has
+    stopped writing. 0 for other file systems."""
+    number = os.stat(path).st_dev
+    name = os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
+    try:
+        return int(Path("/sys/fs/ext4", name, "errors_count").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _stopped(path: Path) -> bool:
+    """Whether a file system takes no more writes, though it was mounted writable: after an error ext4 and btrfs say
+    `ro` of the file system and not of the mount, ext4 since Linux 6.15 `emergency_ro`."""
+    if not os.statvfs(path).f_flag & os.ST_RDONLY:
+        return False
+    real = os.fsencode(path.resolve()).decode(errors="replace")
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split(" ")[4:5] != [real]:
+            continue
+        ours, its = left.split(" ")[5].split(","), right.rpartition(" ")[2].split(",")
+        return "emergency_ro" in its or ("ro" in its and "ro" not in ours)
+    return False
