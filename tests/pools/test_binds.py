@@ -1,0 +1,90 @@
+"""Where volumes that are folders are shown, and that nothing else is taken for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import AlreadyExists, Invalid, Precondition, Unsupported
+from tonnage.host import mount
+from tonnage.pools.binds import Binds
+from tonnage.pools.bindstore import check_no_erasure, limit_for
+
+MI = 1024**2
+
+
+@pytest.fixture
+def disk(real_folder: Path) -> Path:
+    """A disk with the folders a.vol and b.vol, and places to show them."""
+    disk = real_folder / "disk"
+    disk.mkdir()
+    mount.mount("none", disk, "tmpfs", ["size=64m"])
+    for name in ("a.vol", "b.vol"):
+        (disk / name).mkdir()
+    return disk
+
+
+def _binds(disk: Path) -> Binds:
+    return Binds("kind", ".vol", lambda name: disk / f"{name}.vol")
+
+
+@pytest.mark.real
+def test_a_life(disk: Path, real_folder: Path) -> None:
+    binds, staging, target = _binds(disk), real_folder / "staging", real_folder / "target"
+    (disk / "a.vol" / "file").touch()
+    for _ in range(2):
+        binds.stage("a", staging, [])
+        binds.publish("a", staging, target, readonly=True)
+    assert binds.uses("a") == [staging, target]
+    with pytest.raises(Precondition, match=f"in use at {staging}"):
+        binds.check_unused("a")
+    assert (target / "file").exists()
+    for _ in range(2):
+        binds.unpublish("a", target)
+        binds.unstage("a", staging)
+    binds.check_unused("a")
+
+
+@pytest.mark.real
+def test_what_an_earlier_run_shows_is_found(disk: Path, real_folder: Path) -> None:
+    _binds(disk).stage("a", real_folder / "staging", [])
+    binds = _binds(disk)
+    binds.check_unused("a")
+    binds.find("tmpfs")
+    assert binds.uses("a") == [real_folder / "staging"]
+    binds.check_unused("b")
+    binds.find("ext4")
+    assert binds.uses("a") == [], "a volume lies on the pool's file system, of which there is one type"
+
+
+@pytest.mark.real
+def test_another_volumes_place(disk: Path, real_folder: Path) -> None:
+    binds, staging = _binds(disk), real_folder / "staging"
+    binds.stage("a", staging, [])
+    with pytest.raises(AlreadyExists, match="is a mount of something else"):
+        binds.stage("b", staging, [])
+    with pytest.raises(Precondition, match="volume b is not staged"):
+        binds.publish("b", staging, real_folder / "target", readonly=False)
+
+
+@pytest.mark.real
+def test_options(disk: Path, real_folder: Path) -> None:
+    binds = _binds(disk)
+    with pytest.raises(Unsupported, match=r"a kind volume cannot have the mount option 'commit=5'"):
+        binds.stage("a", real_folder / "staging", ["noexec", "commit=5"])
+    binds.stage("a", real_folder / "staging", ["noexec", "rw"])
+    (shown,) = [entry for entry in mount.mounts() if entry.target == str(real_folder / "staging")]
+    assert {"noexec", "nodev"} <= set(shown.options.split(","))
+
+
+def test_a_limit_leaves_room_for_what_is_counted_beside_the_content() -> None:
+    for size in (MI, 100 * MI, 2**50):
+        assert size < limit_for(size) <= size + 2 * MI + size // 256
+
+
+def test_content_cannot_be_erased_where_its_blocks_cannot_be_named() -> None:
+    check_no_erasure({})
+    check_no_erasure({"erase": "none"})
+    with pytest.raises(Invalid, match="erase: zero: want none: a volume here has no device of its own"):
+        check_no_erasure({"erase": "zero"})

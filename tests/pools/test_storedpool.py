@@ -1,0 +1,188 @@
+"""The half of a pool that waits, over a store that keeps its records in memory: what a new kind gets for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable, Unsupported
+from tonnage.pools.base import Capacity, Source, Stats, VolumeRequest
+from tonnage.pools.directory import Record
+from tonnage.pools.recordstore import RecordStore
+from tonnage.pools.request import Want
+from tonnage.pools.storedpool import StoredPool
+
+MI = 1024**2
+
+
+class Shelf(RecordStore):
+    """Records of 100 MiB in all, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__("shelf pool", most=100 * MI, clock=RealClock())
+        self.is_there = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.calls: list[str] = []
+
+    def open(self) -> None:
+        self.is_there = True
+
+    def close(self) -> None:
+        self.is_there = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.is_there
+
+    def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
+        free = self.most - self.used
+        return Capacity(self.most, free, free, 4096, self.used)
+
+    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+        self.gate.wait(60)
+        self.calls.append(f"create {request.name}")
+        record = Record(request.name, want.size, uuid4(), fstype=want.fstype, parameters=dict(request.parameters))
+        self.book(record.name, record.size)
+        self.write(record)
+        return record
+
+    def delete(self, name: str) -> None:
+        self.calls.append(f"delete {name}")
+        if record := self.records.pop(name, None):
+            self.book(name, -record.size)
+
+    def write(self, record: Record) -> None:
+        self.records[record.name] = record
+
+    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
+        self.record(name)
+
+    def unstage(self, name: str, path: Path) -> None:
+        pass
+
+    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+        self.record(name)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        pass
+
+    def stats(self, name: str, path: Path) -> Stats:
+        return Stats(self.record(name).size, 0, 0)
+
+
+class ShelfPool(StoredPool[Shelf]):
+    """The kind."""
+
+    kind = "shelf"
+    fstypes = ("ext4",)
+    parameters = frozenset({"reserve", "colour", "iops"})
+    modifiable = frozenset({"iops"})
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        super().__init__("p", self.shelf)
+        self.settled = 0
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        if parameters.get("colour", "red") != "red":
+            raise Invalid("parameter colour: want red")
+
+    async def settle(self) -> None:
+        self.settled += 1
+
+
+@pytest.fixture
+async def pool() -> ShelfPool:
+    """A pool of that kind, open."""
+    made = ShelfPool()
+    await made.open()
+    return made
+
+
+async def test_what_is_not_open_is_not_said_to_be_gone() -> None:
+    closed = ShelfPool()
+    for call in (closed.create(VolumeRequest("a", MI)), closed.get("a"), closed.list(), closed.expand("a", MI)):
+        with pytest.raises(Unavailable, match="shelf pool is not open"):
+            await call
+
+
+async def test_answers_wait_until_all_is_settled(pool: ShelfPool) -> None:
+    request = VolumeRequest("a", MI)
+    for call in (pool.create(request), pool.create(request), pool.modify("a", {"iops": "5"}), pool.delete("a")):
+        before = pool.settled
+        await call
+        assert pool.settled == before + 1
+    assert pool.shelf.calls == ["create a", "delete a"]
+
+
+async def test_calls_for_one_name_wait_for_each_other(pool: ShelfPool) -> None:
+    pool.shelf.gate.clear()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pool.create(VolumeRequest("a", MI)))
+        group.create_task(pool.create(VolumeRequest("b", MI)))
+        await asyncio.sleep(0)
+        group.create_task(pool.delete("a"))
+        pool.shelf.gate.set()
+    assert pool.shelf.calls.index("delete a") > pool.shelf.calls.index("create a")
+    assert [volume.name for volume in await pool.list()] == ["b"]
+
+
+async def test_parameters_are_checked_before_anything_is_done(pool: ShelfPool) -> None:
+    for wrong, words in (
+        ({"colour": "blue"}, "want red"),
+        ({"shape": "round"}, "does not know the parameter 'shape'"),
+        ({"reserve": "much"}, "reserve"),
+    ):
+        with pytest.raises(Invalid, match=words):
+            await pool.create(VolumeRequest("a", MI, parameters=wrong))
+    with pytest.raises(Invalid, match="want red"):
+        await pool.capacity_for({"colour": "blue"})
+    with pytest.raises(Invalid, match="cannot change the parameter 'colour': what can be changed is iops"):
+        await pool.create(VolumeRequest("a", MI, mutable={"colour": "red"}))
+    assert pool.shelf.calls == []
+
+
+async def test_room_is_counted(pool: ShelfPool) -> None:
+    await pool.create(VolumeRequest("a", 60 * MI))
+    with pytest.raises(Exhausted):
+        await pool.create(VolumeRequest("b", 41 * MI))
+    assert (await pool.capacity_for({"reserve": "10Mi"})).largest == 30 * MI
+    with pytest.raises(Exhausted, match="do not fit any more into shelf pool"):
+        pool.shelf.book("c", 41 * MI)
+    assert pool.shelf.used == 60 * MI
+
+
+async def test_a_damaged_record_stops_only_its_volume(pool: ShelfPool) -> None:
+    await pool.create(VolumeRequest("a", MI))
+    pool.shelf.damaged["b"] = "it is blank"
+    with pytest.raises(HostError, match=r"record of volume b in shelf pool is damaged \(it is blank\): repair it"):
+        await pool.get("b")
+    assert (await pool.condition("b")).abnormal
+    assert not (await pool.condition("a")).abnormal
+    assert (await pool.get("a")).size == MI
+
+
+async def test_what_a_kind_does_not_offer(pool: ShelfPool, tmp_path: Path) -> None:
+    await pool.create(VolumeRequest("a", MI))
+    for call, what in (
+        (pool.create_snapshot("s", "a"), "snapshots"),
+        (pool.delete_snapshot("s"), "snapshots"),
+        (pool.create(VolumeRequest("b", MI, source=Source(volume="a"))), "made from a volume a"),
+        (pool.expand("a", 2 * MI), "larger volumes"),
+        (pool.grow("a", tmp_path), "larger volumes"),
+        (pool.device("a"), "block devices"),
+    ):
+        with pytest.raises(Unsupported, match=what):
+            await call
+    with pytest.raises(NotFound):
+        await pool.get_snapshot("s")
+    with pytest.raises(NotFound):
+        await pool.device("b")
+    assert (list(await pool.list_snapshots()), list(await pool.erasing()), await pool.volume_limit()) == ([], [], 0)
