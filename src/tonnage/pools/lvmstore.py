@@ -298,8 +298,10 @@ class LvmStore(LvmTable):
         return found is not None and found[0] == "snapshot-origin"
 
     def discard(self, lv: str, entry: Entry, *, as_well: Record | None = None) -> None:
-        """Remove a logical volume of ours for ever; when its class wants it erased, that is begun. as_well: of a snapshot
-        its volume, which may have been changed since. Raises HostError."""
+        """Remove a logical volume of ours for ever; when its class wants it erased, that is begun.
+
+        as_well: of a snapshot its volume, which may have been changed since. Raises HostError.
+        """
         record = entry.record
         found = self.account.find(lv)
         asks = {**(as_well.volume().effective if as_well else {}), **record.parameters, **record.mutable}
