@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 from tonnage.api import names
 from tonnage.csi.client import CsiClient
 from tonnage.csi.words import VolumeCapability
+from tonnage.pools.base import VolumeRequest
+from tonnage.pools.config import make, parse
 
 Run = Callable[..., Any]
 GIB = 1 << 30
@@ -179,3 +183,42 @@ def test_snapshots_of_a_claims_volume_are_not_purged_unasked(tonnage: Run, serve
     shown = tonnage("volumes", "purge", "s", "--yes", "--endpoint", endpoint)
     assert shown.code == 3
     assert "snapshot a/s was made for a Kubernetes cluster" in shown.error
+
+
+@pytest.mark.real
+def test_what_is_purged_without_a_driver_is_erased_when_one_serves_the_pool(
+    tonnage: Run, real_folder: Path, start_driver: Callable[..., Any]
+) -> None:
+    plain, kept = f"image:{real_folder}/pool,name=p,size=1Gi,sparse=yes,rootfs=yes", real_folder / "kept"
+    pool = f"{plain},eraserate=1Mi"  # so that it is not done while somebody looks
+    image = real_folder / "pool" / "v.img"
+
+    async def prepare() -> None:
+        made = make(parse(pool))
+        await made.open()
+        await made.create(VolumeRequest("v", 64 << 20, block=True, parameters={"erase": "shred"}))
+        await made.close()
+
+    asyncio.run(prepare())
+    with image.open("r+b") as file:
+        for _ in range(64):
+            file.write(b"secret!!" * (1 << 17))
+    kept.hardlink_to(image)
+
+    done = tonnage("volumes", "purge", "v", "--yes", "--pool", pool)
+    assert (done.code, done.error.splitlines()) == (
+        0,
+        ["deleted 1 of 1 volume (64Mi)", "content that is to be erased is erased when a driver serves the pool"],
+    )
+    shown = tonnage("volumes", "list", "--pool", pool)
+    assert "p/v" in shown.out
+    assert "erasing " in shown.out
+    assert tonnage("volumes", "show", "v", "--pool", pool).code == 1, "it is no volume any more"
+
+    start_driver(real_folder / "s", "--pool", f"{plain},eraserate=0", "--node-name", "n1", "--state", str(real_folder))
+    deadline = time.monotonic() + 120
+    while json.loads(tonnage("volumes", "list", "--endpoint", real_folder / "s", "-o", "json").out)["erasing"]:
+        assert time.monotonic() < deadline, "not erased after 120 s"
+    assert not any(kept.read_bytes())
+    (left,) = json.loads(tonnage("pools", "--endpoint", real_folder / "s", "-o", "json").out)["pools"]
+    assert (left["promised"], left["erasing"], left["volumes"]) == (0, 0, 0)
