@@ -7,6 +7,11 @@ from typing import cast
 
 from tonnage.csi.corked import Corked
 
+HEAD = b"\0\0\1\1\4\0\0\0\1h"
+BODY = b"\0\0\1\0\0\0\0\0\1b"
+END = b"\0\0\1\1\5\0\0\0\1e"
+PING = b"\0\0\10\6\1\0\0\0\0tonnage!"
+
 
 class _Transport:
     def __init__(self) -> None:
@@ -30,23 +35,35 @@ class _Transport:
 async def test_one_write_a_turn() -> None:
     below = _Transport()
     corked = Corked(cast(asyncio.Transport, below))
-    for data in (b"a", b"", b"b"):
+    for data in (HEAD, b"", BODY):
         corked.write(data)
     assert below.sent == []
     await asyncio.sleep(0)
-    assert below.sent == [b"ab"]
-    corked.write(b"c")
+    assert below.sent == [HEAD + BODY]
+    corked.write(BODY)
     await asyncio.sleep(0)
-    assert below.sent == [b"ab", b"c"]
+    assert below.sent == [HEAD + BODY, BODY]
     assert (corked.get_extra_info("peername"), corked.get_extra_info("none", 1)) == ("me", 1)
+
+
+async def test_the_end_of_an_answer_goes_at_once_with_all_before_it() -> None:
+    below = _Transport()
+    corked = Corked(cast(asyncio.Transport, below))
+    for data in (HEAD, BODY, END):
+        corked.write(data)
+    assert below.sent == [HEAD + BODY + END]
+    corked.write(PING)
+    assert len(below.sent) == 1
+    await asyncio.sleep(0)
+    assert below.sent[1:] == [PING]
 
 
 async def test_closing_sends_first() -> None:
     below = _Transport()
     corked = Corked(cast(asyncio.Transport, below))
-    corked.write(b"last")
+    corked.write(BODY)
     corked.close()
-    assert (below.sent, below.closed, corked.is_closing()) == ([b"last"], True, True)
-    corked.write(b"too late")
+    assert (below.sent, below.closed, corked.is_closing()) == ([BODY], True, True)
+    corked.write(HEAD)
     await asyncio.sleep(0)
-    assert below.sent == [b"last"]
+    assert below.sent == [BODY]

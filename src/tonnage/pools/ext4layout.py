@@ -5,6 +5,7 @@ With the options that the pool gives mkfs, and those that a class may add (mkfs.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from uuid import UUID
 
 from tonnage.pools.mkfs import NONE, MkfsOptions
@@ -81,6 +82,7 @@ def _available(blocks: int, made: int, options: MkfsOptions) -> int:
     return blocks - overhead - min(blocks // 50, 4096)  # the kernel keeps 2 %, at most 16 MiB, for its own metadata
 
 
+@lru_cache(maxsize=256)  # asked again with each GetCapacity
 def length(usable: int, *, made: int = 0, options: MkfsOptions = NONE) -> int:
     """Bytes of an image with that many usable ones. made: bytes that it was made for, 0: it is new."""
     want = max(1, ceil(usable, BLOCK))
