@@ -7,23 +7,20 @@ answered, and is cut at the next start.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import Exhausted, HostError, NotFound, Precondition, TonnageError
-from tonnage.host import loop, mount, superblock
-from tonnage.pools import imagecopy, imagefile, stillness
+from tonnage.errors import HostError
+from tonnage.host import loop
+from tonnage.pools import imagecopy, imagefile, mounted, stillness
 from tonnage.pools.directory import Record
 from tonnage.pools.foldercontent import nothing
 from tonnage.pools.imagestore import NODE, ImageStore
 
 log = logging.getLogger(__name__)
-_READONLY = 1  # ST_RDONLY of statvfs
 
 
 class ImageDepot(ImageStore):
@@ -115,12 +112,12 @@ class ImageDepot(ImageStore):
         for index in indexes:
             loop.set_capacity(index)
         if record.pending and not record.block:
-            _grow_mounted(image, record)
+            mounted.grow(record, stillness.roots(image, record))
         return self.grown(record)
 
     def fault(self, record: Record, path: Path | None) -> str:
         """See RecordStore."""
-        return self._fault(record) or (_mount_fault(record, path) if path else "")
+        return self._fault(record) or (_shown_fault(record, path) if path else "")
 
     def _fault(self, record: Record) -> str:
         try:
@@ -135,55 +132,8 @@ class ImageDepot(ImageStore):
         return ""
 
 
-def _grow_mounted(image: Path, record: Record) -> None:
-    failure: OSError | None = None
-    for fd in stillness.roots(image, record):
-        try:
-            superblock.grow(fd, record.fstype, record.length)
-            return
-        except OSError as error:
-            failure = error
-            if error.errno != errno.EROFS:  # read-only there: another mount of it may do
-                break
-        finally:
-            os.close(fd)
-    raise _cannot_grow(record, failure)
-
-
-def _cannot_grow(record: Record, failure: OSError | None) -> TonnageError:
-    if failure is None:
-        return NotFound(f"volume {record.name} is not mounted where this process can see it")
-    if failure.errno == errno.EPERM and record.fstype == "ext4" and not superblock.may_grow_ext4():
-        return Precondition(
-            f"volume {record.name}: the kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, which is lacking;"
-            " it grows when the volume is staged the next time: restart its pod, or run the driver with that capability"
-        )
-    if failure.errno == errno.EROFS:
-        return Precondition(f"volume {record.name} is mounted read-only: it grows when it is staged writable")
-    if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Exhausted(f"volume {record.name}: no room to grow its file system: {failure.strerror}")
-    return HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}")
-
-
-def _mount_fault(record: Record, path: Path) -> str:
-    try:
-        where = path / NODE if record.block and path.is_dir() else path
-        if record.block:
-            return "" if imagefile.loop_of(where) is not None else f"its device is not at {path}"
-        if not mount.is_mount(path):
-            return f"it is not mounted at {path}"
-        if os.statvfs(path).f_flag & _READONLY and "emergency_ro" in _superblock_options(path):
-            return f"its file system went read-only after an error: look at the kernel's log, then at {path}"
-    except OSError as failure:
-        return f"its mount at {path} cannot be read: {failure.strerror}"
-    return ""
-
-
-def _superblock_options(path: Path) -> str:
-    """The options of the file system, rather than of the mount: ext4 tells there that it stopped writing."""
-    real = f" {path} "
-    with suppress(OSError), open("/proc/self/mountinfo") as table:
-        for line in table:
-            if real in line:
-                return line.rpartition(" ")[2]
-    return ""
+def _shown_fault(record: Record, path: Path) -> str:
+    if not record.block:
+        return mounted.fault(path)
+    where = path / NODE if path.is_dir() else path
+    return "" if imagefile.loop_of(where) is not None else f"its device is not at {path}"
