@@ -102,10 +102,15 @@ def _run(box: Any, *objects: dict[str, Any]) -> None:
     box.kubectl("wait", "--for=condition=Ready", *(f"pod/{pod}" for pod in pods), "--timeout=60s")
 
 
+def _holds(box: Any, path: Path, text: str) -> None:
+    """Wait until the pod, which is only known to have begun, has written that."""
+    box.until(f"{path} has its content", lambda: path.exists() and path.read_bytes().startswith(text.encode()))
+
+
 def _by_disk(box: Any) -> dict[str, Any]:
     """PersistentVolumes published ahead, by disk."""
-    found = box.get("pv")["items"]
-    return {v["metadata"]["annotations"]["tonnage.dev/disk"]: v for v in found if "csi" in v["spec"]}
+    found = {v["metadata"].get("annotations", {}).get("tonnage.dev/disk"): v for v in box.get("pv")["items"]}
+    return {disk: volume for disk, volume in found.items() if disk}
 
 
 def _phases(box: Any) -> dict[str, str]:
@@ -131,7 +136,7 @@ def test_a_small_claim_gets_the_small_disk_which_is_cleaned_for_the_next(box: An
     assert box.get("pvc", "data")["spec"]["volumeName"] == volumes["small"]["metadata"]["name"]
     assert box.get("pvc", "data")["status"]["capacity"] == {"storage": "40Mi"}
     assert _phases(box) == {"small": "Bound", "big": "Available", "raw": "Available"}
-    assert (disks / "pool" / "node-1" / "small" / "file").read_text() == "secret\n"
+    _holds(box, disks / "pool" / "node-1" / "small" / "file", "secret\n")
     box.until("the pod has said how large it is", lambda: " 40 " in box.kubectl("logs", "app"))
 
     box.kubectl("delete", "pod/app", "pvc/data", "--timeout=60s")
@@ -148,10 +153,35 @@ def test_a_device_is_handed_out_as_it_is(box: Any, disks: Path) -> None:
         _pod("writer", "raw", "echo written | dd of=/dev/data bs=512 conv=sync,fsync", block=True),
     )
     assert _phases(box) == {"small": "Available", "big": "Available", "raw": "Bound"}
-    assert (disks / "raw.img").read_bytes().startswith(b"written\n")
+    _holds(box, disks / "raw.img", "written\n")
     box.kubectl("delete", "pod/writer", "pvc/raw", "--timeout=60s")
     _all_free(box)
     assert not any((disks / "raw.img").read_bytes()[:MI])
+
+
+def test_a_pod_has_a_disk_and_a_part_of_one_and_both_end_with_it(box: Any, disks: Path) -> None:
+    _all_free(box)
+    pod = _pod("both", "none", "echo disk > /disk/file; echo part > /part/file")
+    pod["spec"]["volumes"] = [
+        {"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": _claim("", "30Mi", storage_class)["spec"]}}}
+        for name, storage_class in (("disk", CLASS), ("part", "tonnage-scratch"))
+    ]
+    pod["spec"]["containers"][0]["volumeMounts"] = [
+        {"name": "disk", "mountPath": "/disk"},
+        {"name": "part", "mountPath": "/part"},
+    ]
+    _run(box, pod)
+    small = disks / "pool" / "node-1" / "small"
+    _holds(box, small / "file", "disk\n")
+    box.down()
+    box.up()
+    box.kubectl("wait", "--for=condition=Ready", "pod/both", "--timeout=60s")
+    _holds(box, small / "file", "disk\n")
+    assert _phases(box) == {"small": "Bound", "big": "Available", "raw": "Available"}
+    box.kubectl("delete", "pod/both", "--timeout=60s")
+    _all_free(box)
+    assert os.listdir(small) == []
+    assert [v["metadata"]["name"] for v in box.get("pv")["items"] if "static" not in v["metadata"]["name"]] == []
 
 
 def test_a_claim_waits_until_a_disk_fits(box: Any, disks: Path) -> None:
@@ -223,7 +253,8 @@ def test_local_volumes_of_an_existing_cluster(box: Any, disks: Path) -> None:
     )
     assert box.get("pvc", "mine")["spec"]["volumeName"] == "ssd1"
     assert box.get("pvc", "other")["spec"]["volumeName"] == "ssd2"
-    assert ((small / "file").read_text(), (large / "file").read_text()) == ("one\n", "two\n")
+    _holds(box, small / "file", "one\n")
+    _holds(box, large / "file", "two\n")
     box.kubectl("delete", "pod/one", "pod/two", "pvc/mine", "pvc/other", "--timeout=60s")
 
     def phases() -> dict[str, str]:
@@ -245,7 +276,7 @@ def test_a_local_device_and_a_local_path_that_is_not_there(box: Any, disks: Path
         _claim("device", "1Mi", "local-storage", volumeMode="Block"),
         _pod("writer", "device", "echo written | dd of=/dev/data bs=512 conv=sync,fsync", block=True),
     )
-    assert (disks / "local.img").read_bytes().startswith(b"written\n")
+    _holds(box, disks / "local.img", "written\n")
     _apply(box, _claim("missing", "30Mi", "local-storage"), _pod("stuck", "missing", "true"))
     box.until("it says why", lambda: "does not exist" in box.kubectl("describe", "pod", "stuck"))
     box.kubectl("delete", "pod/writer", "pod/stuck", "pvc/device", "pvc/missing", "--timeout=60s")
@@ -261,9 +292,10 @@ def test_without_a_local_volume_that_fits_nothing_is_made(box: Any) -> None:
 
 
 def test_the_end_of_the_cluster_cleans_the_disks_and_leaves_them(box: Any, disks: Path) -> None:
-    _run(box, _claim("data", "10Mi"), _pod("app", "data", "echo secret > /data/file"))
-    box.down("--purge")
     node = disks / "pool" / "node-1"
+    _run(box, _claim("data", "10Mi"), _pod("app", "data", "echo secret > /data/file"))
+    _holds(box, node / "small" / "file", "secret\n")
+    box.down("--purge")
     assert os.listdir(node / "small") == []
     assert mount.is_mount(node / "small")
     assert sorted(os.listdir(node / ".tonnage")) == [".tonnage-pool"]

@@ -121,6 +121,9 @@ async def test_what_is_a_volume_and_what_is_not(bench: Bench) -> None:
     (bench.disks / ".hidden").mkdir()
     (bench.disks / "lost+found").mkdir()
     (bench.disks / "again").symlink_to(os.readlink(bench.disks / "linked"))
+    bench.tmpfs("shared", 16 * MI)
+    (bench.folder / "there-too").mkdir()
+    mount.bind(bench.disks / "shared", bench.folder / "there-too")
     bound = bench.disks / "bound"
     bound.mkdir()
     mount.bind(bench.folder, bound)
@@ -129,7 +132,8 @@ async def test_what_is_a_volume_and_what_is_not(bench: Bench) -> None:
     assert (await pool.capacity()).free == 64 * MI
     assert (await pool.capacity(block=True)).free == 32 * MI
     problems = dict(line.removeprefix(f"{bench.disks}/").split(": ", 1) for line in await pool.problems())
-    assert set(problems) == {"plain", "file", "dangling", "folder-link", "a b\nc", "linked", "bound"}
+    assert set(problems) == {"plain", "file", "dangling", "folder-link", "a b\nc", "linked", "bound", "shared"}
+    assert f"mounted at {bench.folder}/there-too too" in problems["shared"]
     assert "no mount point: a pod would fill the disk below it" in problems["plain"]
     assert "same disk as again" in problems["linked"]
     assert "bind mount of the disk that the directory is on" in problems["bound"]

@@ -125,6 +125,11 @@ def _source(
     return {**source, **_secrets(storage_class, claim, request.name)}
 
 
+def check_secrets(storage_class: StorageClass) -> None:
+    """Raises Invalid for a class whose secrets are named after a claim, so that ahead() cannot name them."""
+    _secrets(storage_class, None, "any")
+
+
 def _secrets(storage_class: StorageClass, claim: PersistentVolumeClaim | None, volume: str) -> Mapping[str, Any]:
     found = {}
     for key, role in _SECRETS.items():

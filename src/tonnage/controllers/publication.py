@@ -29,7 +29,7 @@ from tonnage.controllers.volume_request import capacity_parameters, fstype_of, p
 from tonnage.csi import words
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.words import CreatedVolume, VolumeCapability
-from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Precondition
+from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Invalid, Precondition
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
@@ -180,7 +180,7 @@ class _Publisher:
     ) -> None:
         self._client, self._events, self._scope = client, events, scope
         self._driver, self._pool, self._class = driver, pool, storage_class
-        self.fault = fault_of(storage_class)
+        self.fault = fault_of(storage_class) or _secrets_fault(storage_class)
 
     async def publish(self, known: Sequence[PersistentVolume]) -> None:
         """Give a PersistentVolume to each free disk, and to each volume that lacks one. Raises as reconcile()."""
@@ -280,6 +280,14 @@ class _Publisher:
             if there.spec.csi is None or there.spec.csi.volume_handle != made.id or there.metadata.deleting:
                 raise Precondition(f"PersistentVolume {name} is in the way of volume {made.id}") from None
         log.info("disk published volume=%s disk=%s", name, made.context.get(names.DISK, ""))
+
+
+def _secrets_fault(storage_class: StorageClass) -> str:
+    try:
+        persistent_volume.check_secrets(storage_class)
+    except Invalid as reason:
+        return f"{reason}: its volumes are there before their claims"
+    return ""
 
 
 def _is_ahead(volume: PersistentVolume) -> bool:

@@ -105,9 +105,14 @@ def stats(record: Record, disk: Disk, path: Path) -> Stats:
     return Stats(total=record.size, used=record.size, available=0) if record.block else filesystem.stats(path)
 
 
+def elsewhere(disk: Disk) -> str:
+    """Where the disk is mounted or shown beside its directory, "" for nowhere."""
+    return next(_places(disk), "")
+
+
 def check_unused(name: str, disk: Disk) -> None:
     """Raises Precondition while the disk is mounted or shown anywhere but in its directory."""
-    if place := next(_places(disk), ""):
+    if place := elsewhere(disk):
         raise Precondition(f"volume {name} is in use at {place}: unpublish and unstage it first")
 
 

@@ -284,9 +284,10 @@ class StaticStore(RecordStore):
 
 
 def _taken_by_others(disk: Disk) -> str:
-    """Who has a block device, "" when it is free."""
+    """Who has a disk that is no volume yet, "" when nobody does."""
     if disk.node is None:
-        return ""
+        place = staticmount.elsewhere(disk)
+        return f"its file system is mounted at {place} too, for whoever works there: unmount it there" if place else ""
     try:
         major, minor = map(int, disk.number.split(":"))
         user = next(disks.users_of(disk.node, os.makedev(major, minor)), "")

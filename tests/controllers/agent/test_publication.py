@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,19 @@ DISKS = {"pool": "disks"}
 def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
     """Real time: disks do not know of any other."""
     return asyncio.DefaultEventLoopPolicy()
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]:
+    """Asks until the answer is true, and returns it. Real time on a shared machine."""
+
+    async def until(question: Callable[[], Awaitable[Any]]) -> Any:
+        async with asyncio.timeout(60):
+            while not (answer := await question()):
+                await asyncio.sleep(0.005)
+            return answer
+
+    return until
 
 
 @pytest.fixture
@@ -266,3 +279,18 @@ async def test_cleaners_that_need_a_device_are_a_fault_of_a_class_without_device
 
     assert "'mop' is unknown" in (await eventually(told))[0]
     assert await _published(node) == {}
+
+
+async def test_secrets_that_are_named_after_a_claim_are_a_fault(
+    node: Any, make_class: Any, eventually: Any, all_events: Any
+) -> None:
+    secret = {f"{names.CSI_PREFIX}node-stage-secret-{part}": "${pvc.name}" for part in ("name", "namespace")}
+    await make_class("secret", parameters={**DISKS, **secret})
+    await node.start_agent()
+
+    async def told() -> Any:
+        return [t for about, reason, t in await all_events() if about == "secret" and reason == "InvalidParameters"]
+
+    assert "before their claims" in (await eventually(told))[0]
+    assert await _published(node) == {}
+    assert await node.volumes() == []
