@@ -131,6 +131,30 @@ def test_folders_that_volumes_may_get_content_from(make: Make, folder: Path) -> 
     assert _of(driver_check.check(make(sources=(Path("/"),))), "source").warning, "that is everything"
 
 
+def test_a_pool_on_the_nodes_own_disk_must_be_meant(make: Make) -> None:
+    config = make(pools=[parse("image:/nowhere-yet/pool,size=1Gi,rootfs=no"), parse("memory,size=1Gi")])
+    findings = driver_check.check(config)
+    assert "give it a disk of its own or say rootfs=yes" in _of(findings, "pool image").text
+    with pytest.raises(Invalid, match="is on the node's root file system"):
+        driver_check.require(findings)
+    with pytest.raises(Invalid, match="is on the node's root file system"):
+        driver_check.make(config)
+
+
+@pytest.mark.real
+def test_a_pool_on_the_nodes_own_disk_is_warned_of(
+    make: Make, real_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    findings = driver_check.check(make("image:/nowhere-yet/pool,size=1Gi"))
+    found = _of(findings, "pool image")
+    assert (found.warning, found.fault) == (True, None)
+    assert "free (keep=), rootfs=yes says that it is meant" in found.text
+    driver_check.warn(findings)
+    assert found.text in caplog.text
+    assert not _of(driver_check.check(make("image:/nowhere-yet/pool,size=1Gi,rootfs=yes")), "pool image").warning
+    assert not Path("/nowhere-yet").exists()
+
+
 def _link(path: Path) -> None:
     path.symlink_to(path.parent)
 

@@ -93,7 +93,8 @@ def test_what_is_kept_for_others_is_not_promised(tmp_path: Path) -> None:
 
 
 def test_a_share_is_of_the_whole_disk(tmp_path: Path) -> None:
-    assert Keep(percent=15).of(1000) == 150
+    assert Keep(percent=15).of(100 * MI) == 15 * MI
+    assert Keep(percent=15).of(MI) == 39 * 4096
     disk = Disks().of(tmp_path)
     room = [disk.room(ratio=1.0, enough=ANY_SIZE, keep=keep) for keep in (Keep(), Keep(percent=0.5))]
     assert room[0] == 0 or room[0] > room[1]

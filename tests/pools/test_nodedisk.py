@@ -85,7 +85,7 @@ def test_on_a_command_line_a_warning_says_what_is_kept(on_root: Path) -> None:
     config = _image(on_root)
     assert nodedisk.settle(config) == replace(config, keep=Keep(percent=15))
     found = os.statvfs("/")
-    kept = int(found.f_blocks * found.f_frsize * 15 / 100) // MI * MI
+    kept = Keep(percent=15).of(found.f_blocks * found.f_frsize) // MI * MI
     assert f"it keeps 15% ({from_bytes(kept)}) free (keep=)" in nodedisk.remark(config)
     assert "keeps 10Gi free" in nodedisk.remark(_image(on_root, ",keep=10Gi"))
     assert nodedisk.remark(_image(on_root, ",rootfs=yes")) == ""

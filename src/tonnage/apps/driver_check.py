@@ -66,7 +66,7 @@ def warn(findings: list[Finding]) -> None:
     """Log what somebody should know about a driver that starts."""
     for finding in findings:
         if finding.warning and finding.fault is None:
-            log.warning("the configuration has a catch what=%s text=%s", finding.what, finding.text)
+            log.warning("configuration has a warning what=%s text=%s", finding.what, finding.text)
 
 
 def _may_come(finding: Finding) -> bool:

@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     tune_allocator()
     raise_file_limit()
     logs.setup(options.log_level, as_json=options.log_format == "json")
+    driver_check.warn(findings)
 
     async def serve() -> None:
         client = Client(HttpTransport(access, user_agent=f"tonnage-node/{config.driver.node_name}"))

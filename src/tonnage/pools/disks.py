@@ -16,6 +16,7 @@ from pathlib import Path
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import Exhausted
 
+_BLOCK = 4096
 KEPT = 16 * 1024**2
 """Bytes of each disk that are never promised: records and the disk's own metadata need room."""
 
@@ -28,8 +29,8 @@ class Keep:
     percent: float = 0.0
 
     def of(self, total: int) -> int:
-        """Bytes of a disk that has `total`."""
-        return self.size + int(total * self.percent / 100)
+        """Bytes of a disk that has `total`, in whole blocks."""
+        return self.size + -(-int(total * self.percent) // 100 // _BLOCK) * _BLOCK
 
     def __bool__(self) -> bool:
         return bool(self.size or self.percent)
