@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 
 from tonnage.host.iolimits import Group
 
@@ -25,17 +24,21 @@ def spawn(
     outputs: its standard output and error. keep: a descriptor that it inherits. program: a seccomp filter, b"" for
     none. group: the cgroup it shall be in. Raises OSError; then nothing runs.
 
-    bwrap reads its options from a pipe before it makes any process. So they are written only when it is in its cgroup,
-    and nothing of the container has ever been outside.
+    bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
+    for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
+    kubelet that is killed meanwhile lets it start, whole, and kills it when it comes back (bubblewrap.py).
     """
-    given, writer = os.pipe2(os.O_CLOEXEC)
-    filters = [_in_memory(program)] if program else []
+    files = [_in_memory(b"".join(os.fsencode(option) + b"\0" for option in options))]
+    gate, writer = os.pipe2(os.O_CLOEXEC)
+    if program:
+        files.append(_in_memory(program))
     try:
         child = subprocess.Popen(
             [
                 *command,
-                *("--args", str(given)),
-                *(text for fd in filters for text in ("--seccomp", str(fd))),
+                *("--args", str(files[0])),
+                *("--args", str(gate)),
+                *(text for fd in files[1:] for text in ("--seccomp", str(fd))),
                 "--",
                 *argv,
             ],
@@ -44,37 +47,29 @@ def spawn(
             stderr=outputs[1],
             env={},
             cwd="/",
-            pass_fds=(keep, given, *filters),
+            pass_fds=(keep, gate, *files),
             start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
         )
-    except OSError:
-        os.close(writer)
-        raise
+        if group is not None:
+            _put(child, group)
     finally:
-        for fd in (given, *filters):
+        for fd in (gate, writer, *files):
             os.close(fd)
-    _let_go(child, writer, b"".join(os.fsencode(option) + b"\0" for option in options), group)
     return child
 
 
-def _let_go(child: subprocess.Popen[bytes], writer: int, options: bytes, group: Group | None) -> None:
-    with os.fdopen(writer, "wb", buffering=0) as pipe:
-        try:
-            if group is not None:
-                group.add(child.pid)
-        except OSError:
-            child.kill()
-            child.wait()
-            raise
-        left = memoryview(options)
-        with suppress(BrokenPipeError):  # it has ended already, and its log says why
-            while left:
-                left = left[pipe.write(left) :]
+def _put(child: subprocess.Popen[bytes], group: Group) -> None:
+    try:
+        group.add(child.pid)
+    except OSError:
+        child.kill()
+        child.wait()
+        raise
 
 
 def _in_memory(data: bytes) -> int:
-    """A descriptor from which bwrap reads a filter."""
-    fd = os.memfd_create("filter", os.MFD_CLOEXEC)
+    """A descriptor from which bwrap reads its options, or a filter."""
+    fd = os.memfd_create("options", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)

@@ -1,0 +1,63 @@
+"""What is started is in its cgroup before it does anything, and does nothing where it cannot be put there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tonnage.host.iolimits import Group
+from tonnage.kubelet.spawn import spawn
+
+STAND_IN = """#!/bin/sh
+# Reads the two lists of options as bwrap does, then says what it got.
+while [ "$1" != -- ]; do
+    [ "$1" = --args ] && tr '\\0' ' ' <"/dev/fd/$2"
+    shift
+done
+echo started; cat "$GROUP/cgroup.procs"
+"""
+
+
+def _spawn(folder: Path, group: Group | None, output: int) -> subprocess.Popen[bytes]:
+    program = folder / "program"
+    program.write_text(STAND_IN.replace("$GROUP", str(folder)))
+    program.chmod(0o700)
+    keep = os.open("/dev/null", os.O_RDONLY)
+    try:
+        return spawn([str(program)], ["--a", "b"], ["x"], outputs=(output, output), keep=keep, program=b"", group=group)
+    finally:
+        os.close(keep)
+
+
+def _said(folder: Path, group: Group | None) -> tuple[int, list[str]]:
+    reader, writer = os.pipe()
+    try:
+        child = _spawn(folder, group, writer)
+        code = child.wait(timeout=60)
+    finally:
+        os.close(writer)
+    with os.fdopen(reader) as text:
+        return child.pid if code == 0 else -1, text.read().split()
+
+
+def test_options_come_whole_and_after_the_cgroup(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.procs").write_text("")
+    pid, said = _said(tmp_path, Group(tmp_path, v2=True))
+    assert said == ["--a", "b", "started", str(pid)]
+
+
+def test_without_a_group(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.procs").write_text("")
+    assert _said(tmp_path, None)[1] == ["--a", "b", "started"]
+
+
+def test_what_cannot_be_put_into_its_group_never_starts(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with pytest.raises(FileNotFoundError):
+        _spawn(tmp_path, Group(tmp_path / "gone", v2=True), writer)
+    os.close(writer)
+    with os.fdopen(reader) as text:
+        assert "started" not in text.read()
