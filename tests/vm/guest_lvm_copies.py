@@ -57,8 +57,7 @@ async def check_same(pool: Pool) -> None:
     assert (await pool.capacity_for(MIXED, block=True)).free == group_free()
 
 
-@POOLS
-@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+@pytest.mark.parametrize(("fstype", "options"), [("ext4", ""), ("xfs", THIN), ("btrfs", ""), ("btrfs", THIN)])
 async def test_copies_of_every_file_system_live_beside_their_source_and_grow(
     bench: Bench, fstype: str, options: str
 ) -> None:

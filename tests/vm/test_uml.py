@@ -15,7 +15,6 @@ from tests.outside.conftest import build
 pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(2000)]
 SECONDS = 600.0
 """Far above what a suite takes, for machines that do other things as well."""
-HERE = Path(__file__).parent
 CONTRACT = "tests/conformance/test_pools.py"
 
 
@@ -77,9 +76,11 @@ def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
     check(ended)
 
 
-def test_lvm(guest_suite: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("suite", ["lvm", "lvm_copies", "lvm_health"])
+def test_lvm(guest_suite: Callable[..., Any], suite: str) -> None:
     need_lvm()
-    check(guest_suite("LVM", *sorted(map(str, HERE.glob("guest_lvm*.py"))), disks=["2G", "2G", "1G"], seconds=SECONDS))
+    file = f"tests/vm/guest_{suite}.py"
+    check(guest_suite(f"LVM, {file}", file, disks=["2G", "2G", "1G"], seconds=SECONDS))
 
 
 def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
