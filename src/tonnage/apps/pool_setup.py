@@ -20,6 +20,7 @@ from tonnage.pools.config import PoolConfig
 LABEL = "tonnage"
 """Label of the file systems made here: with it on a device, and nothing mounted, an earlier run was ended early."""
 _MKFS_TIMEOUT = 3600.0
+_METADATA = "16m"  # volumes' records are tags: LVM's own default has room for some 600 of them
 _OPTIONS = {"xfs": "prjquota", "ext4": "prjquota", "btrfs": "noatime"}
 
 
@@ -132,7 +133,12 @@ def _physical(disks: Sequence[Disk]) -> list[Step]:
         if _is_free_physical(found):
             continue
         _check_empty(found)
-        steps.append(Step(("lvm", "pvcreate", str(found.node)), f"make {found.path} a physical volume"))
+        steps.append(
+            Step(
+                ("lvm", "pvcreate", "--metadatasize", _METADATA, str(found.node)),
+                f"make {found.path} a physical volume",
+            )
+        )
     return steps
 
 
