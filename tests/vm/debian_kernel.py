@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ def obtain(wanted: Sequence[str]) -> Kernel:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tonnage" / "qemu"
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "lock"):
-        folder = cache / f"{package}-{_FORMAT}"
+        mark = zlib.crc32(" ".join([_FORMAT, *wanted]).encode())
+        folder = cache / f"{package}-{mark:08x}"
         if not folder.exists():
             _make(package, folder, wanted)
     return Kernel(folder / "vmlinuz", folder / "initrd", folder)

@@ -25,7 +25,7 @@ from typing import Any
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _FINIT_MODULE, _REBOOT_POWER_OFF = 313, 0x4321FEDC
 _LVM_CONF = """\
-devices { types=["ubd",16,"pmem",16] use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" }
+devices { types=["ubd",16] use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" }
 """
 
 

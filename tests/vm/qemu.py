@@ -31,7 +31,19 @@ else:
     import rig
 
 QEMU = "qemu-system-x86_64"
-WANTED = ("nfit", "nd_pmem", "nd_btt", "dax_pmem", "device_dax", "xfs", "loop", "dm-mod", "dm-thin-pool")
+WANTED = (
+    "nfit",
+    "nd_pmem",
+    "nd_btt",
+    "dax_pmem",
+    "device_dax",
+    "xfs",
+    "loop",
+    "dm-mod",
+    "dm-mirror",
+    "dm-raid",
+    "raid1",
+)
 _VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
 _LABELS = 128 * 1024
 _REGION = 16 * 1024**2  # a region's size is a multiple of it, or the next one is misaligned

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.outside.conftest import build
 
 pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(2000)]
 
@@ -31,6 +33,7 @@ CONTRACT = "tests/conformance/test_pools.py"
 SECONDS = 900.0
 """Far above what a suite takes, for machines that do other things as well."""
 LABELS = "ndctl disable-region all && ndctl init-labels --force all && ndctl enable-region all"
+ONE_LABELLED = "ndctl disable-region all && ndctl init-labels --force nmem0 && ndctl enable-region all"
 
 
 def check(ended: Any) -> None:
@@ -58,4 +61,25 @@ def test_contract_of_pools(qemu_suite: Callable[..., Any]) -> None:
 
 
 def test_pmem(qemu_suite: Callable[..., Any]) -> None:
-    check(qemu_suite("persistent memory", "tests/vm/guest_pmem.py", disks=["2G", "1G"], seconds=SECONDS))
+    check(
+        qemu_suite(
+            "persistent memory", "tests/vm/guest_pmem.py", disks=["2G", "1G"], before=ONE_LABELLED, seconds=SECONDS
+        )
+    )
+
+
+def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> None:
+    """csi-sanity in the guest, against a driver in the guest; its program is built out here."""
+    build("sanity")
+    pool = "pmem:region0"
+    ended = qemu_suite(
+        f"csi-sanity over {pool}",
+        "tests/outside/test_sanity.py::test_conforms",
+        before=LABELS,
+        disks=["12G"],
+        seconds=SECONDS,
+        environment=[f"TONNAGE_TEST_POOL={pool}", "TONNAGE_TEST_ACCESS=mount"],
+    )
+    check(ended)
+    for line in re.findall(r"^csi-sanity, .*", ended.out, re.MULTILINE):
+        tell(f"{line}, in QEMU")

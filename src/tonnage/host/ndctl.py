@@ -3,7 +3,7 @@
 What is there is read without a fork (Documentation/ABI/testing/sysfs-bus-nvdimm); changes are left to libndctl's tool,
 which knows the order of steps and the layout of labels. A namespace is known by the UUID in its label: its name
 (`namespace0.1`) and its device's may be others after a restart of the machine. ndctl takes the region's one idle
-namespace to make a new one, so of two at once one fails: call create() and destroy() one at a time for each region.
+namespace to make a new one, so of two at once one fails: change one thing at a time in each region.
 """
 
 from __future__ import annotations
@@ -169,68 +169,6 @@ def _uuid(path: Path) -> UUID | None:
     return None
 
 
-def create(region: str, *, mode: str, size: int, uuid: UUID, label: str) -> Namespace:
-    """Make a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
-
-    After a failure or a kill one with that UUID may be half made: destroy it. Raises Exhausted, HostError.
-    """
-    words = ["create-namespace", "--region", region, "--mode", mode, "--size", str(size), "--uuid", str(uuid)]
-    said = _ndctl(*words, "--name", label, *(["--sector-size", str(SECTOR)] if mode == "sector" else []))
-    try:
-        name = msgspec.json.decode(said, type=_Created).dev
-    except msgspec.MsgspecError as failure:
-        raise HostError(f"ndctl create-namespace: its answer is not understood: {said[:200]!r}") from failure
-    made = _namespace(DEVICES, region, name)
-    if made.uuid != uuid or made.mode != mode or not made.device:
-        raise HostError(f"ndctl create-namespace made {made}, asked were {mode} and {uuid}")
-    return made
-
-
-def destroy(namespace: str) -> None:
-    """Give a namespace's memory back; what is in it is not overwritten. One that is gone is success.
-
-    Raises Precondition while its device is open, HostError.
-    """
-    if (DEVICES / namespace).exists():
-        _ndctl("destroy-namespace", "--force", namespace)
-
-
-def make_labels(region: str) -> None:
-    """Write new labels to the DIMMs of a region: all its namespaces are gone. Raises Precondition, HostError."""
-    dimms = [_text(entry).partition(",")[0] for entry in sorted((DEVICES / region).glob("mapping[0-9]*"))]
-    _ndctl("disable-region", region)
-    try:
-        _ndctl("init-labels", "--force", *dimms)
-    finally:
-        _ndctl("enable-region", region)
-
-
-def enable(namespace: Namespace) -> Namespace:
-    """Bring a namespace's device up. May be repeated. Raises HostError."""
-    _ndctl("enable-namespace", namespace.name)
-    return _present(namespace)
-
-
-def _present(namespace: Namespace) -> Namespace:
-    found = _namespace(DEVICES, namespace.region, namespace.name)
-    if found.uuid != namespace.uuid or not found.device:
-        raise HostError(f"{namespace.name} was enabled and has no device (ndctl list -Ni, dmesg)")
-    return found
-
-
-def rename(namespace: Namespace, label: str) -> None:
-    """Give a namespace another label; its device is gone for a moment. Raises Precondition, HostError."""
-    _switch(namespace, "alt_name", label)
-
-
-def show_raw(namespace: Namespace) -> Namespace:
-    """Show all of a namespace's bytes, whatever its mode is, as a block device, until restore().
-
-    Raises Precondition, HostError.
-    """
-    return _switch(namespace, "force_raw", "1")
-
-
 def bad_blocks(namespace: Namespace) -> int:
     """Bytes of a namespace that the hardware cannot read any more, as far as the kernel knows."""
     owner = DEVICES / namespace.region / namespace.name
@@ -243,32 +181,95 @@ def is_raw(namespace: Namespace) -> bool:
     return _text(DEVICES / namespace.region / namespace.name / "force_raw") == "1"
 
 
-def restore(namespace: Namespace) -> Namespace:
-    """Show a namespace in its own mode again. May be repeated. Raises Precondition, HostError."""
-    return _switch(namespace, "force_raw", "0")
+class Ndctl:
+    """The tool that makes and changes namespaces. hold: descriptors that it inherits, as of a lock: a command that goes
+    on after we were killed keeps them open, so whoever comes next can wait for its end."""
 
+    def __init__(self, *hold: int) -> None:
+        self._hold = hold
 
-def _switch(namespace: Namespace, attribute: str, value: str) -> Namespace:
-    _ndctl("disable-namespace", namespace.name)
-    path = DEVICES / namespace.region / namespace.name / attribute
-    try:
-        path.write_text(value)
-    except OSError as failure:
-        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
-    return enable(namespace)
+    def create(self, region: str, *, mode: str, size: int, uuid: UUID, label: str) -> Namespace:
+        """Make a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
+
+        After a failure or a kill one with that UUID may be half made: destroy it. Raises Exhausted, HostError.
+        """
+        words = ["create-namespace", "--region", region, "--mode", mode, "--size", str(size), "--uuid", str(uuid)]
+        said = self._run(*words, "--name", label, *(["--sector-size", str(SECTOR)] if mode == "sector" else []))
+        try:
+            name = msgspec.json.decode(said, type=_Created).dev
+        except msgspec.MsgspecError as failure:
+            raise HostError(f"ndctl create-namespace: its answer is not understood: {said[:200]!r}") from failure
+        made = _namespace(DEVICES, region, name)
+        if made.uuid != uuid or made.mode != mode or not made.device:
+            raise HostError(f"ndctl create-namespace made {made}, asked were {mode} and {uuid}")
+        return made
+
+    def destroy(self, namespace: str) -> None:
+        """Give a namespace's memory back; what is in it is not overwritten. One that is gone is success.
+
+        Raises Precondition while its device is held, HostError.
+        """
+        if (DEVICES / namespace).exists():
+            self._run("destroy-namespace", "--force", namespace)
+
+    def make_labels(self, region: str) -> None:
+        """Write new labels to the DIMMs of a region: all its namespaces are gone. Raises Precondition, HostError."""
+        dimms = [_text(entry).partition(",")[0] for entry in sorted((DEVICES / region).glob("mapping[0-9]*"))]
+        self._run("disable-region", region)
+        try:
+            self._run("init-labels", "--force", *dimms)
+        finally:
+            self._run("enable-region", region)
+
+    def ready(self, namespace: Namespace) -> Namespace:
+        """A namespace with its device, in its own mode. May be repeated. Raises Precondition, HostError."""
+        if is_raw(namespace):
+            return self.restore(namespace)
+        return namespace if namespace.device else self.enable(namespace)
+
+    def enable(self, namespace: Namespace) -> Namespace:
+        """Bring a namespace's device up. May be repeated. Raises HostError."""
+        self._run("enable-namespace", namespace.name)
+        found = _namespace(DEVICES, namespace.region, namespace.name)
+        if found.uuid != namespace.uuid or not found.device:
+            raise HostError(f"{namespace.name} was enabled and has no device (ndctl list -Ni, dmesg)")
+        return found
+
+    def rename(self, namespace: Namespace, label: str) -> None:
+        """Give a namespace another label; its device is gone for a moment. Raises Precondition, HostError."""
+        self._switch(namespace, "alt_name", label)
+
+    def show_raw(self, namespace: Namespace) -> Namespace:
+        """Show all of a namespace's bytes, whatever its mode is, as a block device, until restore().
+
+        Raises Precondition, HostError.
+        """
+        return self._switch(namespace, "force_raw", "1")
+
+    def restore(self, namespace: Namespace) -> Namespace:
+        """Show a namespace in its own mode again. May be repeated. Raises Precondition, HostError."""
+        return self._switch(namespace, "force_raw", "0")
+
+    def _switch(self, namespace: Namespace, attribute: str, value: str) -> Namespace:
+        self._run("disable-namespace", namespace.name)
+        path = DEVICES / namespace.region / namespace.name / attribute
+        try:
+            path.write_text(value)
+        except OSError as failure:
+            raise HostError(f"cannot write {path}: {failure.strerror}") from failure
+        return self.enable(namespace)
+
+    def _run(self, *words: str) -> str:
+        try:
+            return run(["ndctl", *words], timeout=_TIMEOUT, pass_fds=self._hold)
+        except CommandFailed as failure:
+            raise _meaning(words, failure) from failure
 
 
 _MEANINGS: tuple[tuple[re.Pattern[str], type[Exception]], ...] = (
     (re.compile(r"no space left|insufficient", re.I), Exhausted),
     (re.compile(r"busy|is active|in use|mounted", re.I), Precondition),
 )
-
-
-def _ndctl(*words: str) -> str:
-    try:
-        return run(["ndctl", *words], timeout=_TIMEOUT)
-    except CommandFailed as failure:
-        raise _meaning(words, failure) from failure
 
 
 def _meaning(words: Sequence[str], failure: CommandFailed) -> Exception:

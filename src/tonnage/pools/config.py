@@ -282,6 +282,10 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
 
 
 def _pmem(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
+    if config.mode == "lvm":
+        from tonnage.pools.pmemlvm import PmemLvmPool
+
+        return PmemLvmPool(name, config.region, size=config.size, clock=clock, erase_rate=config.erase_rate)
     from tonnage.pools.pmem import PmemPool
 
     mode = config.mode or "fsdax"

@@ -16,22 +16,22 @@ from tonnage.host.ndctl import SECTOR
 from tonnage.pools import pmemshape
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, VolumeRequest
-from tonnage.pools.formats import FORMATS
-from tonnage.pools.parameters import ERASE, RESERVE, check_shared, erase_of
-from tonnage.pools.pmemnode import PmemNode
+from tonnage.pools.formats import form_of
+from tonnage.pools.parameters import ERASE, MKFS_OPTIONS, RESERVE, SOURCE, check_shared, erase_of
+from tonnage.pools.pmemnode import MAPPED, PmemNode
 from tonnage.pools.pmemstore import ERASURES
 from tonnage.pools.storedpool import StoredPool
 
-_MAPPED = "pods reach the memory without the kernel's block layer, which could hold them back"
-
 
 class PmemPool(StoredPool[PmemNode]):
-    """Namespaces of a region, or of all. Class parameters: `nsmode` (fsdax, sector, devdax), `erase`, `reserve`."""
+    """Namespaces of a region, or of all. Class parameters: `nsmode` (fsdax, sector, devdax), `erase`, and those of
+    all pools."""
 
     kind = "pmem"
     fstypes = ("ext4", "xfs")
-    parameters = frozenset({pmemshape.NSMODE, ERASE, RESERVE})
-    refused: Mapping[str, str] = {"iops": _MAPPED, "bandwidth": _MAPPED}
+    parameters = frozenset({pmemshape.NSMODE, ERASE, RESERVE, MKFS_OPTIONS, SOURCE})
+    modifiable = frozenset({ERASE})
+    refused: Mapping[str, str] = MAPPED
 
     def __init__(
         self,
@@ -59,10 +59,12 @@ class PmemPool(StoredPool[PmemNode]):
         """See StoredPool. A raw block volume has all that its namespace has, unless that passes the limit."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         mode = self._check_mode(request.parameters, block=request.block)
-        least, align = (FORMATS[fstype].least, 1) if fstype else (SECTOR, await self._threads.run(self._store.align))
+        requests.check_content(request.parameters, fstype)
+        least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least if fstype else SECTOR
         want = requests.check(self, request, least=least, step=SECTOR)
         if fstype:
             return want
+        align = await self._threads.run(self._store.align)
         size = pmemshape.usable(mode, pmemshape.raw_size(mode, want.size, align))
         if request.limit and size > request.limit:
             raise OutOfRange(

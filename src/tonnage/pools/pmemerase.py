@@ -14,7 +14,6 @@ from uuid import UUID
 import msgspec
 
 from tonnage.errors import Unavailable
-from tonnage.host import ndctl
 from tonnage.host.ndctl import Namespace
 from tonnage.pools.directory import Directory, Record
 from tonnage.pools.erase import EraseJob, EraseRecords
@@ -79,13 +78,14 @@ class PmemErasures(EraseRecords):
 
     def path(self, job: EraseJob) -> Path | None:
         """See EraseRecords. devdax has no device that can be written to: it is shown raw until it is destroyed."""
-        found = self._region(job).find(UUID(job.key))
+        region = self._region(job)
+        found = region.find(UUID(job.key))
         if found is None:
             return None
         if found.mode == "devdax":
-            found = ndctl.show_raw(found)
+            found = region.tool.show_raw(found)
         elif not found.device:
-            found = ndctl.enable(found)
+            found = region.tool.enable(found)
         return Path(found.device)
 
     def save(self, job: EraseJob) -> None:

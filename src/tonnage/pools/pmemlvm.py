@@ -1,8 +1,9 @@
 """The pmem pool with LVM in between (`mode=lvm`): an LVM pool on a volume group made over fsdax namespaces.
 
-What LVM can is there (snapshots, clones, growth, volumes of any size) and linear volumes are still mapped into programs
-(DAX goes through device-mapper's linear targets); what is lost is the choice of nsmode. Each region gives all that it
-has free to one namespace with the label LABEL, a physical volume of the group `tonnage-NAME`.
+Volumes grow, have any size and lie in any free extents, and are still mapped into programs: DAX goes through
+device-mapper's linear and striped targets. It does not go through those of mirrors, thin pools and snapshots, and the
+kernel does not let a device lose it, so there are none of the latter two here. Each region gives all that it has free
+to one namespace with the label LABEL, a physical volume of the group `tonnage-NAME`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from tonnage.host import lvm, ndctl
 from tonnage.host.ndctl import Namespace, Ndctl, Region
 from tonnage.pools.lvm import LvmPool
 from tonnage.pools.lvmthin import Bounds
+from tonnage.pools.parameters import LIMITS
+from tonnage.pools.pmemnode import MAPPED
 from tonnage.pools.pmemregion import take
 from tonnage.pools.pmemstore import select, wipe_ends
 
 log = logging.getLogger(__name__)
+_PLAIN = "memory that programs map cannot have snapshots or lie in a thin pool"
 LABEL, UNFINISHED = "tonnage-lvm", "tonnage-lvm-unfinished"
 
 
@@ -32,6 +36,10 @@ class PmemLvmPool(LvmPool):
 
     kind = "pmem"
     fstypes = ("ext4", "xfs")
+    parameters = LvmPool.parameters - LIMITS - {"cowSize", "thin"}
+    modifiable = LvmPool.modifiable - LIMITS
+    refused: Mapping[str, str] = {**MAPPED, "cowSize": _PLAIN, "thin": _PLAIN}
+    snapshots = clones = False
 
     def __init__(
         self, name: str, region: str = "", *, size: int = 0, clock: Clock | None = None, erase_rate: int | None = None
@@ -45,9 +53,9 @@ class PmemLvmPool(LvmPool):
         await super().open()
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """See Pool. Files are mapped without a copy (`-o dax`) where the volume lies in one piece of LVM's own."""
+        """See Pool. Files are mapped without a copy (`-o dax`), but for those of mirrors."""
         record = self._store.record(name)
-        if not record.block and self._store.layout_of(self._store.lv(name), record).is_linear:
+        if not record.block and not self._store.layout_of(self._store.lv(name), record).mirrors:
             options = tuple(dict.fromkeys(("dax", *options)))
         await super().stage(name, path, options=options)
 

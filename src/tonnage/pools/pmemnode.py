@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,18 +11,22 @@ from msgspec.structs import replace
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Unsupported
 from tonnage.host import device as devices
 from tonnage.host import mount, ndctl
-from tonnage.host.ndctl import Namespace
+from tonnage.host.ndctl import Namespace, Ndctl
 from tonnage.host.run import run
 from tonnage.pools import filesystem, lvmdevice, mounted
 from tonnage.pools.base import Stats
 from tonnage.pools.directory import Record
-from tonnage.pools.formats import FORMATS
+from tonnage.pools.formats import form_of
+from tonnage.pools.parameters import BANDWIDTH, IOPS, SOURCE, source_of
 from tonnage.pools.pmemstore import PmemStore, is_bound, is_character
 
 NODE = "device"
 """Name of the device node inside the staging directory of a raw block volume."""
 _MKFS_TIMEOUT = 600.0
 _DAX = "dax"
+_UNHELD = "pods reach the memory without the kernel's block layer, which could hold them back"
+MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
+"""Parameters that no volume in memory can have, and why."""
 
 
 class PmemNode(PmemStore):
@@ -47,10 +51,12 @@ class PmemNode(PmemStore):
     def _prepare(self, record: Record, namespace: Namespace) -> Namespace:
         """Make the content and leave state new, before anybody can see it."""
         if namespace.mode == "devdax":
-            namespace = _zero_mapped(namespace)
+            namespace = _zero_mapped(self.homes[record.name].tool, namespace)
         else:
             with lvmdevice.locked(namespace.device) as fd:
                 _make_content(fd, namespace, record)
+                if folder := source_of({SOURCE: record.from_folder}):
+                    _fill(namespace, record, folder)
         self.write(replace(record, state="formatted"))
         return namespace
 
@@ -137,26 +143,39 @@ def _make_content(fd: int, namespace: Namespace, record: Record) -> None:
                 f"{namespace.device} of the new volume {record.name} holds {found.kind} that we did not make:"
                 " it will not be formatted; look at it, then delete the volume"
             )
-        words = FORMATS[record.fstype].mkfs(namespace.device, record.length, record.uuid, prezeroed=False)
-        if record.fstype == "xfs" and namespace.mode == "fsdax":
-            words[1:1] = ["-m", "reflink=0"]  # Linux before 6.0 maps no files that may share blocks
-        run(words, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+        run(_mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
         os.fsync(fd)
     except OSError as failure:
         raise HostError(f"cannot prepare {namespace.device}: {failure.strerror}") from failure
 
 
-def _zero_mapped(namespace: Namespace) -> Namespace:
+def _mkfs(namespace: Namespace, record: Record) -> list[str]:
+    form = form_of(record.fstype, record.mkfs)
+    words = form.mkfs(namespace.device, record.length, record.uuid, prezeroed=False)
+    if record.fstype == "xfs" and namespace.mode == "fsdax" and "reflink=" not in record.mkfs:
+        words[1:1] = ["-m", "reflink=0"]  # Linux before 6.0 maps no files that may share blocks
+    return words
+
+
+def _fill(namespace: Namespace, record: Record, folder: Path) -> None:
+    """Put what is in a folder of the node into the new file system, which nobody sees yet."""
+    from tonnage.pools import fill
+
+    with mount.unseen(namespace.device, record.fstype, ("nodev",)) as root:
+        fill.fill(folder, root, record.size)
+
+
+def _zero_mapped(tool: Ndctl, namespace: Namespace) -> Namespace:
     """Overwrite memory that can only be mapped: as a raw block device, whose writes reach the memory, behind what the
     mode keeps in front of it."""
-    raw = ndctl.show_raw(namespace)
+    raw = tool.show_raw(namespace)
     try:
         with lvmdevice.locked(raw.device) as fd:
             lvmdevice.zero(fd, namespace.size - namespace.usable)
     except OSError as failure:
         raise HostError(f"cannot overwrite {namespace.name}: {failure.strerror}") from failure
     finally:
-        namespace = ndctl.restore(raw)
+        namespace = tool.restore(raw)
     return namespace
 
 

@@ -15,12 +15,13 @@ import fcntl
 import logging
 import os
 import threading
+import time
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import mount, ndctl
-from tonnage.host.ndctl import Namespace, Region
+from tonnage.host.ndctl import Namespace, Ndctl, Region
 from tonnage.host.run import run
 from tonnage.pools import lvmdevice, pmemshape
 from tonnage.pools.directory import Directory, Record
@@ -31,6 +32,7 @@ RECORDS, UNFINISHED = "tonnage-records", "tonnage-records-unfinished"
 RECORDS_SIZE = 32 * MI
 """Raw bytes that records take of a region, rounded up to its alignment: enough for as many as labels have room for."""
 _RUN = Path("/run/tonnage")
+_PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0)  # seconds
 _OPTIONS = ("nodev", "nosuid", "noexec", "errors=remount-ro")
 
 
@@ -40,6 +42,7 @@ class PmemRegion:
     def __init__(self, name: str) -> None:
         self.name = name
         self.directory = Directory(_RUN, "pmem")  # until it is open
+        self.tool = Ndctl()
         self._lock = threading.Lock()  # of two ndctl at once in a region one fails
         self._held = -1
         self._mounted: Path | None = None
@@ -47,7 +50,8 @@ class PmemRegion:
     def open(self) -> None:
         """Take the region; make the place for records if there is none yet. Raises Unavailable, HostError."""
         try:
-            self._take()
+            self._held = take(self.name)
+            self.tool = Ndctl(self._held)
             home = self._home()
             path = _RUN / "pmem" / str(home.uuid)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,29 +80,19 @@ class PmemRegion:
             os.close(self._held)
         self._held = -1
 
-    def _take(self) -> None:
-        _RUN.mkdir(mode=0o700, exist_ok=True)
-        fd = os.open(_RUN / f"pmem-{self.name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise Unavailable(f"{self.name} is in use by another pool or process: stop that one first") from None
-        self._held = fd
-
     def _home(self) -> Namespace:
         """The namespace of the records."""
         found = []
         for namespace in ndctl.namespaces(self.name):
             if namespace.label == UNFINISHED:
                 log.info("removing half-made place for records region=%s", self.name)
-                ndctl.destroy(namespace.name)
+                self.tool.destroy(namespace.name)
             elif namespace.label == RECORDS:
                 found.append(namespace)
         if len(found) > 1:
             names = " and ".join(namespace.name for namespace in found)
             raise Unavailable(f"{self.name} has records in {names}: destroy the wrong one (ndctl destroy-namespace)")
-        home = enabled(found[0]) if found else self._make_home()
+        home = self.tool.ready(found[0]) if found else self._make_home()
         if home.mode != "sector":
             raise Unavailable(f"{home.name} of {self.name} has the label {RECORDS} and mode {home.mode}, not sector")
         return home
@@ -106,12 +100,12 @@ class PmemRegion:
     def _make_home(self) -> Namespace:
         region, uuid = self.region, uuid4()
         size = -(-RECORDS_SIZE // region.align) * region.align
-        home = ndctl.create(self.name, mode="sector", size=size, uuid=uuid, label=UNFINISHED)
+        home = self.tool.create(self.name, mode="sector", size=size, uuid=uuid, label=UNFINISHED)
         length = home.usable // 4096 * 4096
         with lvmdevice.locked(home.device) as fd:
             run(FORMATS["ext4"].mkfs(home.device, length, uuid, prezeroed=False), pass_fds=(fd,))
             os.fsync(fd)
-        ndctl.rename(home, RECORDS)
+        self.tool.rename(home, RECORDS)
         return self.namespace(uuid)
 
     @property
@@ -132,7 +126,7 @@ class PmemRegion:
         if found is None:
             raise HostError(f"{self.name} has no namespace {uuid} any more (ndctl list -N): its content is lost")
         with self._lock:
-            return enabled(found)
+            return self.tool.ready(found)
 
     def make(self, record: Record, mode: str) -> Namespace:
         """Make the namespace of a record of length 0, whose `made` is the bytes that it needs.
@@ -145,7 +139,7 @@ class PmemRegion:
             raise Exhausted(f"volume {record.name}: {raw} bytes do not fit any more into {self.name} in one piece")
         with self._lock:
             try:
-                made = ndctl.create(self.name, mode=mode, size=raw, uuid=record.uuid, label=label_of(record.name))
+                made = self.tool.create(self.name, mode=mode, size=raw, uuid=record.uuid, label=label_of(record.name))
                 if made.usable < record.made:
                     raise HostError(f"{made.name} has {made.usable} usable bytes, {record.made} are needed")
                 return made
@@ -160,16 +154,23 @@ class PmemRegion:
 
     def _destroy(self, uuid: UUID) -> None:
         if (found := self.find(uuid)) is not None:
-            ndctl.destroy(found.name)
+            self.tool.destroy(found.name)
 
 
-def enabled(namespace: Namespace) -> Namespace:
-    """A namespace with its device, in its own mode. Raises HostError."""
-    if ndctl.is_raw(namespace):
-        return ndctl.restore(namespace)
-    if not namespace.device:
-        return ndctl.enable(namespace)
-    return namespace
+def take(region: str) -> int:
+    """Have a region for this process alone, until the descriptor is closed. An ndctl that a killed process has left
+    keeps it for a moment. Raises Unavailable, OSError."""
+    _RUN.mkdir(mode=0o700, exist_ok=True)
+    fd = os.open(_RUN / f"pmem-{region}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    for pause in _PAUSES:
+        time.sleep(pause)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            continue
+    os.close(fd)
+    raise Unavailable(f"{region} is in use by another pool or process: stop that one first")
 
 
 def label_of(name: str) -> str:

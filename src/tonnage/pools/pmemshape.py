@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tonnage.errors import Invalid
 from tonnage.host.ndctl import MODES, SECTOR
-from tonnage.pools.formats import FORMATS, GI, MI
+from tonnage.pools.formats import GI, MI, Format
 
 NSMODE = "nsmode"
 _PAGE, _DESCRIPTION, _HEAD, _HUGE_PAGE = 4096, 64, 8192, 2 * MI
@@ -47,15 +47,10 @@ def raw_size(mode: str, length: int, align: int) -> int:
     return raw
 
 
-def length(fstype: str, size: int) -> int:
-    """Bytes of the device that a volume of `size` usable bytes needs; fstype is "" for raw block."""
-    return FORMATS[fstype].length(size) if fstype else size
-
-
-def largest(mode: str, fstype: str, free: int, align: int) -> int:
-    """Usable bytes of the largest volume in that many free bytes."""
+def largest(mode: str, form: Format | None, free: int, align: int) -> int:
+    """Usable bytes of the largest volume in that many free bytes. form: its file system, None for raw block."""
     room = usable(mode, free // align * align)
-    return FORMATS[fstype].usable(room) if fstype else room
+    return form.usable(room) if form else room
 
 
 def _round(amount: int, unit: int) -> int:

@@ -23,8 +23,8 @@ from tonnage.host.ndctl import SECTOR, Namespace, Region
 from tonnage.pools import lvmdevice, pmemshape
 from tonnage.pools.base import Capacity, VolumeRequest
 from tonnage.pools.directory import Record
-from tonnage.pools.formats import FORMATS, MI
-from tonnage.pools.parameters import erase_of
+from tonnage.pools.formats import MI, Format, form_of
+from tonnage.pools.parameters import MKFS_OPTIONS, SOURCE, erase_of
 from tonnage.pools.pmemerase import PmemErasures
 from tonnage.pools.pmemregion import PmemRegion
 from tonnage.pools.recordstore import RecordStore
@@ -112,12 +112,13 @@ class PmemStore(RecordStore):
         self.check_open()
         mode = pmemshape.mode_of(parameters, self.mode)
         regions = [region.region for region in self._regions]
-        rooms = [pmemshape.largest(mode, fstype, found.largest, found.align) for found in regions if found.slots]
+        form = _form(fstype, parameters)
+        rooms = [pmemshape.largest(mode, form, found.largest, found.align) for found in regions if found.slots]
         most = max(rooms, default=0) // SECTOR * SECTOR
         free = sum(found.free for found in regions)
         if self.most:
             free = max(0, min(self.most - self.used, free))
-        least = FORMATS[fstype].least if fstype else SECTOR
+        least = form.least if form else SECTOR
         largest = min(most, free) // SECTOR * SECTOR
         return Capacity(
             total=self.most or self.used + free,
@@ -141,18 +142,7 @@ class PmemStore(RecordStore):
         """See RecordStore."""
         self.check_damaged(request.name)
         mode = pmemshape.mode_of(request.parameters, self.mode)
-        record = Record(
-            request.name,
-            want.size,
-            uuid4(),
-            block=request.block,
-            fstype=want.fstype,
-            parameters=dict(request.parameters),
-            owner=dict(request.owner),
-            created=self.clock.time(),
-            made=pmemshape.length(want.fstype, want.size),
-            mutable=dict(request.mutable),
-        )
+        record = self._new_record(request, want)
         region = self._choose(record, mode)
         self.book(record.name, record.size)
         self.homes[record.name] = region
@@ -160,7 +150,7 @@ class PmemStore(RecordStore):
             region.directory.write(record)
             namespace = region.make(record, mode)
             if mode != "devdax":
-                _wipe_ends(namespace.device)
+                wipe_ends(namespace.device)
             record = replace(record, length=record.made)
             self.write(record)
         except BaseException:
@@ -172,6 +162,23 @@ class PmemStore(RecordStore):
             del self.homes[record.name]
             raise
         return record
+
+    def _new_record(self, request: VolumeRequest, want: Want) -> Record:
+        form = _form(want.fstype, request.parameters)
+        return Record(
+            request.name,
+            want.size,
+            uuid4(),
+            block=request.block,
+            fstype=want.fstype,
+            parameters=dict(request.parameters),
+            owner=dict(request.owner),
+            created=self.clock.time(),
+            made=form.length(want.size) if form else want.size,
+            from_folder=request.parameters.get(SOURCE, ""),
+            mkfs=request.parameters.get(MKFS_OPTIONS, ""),
+            mutable={key: value for key, value in request.mutable.items() if value},
+        )
 
     def _choose(self, record: Record, mode: str) -> PmemRegion:
         """The region with the smallest piece that is large enough, so that large pieces stay. Raises Exhausted."""
@@ -206,7 +213,7 @@ class PmemStore(RecordStore):
         found = region.find(record.uuid)
         if found is not None and is_used(found):
             raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
-        method = erase_of(record.parameters, ERASURES)
+        method = erase_of(record.volume().effective, ERASURES)
         if method != "none" and found is not None and record.state != "new":
             self.erasures.add(region, record, found, method)
             self._forget(record)
@@ -226,6 +233,10 @@ class PmemStore(RecordStore):
 
 ERASURES = ("none", "zero", "shred")
 """Persistent memory has no discard."""
+
+
+def _form(fstype: str, parameters: Mapping[str, str]) -> Format | None:
+    return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
 
 
 def select(wanted: str, where: str) -> list[Region]:
@@ -281,8 +292,8 @@ def is_character(device: str) -> bool:
         raise HostError(f"cannot look at {device}: {failure.strerror}") from failure
 
 
-def _wipe_ends(device: str) -> None:
-    """Take away signatures of what was in that memory before."""
+def wipe_ends(device: str) -> None:
+    """Take away signatures of what was in that memory before. Raises Busy, HostError."""
     with lvmdevice.locked(device) as fd:
         end = os.lseek(fd, 0, os.SEEK_END)
         ends = min(_ENDS, end // 2 // SECTOR * SECTOR)

@@ -1,0 +1,124 @@
+"""Reading sysfs and ndctl's words. What really happens to memory is tried in tests/vm/guest_pmem.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tonnage.errors import Exhausted, HostError, NotFound, Precondition
+from tonnage.host import ndctl
+from tonnage.host.ndctl import Namespace, Ndctl, Region
+from tonnage.host.run import CommandFailed
+
+MI = 1024**2
+SOME = UUID("11111111-2222-3333-4444-555555555555")
+
+
+def write(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(f"{content}\n")
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Path:
+    """What Linux 6.1 shows of two DIMMs: region0 with labels and four namespaces, region1 without."""
+    for number, kind in ((0, 5), (1, 4)):
+        write(
+            tmp_path / f"region{number}",
+            devtype="nd_pmem", size=512 * MI, available_size=256 * MI, max_available_extent=128 * MI, nstype=kind,
+            align="0x1000000", set_cookie="0xba90120012b4dc", read_only=0, mapping0=f"nmem{number},0,536870912,0",
+        )  # fmt: skip
+        write(tmp_path / f"nmem{number}", available_slots=509)
+    write(tmp_path / "region2", devtype="nd_volatile", size=MI)
+    region = tmp_path / "region0"
+    write(region / "namespace0.0", size=64 * MI, uuid=SOME, alt_name="a", mode="memory", holder="pfn0.0")
+    write(region / "pfn0.0", size=62 * MI)
+    (region / "pfn0.0" / "block" / "pmem0").mkdir(parents=True)
+    write(region / "namespace0.1", size=32 * MI, uuid="", alt_name="", mode="safe", holder="btt0.0")
+    write(region / "btt0.0", size=30 * MI)
+    (region / "btt0.0" / "block" / "pmem0.1s").mkdir(parents=True)
+    write(region / "namespace0.2", size=64 * MI, uuid=SOME, alt_name="d", mode="dax", holder="dax0.0")
+    write(region / "dax0.0" / "dax0.2", size=62 * MI)
+    write(region / "dax0.0", size=62 * MI)
+    write(region / "namespace0.3", size=0, uuid="", alt_name="", mode="raw", holder="")
+    write(region / "namespace0.4", size=16 * MI, uuid=SOME, alt_name="off", mode="memory", holder="")
+    return tmp_path
+
+
+def test_regions(devices: Path) -> None:
+    found = ndctl.regions(devices)
+    assert [region.name for region in found] == ["region0", "region1"]
+    assert found[0] == Region(
+        "region0", 512 * MI, 0xBA90120012B4DC, 16 * MI, 256 * MI, 128 * MI, labelled=True, readonly=False, slots=509
+    )
+    assert not found[1].labelled
+    assert ndctl.region("region1", devices) == found[1]
+    for name in ("region2", "region9", "../x"):
+        with pytest.raises(NotFound):
+            ndctl.region(name, devices)
+
+
+def test_a_machine_without_persistent_memory(tmp_path: Path) -> None:
+    assert ndctl.regions(tmp_path / "nothing") == []
+    with pytest.raises(HostError, match="region0"):
+        ndctl.namespaces("region0", tmp_path)
+
+
+def test_namespaces(devices: Path) -> None:
+    assert ndctl.namespaces("region0", devices) == [
+        Namespace("namespace0.0", "region0", SOME, "a", 64 * MI, "fsdax", "/dev/pmem0", 62 * MI),
+        Namespace("namespace0.1", "region0", None, "", 32 * MI, "sector", "/dev/pmem0.1s", 30 * MI),
+        Namespace("namespace0.2", "region0", SOME, "d", 64 * MI, "devdax", "/dev/dax0.2", 62 * MI),
+        Namespace("namespace0.4", "region0", SOME, "off", 16 * MI, "fsdax"),
+    ]
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, said: str | CommandFailed) -> list[list[str]]:
+    """Stand in for ndctl, where only its words matter; what it was asked."""
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> str:
+        asked.append(command)
+        if isinstance(said, CommandFailed):
+            raise said
+        return said
+
+    monkeypatch.setattr(ndctl, "run", run)
+    return asked
+
+
+def test_an_answer_that_is_not_understood_is_an_error(monkeypatch: pytest.MonkeyPatch, devices: Path) -> None:
+    monkeypatch.setattr(ndctl, "DEVICES", devices)
+    for said in ("", "[]", "{}", "garbage", '{"dev": "namespace0.1"}'):
+        answer(monkeypatch, said)
+        with pytest.raises(HostError, match="create-namespace"):
+            Ndctl().create("region0", mode="fsdax", size=64 * MI, uuid=SOME, label="a")
+
+
+def test_what_is_asked_of_ndctl(monkeypatch: pytest.MonkeyPatch, devices: Path) -> None:
+    monkeypatch.setattr(ndctl, "DEVICES", devices)
+    asked = answer(monkeypatch, '{"dev": "namespace0.0", "other": 1}')
+    made = Ndctl().create("region0", mode="fsdax", size=64 * MI, uuid=SOME, label="a")
+    assert made.device == "/dev/pmem0"
+    words = "create-namespace --region region0 --mode fsdax --size 67108864"
+    assert asked == [["ndctl", *words.split(), "--uuid", str(SOME), "--name", "a"]]
+    Ndctl().destroy("namespace9.9")
+    assert len(asked) == 1, "one that is gone needs no command"
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("failed to create namespace: No space left on device", Exhausted),
+        ("error destroying namespaces: Device or resource busy", Precondition),
+        ("  Error: namespace0.0: failed to enable", HostError),
+    ],
+)
+def test_errors_by_what_ndctl_says(monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception]) -> None:
+    answer(monkeypatch, CommandFailed(["ndctl"], "exit code 1", code=1, stderr=said))
+    with pytest.raises(error, match="ndctl create-namespace") as raised:
+        Ndctl().create("region0", mode="fsdax", size=64 * MI, uuid=SOME, label="a")
+    assert type(raised.value) is error
