@@ -32,6 +32,8 @@ class StandaloneDriver:
         assert driver.openings is not None
         self._openings = driver.openings
         self.pools: Sequence[Pool] = list(driver.pools.values())
+        for pool in self.pools:
+            pool.on_room = lambda: self.on_inline()
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
         self._exporter = Exporter(config.metrics, self.measure) if config.metrics is not None else None
 

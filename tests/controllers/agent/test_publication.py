@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.csi.client import CsiClient
 from tonnage.csi.words import VolumeCapability
+from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.host import mount
 from tonnage.pools.static import StaticPool
 
@@ -62,6 +64,13 @@ async def node(real_folder: Path, disk: Any, make_node: Any) -> Any:
     return await make_node(agent=False, pool=StaticPool("disks", real_folder / "disks"))
 
 
+async def _start(node: Any) -> Any:
+    """The agent, which hears of disks that have been cleaned."""
+    agent = await node.start_agent()
+    node.driver.on_inline = agent.refresh
+    return agent
+
+
 async def _published(node: Any, storage_class: str = "") -> dict[str, Any]:
     """PersistentVolumes by disk."""
     found = (await node.kube.list(kinds.VOLUMES)).items
@@ -78,7 +87,10 @@ async def _release(node: Any, name: str) -> None:
 
 async def _let_go(node: Any, name: str) -> None:
     """As the protection controller does."""
-    await node.kube.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    with suppress(ApiNotFound, ApiConflict):
+        meta = (await node.kube.get(kinds.VOLUMES, name)).metadata
+        body = {"metadata": {"finalizers": [f for f in meta.finalizers if f != names.PV_PROTECTION] or None}}
+        await node.kube.patch(kinds.VOLUMES, name, body, resource_version=meta.resource_version)
 
 
 def _all(node: Any, *disks: str, storage_class: str = "") -> Any:
@@ -90,7 +102,7 @@ def _all(node: Any, *disks: str, storage_class: str = "") -> Any:
 
 async def test_each_disk_becomes_a_volume_of_the_class(node: Any, make_class: Any, eventually: Any) -> None:
     await make_class("ssd", parameters=DISKS, reclaimPolicy="Delete")
-    await node.start_agent()
+    await _start(node)
     await eventually(_all(node, "small", "large"))
     volumes = await _published(node)
     assert {entry: v.spec.capacity["storage"] for entry, v in volumes.items()} == {"small": "20Mi", "large": "50Mi"}
@@ -113,7 +125,7 @@ async def test_each_disk_becomes_a_volume_of_the_class(node: Any, make_class: An
 
 async def test_no_room_is_published_but_the_reason(node: Any, make_class: Any, eventually: Any) -> None:
     await make_class("ssd", parameters={"kind": "static"})
-    await node.start_agent()
+    await _start(node)
     await eventually(_all(node, "small", "large"))
     await eventually(lambda: node.shows("0", "0", "ssd"))
     (shown,) = [c for c in (await node.kube.list(kinds.CAPACITIES)).items if c.storage_class_name == "ssd"]
@@ -124,7 +136,7 @@ async def test_a_claim_that_is_sent_to_the_node_gets_no_volume_made(
     node: Any, make_class: Any, make_claim: Any, eventually: Any, all_events: Any
 ) -> None:
     await make_class("ssd", parameters=DISKS)
-    await node.start_agent()
+    await _start(node)
     await eventually(_all(node, "small", "large"))
     await make_claim("data", "10Mi", storageClassName="ssd")
     await node.send("data")
@@ -132,17 +144,19 @@ async def test_a_claim_that_is_sent_to_the_node_gets_no_volume_made(
     async def is_back() -> bool:
         return names.SELECTED_NODE not in (await node.claim("data")).metadata.annotations
 
+    async def told() -> Any:
+        return [text for about, reason, text in await all_events() if (about, reason) == ("data", "ProvisioningFailed")]
+
     await eventually(is_back)
     assert len(await node.volumes()) == 2
-    told = [text for about, reason, text in await all_events() if about == "data" and reason == "ProvisioningFailed"]
-    assert "a claim waits until one that is free fits" in told[0]
+    assert "a claim waits until one that is free fits" in (await eventually(told))[0]
 
 
 async def test_a_released_volume_is_cleaned_and_published_anew(
     node: Any, real_folder: Path, make_class: Any, eventually: Any
 ) -> None:
     await make_class("ssd", parameters=DISKS)
-    await node.start_agent()
+    await _start(node)
     await eventually(_all(node, "small", "large"))
     small = (await _published(node))["small"]
     async with CsiClient(node.driver.endpoints[0]) as kubelet:
@@ -168,7 +182,7 @@ async def test_what_is_retained_stays_with_its_content(
     node: Any, real_folder: Path, make_class: Any, eventually: Any
 ) -> None:
     await make_class("kept", parameters=DISKS, reclaimPolicy="Retain")
-    agent = await node.start_agent()
+    agent = await _start(node)
     await eventually(_all(node, "small", "large"))
     small = (await _published(node))["small"]
     async with CsiClient(node.driver.endpoints[0]) as kubelet:
@@ -198,12 +212,12 @@ async def test_a_volume_that_a_kill_left_without_its_object_is_published(
     }
     async with CsiClient(node.driver.endpoints[0]) as killed:
         await killed.create_volume("static-0", 50 * MI, [VolumeCapability()], parameters={**DISKS, **record})
-    await node.start_agent()
+    await _start(node)
     await eventually(_all(node, "small", "large"))
     assert (await _published(node))["large"].metadata.name == "static-0"
     await node.kill_agent()
     before = await _published(node)
-    agent = await node.start_agent()
+    agent = await _start(node)
     await eventually(lambda: node.shows("0", "0", "ssd"))
     await agent.publication.reconcile((names.DRIVER, "disks"))
     after = await _published(node)
@@ -216,7 +230,7 @@ async def test_a_pool_is_published_in_one_class_and_follows_it(
     await make_class("by-default")
     await make_class("first", parameters=DISKS)
     await make_class("second", parameters=DISKS)
-    await node.start_agent()
+    await _start(node)
     await eventually(_all(node, "small", "large", storage_class="first"))
 
     async def told() -> Any:
@@ -250,7 +264,7 @@ async def test_a_disk_that_is_mounted_later_is_published_and_one_that_vanishes_i
     node: Any, disk: Any, make_class: Any, eventually: Any, all_events: Any
 ) -> None:
     await make_class("ssd", parameters=DISKS)
-    agent = await node.start_agent()
+    agent = await _start(node)
     await eventually(_all(node, "small", "large"))
     path = disk("later", 30 * MI)
     agent.refresh()
@@ -272,7 +286,7 @@ async def test_cleaners_that_need_a_device_are_a_fault_of_a_class_without_device
     node: Any, make_class: Any, eventually: Any, all_events: Any
 ) -> None:
     await make_class("wiped", parameters={**DISKS, "cleaner": "mop"})
-    await node.start_agent()
+    await _start(node)
 
     async def told() -> Any:
         return [t for about, reason, t in await all_events() if about == "wiped" and reason == "InvalidParameters"]
@@ -286,7 +300,7 @@ async def test_secrets_that_are_named_after_a_claim_are_a_fault(
 ) -> None:
     secret = {f"{names.CSI_PREFIX}node-stage-secret-{part}": "${pvc.name}" for part in ("name", "namespace")}
     await make_class("secret", parameters={**DISKS, **secret})
-    await node.start_agent()
+    await _start(node)
 
     async def told() -> Any:
         return [t for about, reason, t in await all_events() if about == "secret" and reason == "InvalidParameters"]
