@@ -39,6 +39,9 @@ def look(pool: PoolConfig) -> str:
     if pool.kind == "lvm":
         _machine(pool)
         return _group(pool)
+    if pool.kind == "pmem":
+        _machine(pool)
+        return _memory(pool)
     if pool.where is None:
         _machine(pool)
         return f"{pool.kind}, {size}"
@@ -78,6 +81,15 @@ def _group(pool: PoolConfig) -> str:
         )
     free, total = from_bytes(found.free * found.extent), from_bytes(found.extents * found.extent)
     return f"lvm group {pool.group}, {free} of {total} free, {len(found.disks)} disks, {found.missing} missing"
+
+
+def _memory(pool: PoolConfig) -> str:
+    """Regions of persistent memory, read from sysfs. Raises Unavailable."""
+    from tonnage.pools import pmemstore
+
+    found = pmemstore.select(pool.region, f"pool {pool.name}")
+    regions = ", ".join(f"{one.name} ({from_bytes(one.free)} of {from_bytes(one.size)} free)" for one in found)
+    return f"pmem in {regions}, mode {pool.mode or 'fsdax'}"
 
 
 def _disks(where: Path) -> str:
