@@ -75,11 +75,11 @@ class Bench:
         subprocess.run(["mkfs.ext4", "-q", "-L", label, str(node)], check=True)
         return node
 
-    async def open(self) -> StaticPool:
+    async def open(self, options: str = "") -> StaticPool:
         """The pool, as a new process sees it."""
         if self.pool is not None:
             await self.pool.close()
-        made = make(parse(f"static:{self.disks},name=p"))
+        made = make(parse(f"static:{self.disks},name=p{options}"))
         assert isinstance(made, StaticPool)
         self.pool = made
         await made.open()
@@ -325,8 +325,7 @@ async def test_a_file_system_that_was_prepared_is_kept_and_another_is_not_format
 async def test_cleaning_goes_on_after_a_restart(bench: Bench) -> None:
     node = bench.device("d", 64 * MI)
     path = bench.tmpfs("t", 20 * MI)
-    pool = bench.pool = StaticPool("p", bench.disks, rate=1)  # one chunk, then it waits for ever
-    await pool.open()
+    pool = await bench.open(",eraserate=1")  # one chunk, then it waits for ever
     staging = bench.folder / "staging"
     await pool.create(VolumeRequest("b", MI, block=True, parameters={"cleaner": "zero"}))
     await pool.create(VolumeRequest("f", MI))

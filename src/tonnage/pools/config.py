@@ -26,7 +26,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "btrfs": ("name", "size", "sparse", "overcommit", "rootfs", "keep"),
     "lvm": ("name", "size", "thin", "thinsize", "overcommit", "eraserate"),
     "quota": ("name", "size", "overcommit", "rootfs", "keep"),
-    "static": ("name",),
+    "static": ("name", "eraserate"),
     "pmem": ("name", "size", "mode", "eraserate"),
 }
 KINDS = tuple(_KEYS)
@@ -266,7 +266,7 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
     if config.kind == "static":
         from tonnage.pools.static import StaticPool
 
-        return StaticPool(name, config.where, clock=clock)
+        return StaticPool(name, config.where, clock=clock, rate=config.erase_rate)
     bounds = Bounds(config.size, config.overcommit, config.sparse, config.keep or NO_KEEP)
     if config.kind == "quota":
         from tonnage.pools.quota import QuotaPool
