@@ -117,7 +117,7 @@ def test_sanity(
     build("sanity")
     ended = guest_suite(
         f"csi-sanity over {pool}",
-        "tests/outside/test_sanity.py",
+        "tests/outside/test_sanity.py::test_conforms",
         before=before,
         disks=["12G"],
         seconds=SECONDS,
