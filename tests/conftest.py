@@ -44,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tonnage")
     group.addoption("--kills", type=int, default=2000, help="kills of drivers in all (default %(default)s)")
     group.addoption("--kill-seed", type=int, default=1, help="seed of the first life (default %(default)s)")
+    group.addoption("--cuts", type=int, default=250, help="power cuts in all (default %(default)s)")
+    group.addoption("--cut-seed", type=int, default=1, help="seed of their moments (default %(default)s)")
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/faults")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")

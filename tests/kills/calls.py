@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import Message
 from tests.kills.kinds import Kind
@@ -26,6 +27,23 @@ class Call:
     request: Message
     undo: str = ""
     then: Do | None = None
+
+    @property
+    def volume(self) -> str:
+        """The volume or snapshot that it is about."""
+        request: Any = self.request
+        name = getattr(request, "volume_id", "") or getattr(request, "snapshot_id", "") or request.name
+        return str(name).removeprefix("p/")
+
+    @property
+    def makes(self) -> bool:
+        """Whether the volume or snapshot is there when it is answered."""
+        return self.undo.startswith(("delete", "inline"))
+
+    @property
+    def removes(self) -> bool:
+        """Whether it is gone then."""
+        return self.then is not None and self.then.what == "forget"
 
 
 @dataclass(frozen=True)
@@ -60,26 +78,27 @@ class Calls:
 
     def all(self) -> Iterator[Call]:
         """The calls of a life: the next one is made when the one before has its answer."""
-        yield self._create("v")
-        yield self._stage("v")
+        yield self.create("v")
+        yield self.stage("v")
         yield self._publish("v", then=Do("write", "v"))
         if self._kind.copies:
             yield self._keep("v", "s")
         if self._kind.grows:
             yield from self._grow("v")
         yield self._unpublish("v")
-        yield self._unstage("v")
+        yield self.unstage("v")
         if self._kind.copies:
             yield from self._copies()
-        yield self._stage("v", " again")
+        yield self.stage("v", " again")
         yield self._publish("v", " read-only", readonly=True)
         yield self._unpublish("v", " read-only")
-        yield self._unstage("v", " again")
-        yield self._delete("v")
+        yield self.unstage("v", " again")
+        yield self.delete("v")
         if self._kind.inline:
             yield from self._inline()
 
-    def _create(self, volume: str, *, size: int = 0, **source: str) -> Call:
+    def create(self, volume: str, *, size: int = 0, **source: str) -> Call:
+        """Make a volume of so many MiB, from a `snapshot` or as a `clone`."""
         request = csi_pb2.CreateVolumeRequest(
             name=volume,
             capacity_range=csi_pb2.CapacityRange(required_bytes=(size or self._kind.size) * MI),
@@ -96,11 +115,13 @@ class Calls:
         then = Do("copy", volume, before) if before else None
         return Call(f"create {volume}", "Controller", "CreateVolume", request, undo=f"delete {volume}", then=then)
 
-    def _delete(self, volume: str) -> Call:
+    def delete(self, volume: str) -> Call:
+        """Delete a volume."""
         request = csi_pb2.DeleteVolumeRequest(volume_id=f"p/{volume}")
         return Call(f"delete {volume}", "Controller", "DeleteVolume", request, then=Do("forget", volume))
 
-    def _stage(self, volume: str, more: str = "") -> Call:
+    def stage(self, volume: str, more: str = "") -> Call:
+        """Stage a volume."""
         request = csi_pb2.NodeStageVolumeRequest(
             volume_id=f"p/{volume}",
             staging_target_path=str(self.staging(volume)),
@@ -108,7 +129,8 @@ class Calls:
         )
         return Call(f"stage {volume}{more}", "Node", "NodeStageVolume", request, undo=f"unstage {volume}{more}")
 
-    def _unstage(self, volume: str, more: str = "") -> Call:
+    def unstage(self, volume: str, more: str = "") -> Call:
+        """Take it away."""
         request = csi_pb2.NodeUnstageVolumeRequest(
             volume_id=f"p/{volume}", staging_target_path=str(self.staging(volume))
         )
@@ -155,15 +177,14 @@ class Calls:
 
     def _copies(self) -> Iterator[Call]:
         more = 8 if self._kind.grows else 0
-        yield self._create("c", size=self._kind.size + more, clone="v")
-        yield self._create("r", size=self._kind.size + more, snapshot="s")
+        yield self.create("c", size=self._kind.size + more, clone="v")
+        yield self.create("r", size=self._kind.size + more, snapshot="s")
         for volume in "c", "r":
-            yield self._stage(volume)
-            yield self._unstage(volume)
-        gone = csi_pb2.DeleteSnapshotRequest(snapshot_id="p/s")
-        yield Call("delete snapshot s", "Controller", "DeleteSnapshot", gone, then=Do("forget", "s"))
-        yield self._delete("r")
-        yield self._delete("c")
+            yield self.stage(volume)
+            yield self.unstage(volume)
+        yield self.forget("s")
+        yield self.delete("r")
+        yield self.delete("c")
 
     def _inline(self) -> Iterator[Call]:
         target, context = self.target(POD), {"csi.storage.k8s.io/ephemeral": "true", "size": f"{self._kind.size}Mi"}
@@ -174,5 +195,14 @@ class Calls:
             volume_context={**context, **self._kind.parameters},
         )
         yield Call("inline publish", "Node", "NodePublishVolume", made, undo="inline unpublish", then=Do("write", POD))
-        gone = csi_pb2.NodeUnpublishVolumeRequest(volume_id=POD, target_path=str(target))
-        yield Call("inline unpublish", "Node", "NodeUnpublishVolume", gone, then=Do("forget", POD))
+        yield self.gone()
+
+    def gone(self) -> Call:
+        """The end of a pod's own volume."""
+        request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=POD, target_path=str(self.target(POD)))
+        return Call("inline unpublish", "Node", "NodeUnpublishVolume", request, then=Do("forget", POD))
+
+    def forget(self, snapshot: str) -> Call:
+        """Delete a snapshot."""
+        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=f"p/{snapshot}")
+        return Call(f"delete snapshot {snapshot}", "Controller", "DeleteSnapshot", request, then=Do("forget", snapshot))

@@ -20,6 +20,8 @@ from tests.kills import tracer
 from tests.kills.kinds import KINDS
 from tests.kills.life import Lives
 
+from tonnage.pools.imagestore import ImageStore
+
 
 def main(arguments: list[str]) -> int:
     """The command line."""
@@ -28,15 +30,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1, help="number of the first life")
     parser.add_argument("--folder", type=Path, help="an empty folder on the disk to use")
+    parser.add_argument("--careless", action="store_true", help="with drivers that do not clean up, to be found out")
     given = parser.parse_args(arguments)
     if reason := tracer.missing():
         print(reason, file=sys.stderr)
         return 2
     folder = Path(tempfile.mkdtemp(prefix="kills-", dir=given.folder))
+    if given.careless:
+        setattr(ImageStore, "discard", lambda _store, _content: None)  # noqa: B010
     machine = KINDS[given.kind].prepare(folder)
     try:
         begun = time.monotonic()
-        lives = Lives(KINDS[given.kind], machine)
+        lives = Lives(KINDS[given.kind], machine, undone=0.8 if given.careless else 0.2)
         lives.learn()
         assert threading.active_count() == 1, "a process with threads must not fork"
         learnt = time.monotonic()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kills.machine import Machine
 
 ROOT = Path(__file__).parents[2]
+_ROOM = 12 * 1024**3  # bytes that two campaigns may take at the same time, with room to spare
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +29,22 @@ def rooted() -> None:
     """Skips where there can be no mounts."""
     if os.geteuid() != 0:
         pytest.skip("needs root: mounts and loop devices")
+
+
+def _memory() -> str | None:
+    """Where memory is the disk, if there is enough: neither kills nor cuts of a disk of their own need another."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return "/dev/shm" if found.f_bavail * found.f_frsize > _ROOM and os.access("/dev/shm", os.W_OK) else None
+
+
+@pytest.fixture(scope="module")
+def fast_folder() -> Iterator[Path]:
+    """A folder on a quick disk; mounts and loop devices that are left in it are taken away."""
+    with tempfile.TemporaryDirectory(prefix="tonnage-kills-", dir=_memory(), ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        finally:
+            Machine(Path(folder), Path(folder)).sweep()

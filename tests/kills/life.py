@@ -30,7 +30,8 @@ from tonnage.csi.driver import CONTEXT_CREATED
 from tonnage.csi.errors import Code
 from tonnage.host import mount
 
-_SIZE = 4096
+SIZE = 4096
+"""Bytes that a pod writes."""
 _WAITING = frozenset({Code.ABORTED, Code.UNAVAILABLE, Code.FAILED_PRECONDITION})
 """What a driver may answer while a tool of its predecessor is still at work."""
 WAYS = ("all", "driver", "held", "tool")
@@ -88,19 +89,20 @@ class Data:
     def __init__(self, kind: Kind, calls: Calls) -> None:
         self._block = kind.block
         self._calls = calls
-        self._contents: dict[str, bytes] = {}
+        self.contents: dict[str, bytes] = {}
+        """By volume or snapshot."""
 
     def do(self, call: Call, content: bytes) -> None:
         """What happens when a call is answered."""
         if (then := call.then) is None:
             return
         if then.what == "write":
-            self._contents[then.volume] = content
+            self.contents[then.volume] = content
             self._write(self._calls.target(then.volume), content)
         elif then.what == "forget":
-            self._contents.pop(then.volume, None)
-        elif then.source in self._contents:
-            self._contents[then.volume] = self._contents[then.source]
+            self.contents.pop(then.volume, None)
+        elif then.source in self.contents:
+            self.contents[then.volume] = self.contents[then.source]
 
     def _write(self, target: Path, content: bytes) -> None:
         flags = os.O_WRONLY if self._block else os.O_CREAT | os.O_WRONLY
@@ -113,7 +115,7 @@ class Data:
 
     def check(self) -> None:
         """Raises AssertionError when a volume shows something else."""
-        for volume, content in self._contents.items():
+        for volume, content in self.contents.items():
             for place in (self._calls.staging(volume), self._calls.target(volume)):
                 node = place / "device" if self._block and place.is_dir() else place
                 if self._block:
@@ -122,16 +124,17 @@ class Data:
                     is_shown, node = mount.is_mount(place), place / "data"
                 if is_shown:
                     with open(node, "rb") as file:
-                        assert file.read(_SIZE) == content, f"the data of {volume} at {place} has changed"
+                        assert file.read(SIZE) == content, f"the data of {volume} at {place} has changed"
 
 
 class Lives:
-    """Learns a kind's life and repeats it with kills."""
+    """Learns a kind's life and repeats it with kills. undone: how often a call that can be is undone after a kill."""
 
-    def __init__(self, kind: Kind, machine: Machine, *, story: bool = False) -> None:
+    def __init__(self, kind: Kind, machine: Machine, *, undone: float = 0.2) -> None:
         self.machine = machine
         self.tally = Tally()
         self.processes = Processes(kind, machine)
+        self.undone = undone
         self._kind = kind
         self._calls = Calls(kind, machine.folder)
         self._all = {call.name: call for call in self._calls.all()}
@@ -151,7 +154,7 @@ class Lives:
                     self.processes.warm_up(call)
                 else:
                     self._learn(call)
-                data.do(call, b"learnt".ljust(_SIZE))
+                data.do(call, b"learnt".ljust(SIZE))
 
     def _learn(self, call: Call) -> None:
         learnt = self._learnt[call.name] = Learnt()
@@ -229,14 +232,14 @@ class _Life:
         self._kill(call, at, way)
         if chance.random() < 0.1:  # the next driver is killed while it opens its pool, or soon after
             self._kill(call, chance.randint(1, 12), "all")
-        if call.undo and chance.random() < 0.2:
+        if call.undo and chance.random() < self._lives.undone:
             self._story.append(f"undone by {call.undo}")
             self._lives.tally.undone += 1
             self._ask(self._calls[call.undo], before)
             if chance.random() < 0.5:
                 self._kill(call, chance.randint(1, learnt.count), "all")
         self._ask(call, call.name)
-        self._data.do(call, chance.randbytes(_SIZE))
+        self._data.do(call, chance.randbytes(SIZE))
         self._data.check()
 
     def _kill(self, call: Call, at: int, way: str) -> None:

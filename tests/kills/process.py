@@ -9,7 +9,8 @@ import mmap
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from tonnage.csi._proto import csi_grpc
 from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
+from tonnage.host import btrfs
 from tonnage.pools.base import Pool
 from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
@@ -50,12 +52,13 @@ class Answer:
 @dataclass
 class Processes:
     """Starts driver processes of one kind. warm: they begin with the templates of file systems that the volumes before
-    have left."""
+    have left. forgetful: they never flush anything."""
 
     kind: Kind
     machine: Machine
     tracer: Tracer = field(default_factory=Tracer)
     warm: bool = False
+    forgetful: bool = False
 
     def __post_init__(self) -> None:
         self._opened = mmap.mmap(-1, mmap.PAGESIZE)
@@ -81,15 +84,32 @@ class Processes:
         return self._run(call, times=1, traced=True, at_step=at_step)
 
     def _run(self, call: Call, *, times: int, traced: bool, at_step: Callable[[Step], bool]) -> tuple[Answer, Ended]:
+        told, ended = self.run(
+            lambda told: self._serve(call, told, times=times), traced=traced, at_step=at_step, name=call.name
+        )
+        return (Answer(killed=True) if told is None else _read(told)), ended
+
+    def run(
+        self,
+        body: Callable[[dict[str, Any]], Coroutine[Any, Any, None]],
+        *,
+        name: str,
+        traced: bool = False,
+        at_step: Callable[[Step], bool] = lambda _step: False,
+    ) -> tuple[dict[str, Any] | None, Ended]:
+        """Run a coroutine in a process of its own: what it told, with its `failure` if it raised; None when killed."""
         self._opened[0] = 0
         reading, writing = os.pipe()
 
-        def body() -> None:
+        def child() -> None:
             told: dict[str, Any] = {}
             try:
                 signal.alarm(LONGEST)
                 self._count_formats(told)
-                asyncio.run(self._serve(call, told, times=times))
+                if self.forgetful:
+                    for module, flush in ((os, "fsync"), (btrfs, "commit")):
+                        setattr(module, flush, lambda _fd: None)
+                asyncio.run(body(told))
             except BaseException as failure:
                 told["failure"] = f"{type(failure).__name__}: {failure}"
             finally:
@@ -97,7 +117,7 @@ class Processes:
                 os._exit(0)
 
         try:
-            ended = self.tracer.run(body, traced=traced, at_step=at_step)
+            ended = self.tracer.run(child, traced=traced, at_step=at_step)
             os.set_blocking(reading, False)
             text = b"" if os.WIFSIGNALED(ended.status) else os.read(reading, 65536)
         finally:
@@ -105,33 +125,37 @@ class Processes:
             os.close(writing)
         if os.WIFSIGNALED(ended.status):
             number = os.WTERMSIG(ended.status)
-            assert number == signal.SIGKILL, f"{call.name}: not answered in {LONGEST} s (signal {number})"
-            return Answer(killed=True), ended
-        assert text, f"{call.name}: ended with {ended.status}"
-        return _read(json.loads(text)), ended
+            assert number == signal.SIGKILL, f"{name}: not answered in {LONGEST} s (signal {number})"
+            return None, ended
+        assert text, f"{name}: ended with {ended.status}"
+        return json.loads(text), ended
 
     def pool(self) -> Pool:
         """The pool, not yet open."""
         return make(parse(self.kind.describe(self.machine.home)), disks=Disks())
 
-    async def _serve(self, call: Call, told: dict[str, Any], *, times: int) -> None:
-        pool = self.pool()
-        endpoint = DriverEndpoint(
-            Driver("node-1", {"p": pool}, self.machine.folder / "state"), self.machine.folder / "csi.sock"
-        )
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[tuple[Pool, Channel]]:
+        """An open pool, and a client of the driver over it."""
+        pool, socket = self.pool(), self.machine.folder / "csi.sock"
+        endpoint = DriverEndpoint(Driver("node-1", {"p": pool}, self.machine.folder / "state"), socket)
         await pool.open()
-        told["formatted"] = [v.name for v in await pool.list() if v.state.value == "formatted"]
         self._opened[0] = 1
         await endpoint.start()
         async with Channel(path=str(endpoint.socket)) as channel:
-            method = getattr(getattr(csi_grpc, f"{call.service}Stub")(channel), call.method)
-            answers = [await _answer(method, call) for _ in range(times)]
-        assert len(set(answers)) == 1, f"asked twice, answered differently: {answers}"
-        told["code"], told["body"], told["why"] = answers[0]
-        while await pool.erasing():
-            await asyncio.sleep(_TICK)
+            yield pool, channel
+            while await pool.erasing():
+                await asyncio.sleep(_TICK)
         await endpoint.stop()
         await pool.close()
+
+    async def _serve(self, call: Call, told: dict[str, Any], *, times: int) -> None:
+        async with self.serving() as (pool, channel):
+            told["formatted"] = [v.name for v in await pool.list() if v.state.value == "formatted"]
+            method = getattr(getattr(csi_grpc, f"{call.service}Stub")(channel), call.method)
+            answers = [await _answer(method, call) for _ in range(times)]
+            assert len(set(answers)) == 1, f"asked twice, answered differently: {answers}"
+            told["code"], told["body"], told["why"] = answers[0]
 
     def _count_formats(self, told: dict[str, Any]) -> None:
         """Count runs of mkfs and uses of what one has left; the btrfs that a pool makes of itself is no volume's."""

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,13 +18,11 @@ from typing import Any
 
 import pytest
 from tests.kills.kinds import GUEST, KINDS, NATIVE
-from tests.kills.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 UML = ROOT / "tests/vm/uml.py"
 _SHARES = {"lvm thick": 0.05, "lvm thin": 0.05, "quota xfs": 0.2, "quota ext4": 0.2}
 """How many kills a kind has for one of the others: what is slow has fewer."""
-_ROOM = 3 * 1024**3  # bytes that a campaign may take
 
 
 _QUICK = ("image sparse", "image block", "btrfs")
@@ -38,15 +35,6 @@ _WAYS = {
     "held": "while a tool goes on later",
     "tool": "of a tool",
 }
-
-
-def _fast_folder() -> str | None:
-    """Where memory is the disk, if there is enough: kills do not need one that survives a power cut."""
-    try:
-        found = os.statvfs("/dev/shm")
-    except OSError:
-        return None
-    return "/dev/shm" if found.f_bavail * found.f_frsize > 4 * _ROOM and os.access("/dev/shm", os.W_OK) else None
 
 
 class Campaigns:
@@ -100,17 +88,17 @@ def uml_missing() -> str:
 
 
 @pytest.fixture(scope="module")
-def campaigns(request: pytest.FixtureRequest, rooted: None, traced: None, uml_missing: str) -> Iterator[Campaigns]:
+def campaigns(
+    request: pytest.FixtureRequest, rooted: None, traced: None, fast_folder: Path, uml_missing: str
+) -> Iterator[Campaigns]:
     """The campaigns of all kinds that were asked for, begun together."""
     chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
     wanted = {item.callspec.params.get("kind") for item in chosen}
     kinds = [kind for kind in KINDS if kind in wanted and not (_missing(kind) or (uml_missing and kind in GUEST))]
-    with tempfile.TemporaryDirectory(prefix="tonnage-kills-", dir=_fast_folder()) as folder:
-        running = Campaigns(Path(folder), request.config.getoption("--kills"), request.config.getoption("--kill-seed"))
-        running.begin(sorted(kinds, key=lambda kind: kind not in GUEST))  # the slow ones first
-        yield running
-        running.end()
-        Machine(Path(folder), Path(folder)).sweep()
+    running = Campaigns(fast_folder, request.config.getoption("--kills"), request.config.getoption("--kill-seed"))
+    running.begin(sorted(kinds, key=lambda kind: kind not in GUEST))  # the slow ones first
+    yield running
+    running.end()
 
 
 def _check(kind: str, campaigns: Campaigns, tell: Callable[[str], None]) -> None:
@@ -150,3 +138,16 @@ def test_the_same_in_a_guest(kind: str, uml_missing: str, campaigns: Campaigns, 
     if reason := uml_missing or _missing(kind):
         pytest.skip(reason)
     _check(kind, campaigns, tell)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(0)
+def test_a_driver_that_does_not_clean_up_is_found_out(rooted: None, traced: None, fast_folder: Path) -> None:
+    if reason := _missing("image sparse"):
+        pytest.skip(reason)
+    command = [sys.executable, "-m", "tests.kills.campaign", "image sparse", "--kills", "500", "--careless"]
+    command += ["--folder", str(fast_folder)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+    assert ended.returncode == 1
+    assert "something is left, or missing" in ended.stderr
+    assert "the same life again: --kills 1 --kill-seed" in ended.stderr
