@@ -41,10 +41,12 @@ class Snap:
 
 @dataclass
 class Model:
-    """What there is. total: bytes of the pool. shares: whether a volume in use can be copied in any case."""
+    """What there is. total: bytes of the pool. shares: whether a volume in use can be copied in any case. grows:
+    whether a file system can grow while it is mounted."""
 
     total: int
     shares: bool
+    grows: bool
     volumes: dict[str, Vol] = field(default_factory=dict)
     snapshots: dict[str, Snap] = field(default_factory=dict)
 
@@ -205,12 +207,15 @@ class Call:
     def _expect_grow(self, model: Model) -> Iterator[Code]:
         found = model.volumes.get(self.name)
         yield Code.OK if found is not None and found.staged else Code.NOT_FOUND
+        if found is not None and found.staged and not model.grows:
+            yield Code.FAILED_PRECONDITION
 
     def _apply_grow(self, model: Model) -> None:
         """Sizes were promised before."""
 
     def _expect_stats(self, model: Model) -> Iterator[Code]:
-        yield from self._expect_grow(model)
+        found = model.volumes.get(self.name)
+        yield Code.OK if found is not None and found.staged else Code.NOT_FOUND
 
     def _apply_stats(self, model: Model) -> None:
         """It only looks."""

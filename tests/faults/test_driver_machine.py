@@ -33,6 +33,7 @@ from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.words import ContentSource, VolumeCapability
 from tonnage.errors import TonnageError
 from tonnage.host import loop, mount
+from tonnage.host.superblock import may_grow_ext4
 from tonnage.pools.base import Pool
 from tonnage.pools.config import make, parse
 from tonnage.pools.directory import MARKER
@@ -119,7 +120,7 @@ class Machine(RuleBasedStateMachine):
         self.logged = _Faults()
         logging.getLogger().addHandler(self.logged)
         self.runner = asyncio.Runner()
-        self.model = Model(TOTAL, shares=False)
+        self.model = Model(TOTAL, shares=False, grows=kind.pool != "image" or may_grow_ext4())
         self.written = 0
         self.agreed = False
         self.said: dict[Call, str] = {}
@@ -377,6 +378,9 @@ class Machine(RuleBasedStateMachine):
         with self.points.failing(fault), suppress(TonnageError):
             self.run(self.pool.open())
             is_open = True
+        if is_open and self.points.hit:  # records that could not be read are told as damaged until the next time
+            self.run(self.pool.close())
+            self.pool, is_open = self._pool(), False
         self.run(self._start(is_open=is_open))
         self.counts["restarts"] += 1
 

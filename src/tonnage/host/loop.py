@@ -30,6 +30,7 @@ _READ_ONLY, _AUTOCLEAR, _DIRECT_IO = 1, 4, 16
 _INFO = struct.Struct("=QQQQQIIII64s64s32s2Q")  # struct loop_info64
 _CONFIG = struct.Struct(f"=II{_INFO.size}s64x")  # struct loop_config
 _TRIES = 128
+_FREE = (errno.ENXIO, errno.ENOENT, errno.ENODEV, errno.EACCES, errno.EPERM)  # or not for us to see
 _attaching = threading.Lock()  # threads would all be told the same free device
 
 
@@ -150,27 +151,30 @@ def identity(index: int) -> tuple[int, int] | None:
     """Device and inode number of the file behind a device, as in os.stat(); None when it is free.
 
     Unlike its path they mean the same in every mount namespace, also after the one it was attached in is gone.
+    Raises HostError when that cannot be seen.
     """
     try:
         fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        info = _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+        try:
+            info = _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
+        finally:
+            os.close(fd)
+    except OSError as failure:
+        if failure.errno in _FREE:
+            return None
+        raise HostError(f"cannot see what is behind {device(index)}: {failure.strerror}") from failure
     number = info[0]  # new_encode_dev of the kernel
     return os.makedev((number >> 8) & 0xFFF, (number & 0xFF) | (number >> 12) & 0xFFF00), info[1]
 
 
 def backs(index: int, path: str | os.PathLike[str]) -> bool:
-    """Whether the file at path is behind a device."""
+    """Whether the file at path is behind a device. Raises HostError when that cannot be seen."""
     try:
         found = os.stat(path, follow_symlinks=False)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError as failure:
+        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
     return identity(index) == (found.st_dev, found.st_ino)
 
 

@@ -86,7 +86,7 @@ class BindStore(FolderStore):
         if not self.binds.shows(name, path):
             raise NotFound(f"volume {name} is not mounted at {path}")
         used = min(record.size, self.held(self.content(name)))
-        return Stats(record.size, used, min(record.size - used, self.account.free()))
+        return Stats(record.size, used, min(record.size - used, self.bytes_left()))
 
     def seed(self, record: Record) -> None:
         """Put the content of its class's source into a new volume, before its record is written. Raises Exhausted,

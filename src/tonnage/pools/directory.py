@@ -28,6 +28,9 @@ OWN = ".tonnage"
 VERSION = 1
 _RECORD = ".json"
 HALF = ".new-"
+_DAMAGE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG)  # one bad block is no end of the others
+_LONGEST = 1 << 20  # bytes of a record
+_LARGEST = 2**63 - 1
 _OURS = frozenset({MARKER, "lost+found"})
 
 
@@ -182,6 +185,19 @@ class Directory:
             raise Unavailable(f"pool directory {self.path} is not open")
         return self._at
 
+    def fault(self) -> str:
+        """What is wrong with the disk under it, "" for nothing. Listing and looking may be answered from memory, so a
+        file is opened, which a disk that is gone refuses."""
+        try:
+            fd = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.at)
+            try:
+                is_readonly = os.fstatvfs(fd).f_flag & os.ST_RDONLY
+            finally:
+                os.close(fd)
+        except OSError as failure:
+            return f"the disk under {self.path} cannot be read: {failure.strerror}"
+        return f"the file system under {self.path} is read-only: look at the kernel's log" if is_readonly else ""
+
     def clean(self) -> None:
         """Remove half-written files."""
         for entry in os.listdir(self.path):
@@ -197,21 +213,31 @@ class Directory:
                 continue
             try:
                 yield self.read(name)
-            except (msgspec.MsgspecError, ValueError) as failure:
+            except NotFound:
+                continue  # it went while we looked
+            except (msgspec.MsgspecError, ValueError, OSError) as failure:
+                if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
+                    raise
                 log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
                 yield name
 
     def read(self, name: str) -> Record:
-        """One record. Raises NotFound, ValueError when it is damaged."""
+        """One record. Raises NotFound, OSError, ValueError when it is damaged or of a newer tonnage."""
         try:
-            text = (self.path / f"{name}{_RECORD}").read_bytes()
+            fd = os.open(f"{name}{_RECORD}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.at)
         except FileNotFoundError:
             raise NotFound(f"no record of volume {name}") from None
+        try:
+            text = os.pread(fd, _LONGEST, 0)
+        finally:
+            os.close(fd)
         record = msgspec.json.decode(text, type=Record)
         if record.version > VERSION:
-            raise Unavailable(f"volume {name} in {self.path} was made by a newer tonnage (format {record.version})")
+            raise ValueError(f"it was made by a newer tonnage (format {record.version})")
         if record.name != name:
             raise ValueError(f"it is of volume {record.name!r}")
+        if not 0 < record.size <= _LARGEST or not 0 <= record.length <= _LARGEST:
+            raise ValueError(f"its size is {record.size}, its length {record.length}")
         State(record.state)
         return record
 

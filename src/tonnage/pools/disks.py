@@ -82,6 +82,10 @@ class Disk:
         with self._lock:
             self._add(path, length, allocated)
 
+    def move(self, path: Path) -> None:
+        """Look at the disk at that path from now on: the one before may be gone, and its number another disk's."""
+        self._path = path
+
     def forget(self, path: Path) -> None:
         """Stop counting something that is gone. May be repeated."""
         with self._lock:
@@ -145,7 +149,9 @@ class Disks:
         """The disk under path. Raises OSError."""
         number = os.stat(path).st_dev
         with self._lock:
-            return self._disks.setdefault(number, Disk(path))
+            disk = self._disks.setdefault(number, Disk(path))
+            disk.move(path)
+            return disk
 
 
 SHARED = Disks()

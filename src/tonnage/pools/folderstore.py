@@ -145,6 +145,13 @@ class FolderStore(FolderContent):
             raise Unavailable(f"{self.where} is not open")
         return self._disk
 
+    def bytes_left(self) -> int:
+        """What the disk has free, whatever is promised. Raises Unavailable, HostError."""
+        try:
+            return self.account.free()
+        except OSError as failure:
+            raise HostError(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
+
     def content(self, name: str) -> Path:
         """Where a volume's content lies."""
         return self.directory.path / f"{name}{self.suffix}"
@@ -243,6 +250,7 @@ class FolderStore(FolderContent):
         record = self.records.get(name)
         if record is None:
             self.check_damaged(name)
+            self._finish(name)
             return
         self.check_unused(name)
         self._let_go(record, self.content(name))
@@ -250,6 +258,17 @@ class FolderStore(FolderContent):
         del self.records[name]
         self._free(record, self.content(name))
         self.changed(record.from_volume)
+
+    def _finish(self, name: str) -> None:
+        """Remove the content of a volume whose deletion failed when its record was gone already."""
+        content = self.content(name)
+        if os.path.lexists(content):
+            self.check_unused(name)
+            self.remove(content)
+
+    def pool_fault(self) -> str:
+        """See RecordStore."""
+        return self.directory.fault()
 
     def _let_go(self, record: Record, content: Path) -> None:
         """Move content that is to be erased to where that is done."""

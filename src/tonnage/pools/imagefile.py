@@ -74,9 +74,15 @@ def open_image(path: Path, *, shared: bool = False) -> int:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as failure:
         raise HostError(f"cannot open {path}: {failure.strerror}; the volume's content is lost if it is") from failure
-    if not shared and not _lock(fd):
+    try:
+        if not shared and not _lock(fd):
+            raise Busy(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
+    except OSError as failure:
         os.close(fd)
-        raise Busy(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
+        raise HostError(f"cannot lock {path}: {failure.strerror}") from failure
+    except Busy:
+        os.close(fd)
+        raise
     return fd
 
 

@@ -144,11 +144,21 @@ class RecordStore(ABC):
             record = self.record(name)
         except HostError as failure:
             return Condition(abnormal=True, message=str(failure))
-        if fault := self.fault(record, path):
+        if fault := self.pool_fault() or self.fault(record, path):
             return Condition(abnormal=True, message=f"volume {name}: {fault}")
         if record.pending:
             return Condition(abnormal=False, message="the volume is well; its file system is still to be grown")
         return WELL
+
+    def pool_fault(self) -> str:
+        """What is wrong with the pool, and so with all its volumes; "" for nothing."""
+        return ""
+
+    def put_back(self, record: Record) -> None:
+        """Count a volume as there again whose deletion was not made durable: it may come back."""
+        self.records[record.name] = record
+        with self.lock:
+            self.used += record.size
 
     def fault(self, record: Record, path: Path | None) -> str:
         """What is wrong with a volume, and with its mount at path if one is given; "" for nothing."""

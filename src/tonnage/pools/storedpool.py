@@ -61,6 +61,7 @@ class StoredPool(Pool, Generic[S]):
             await self.settle()
         except TonnageError as failure:
             self._store.problem = str(failure)
+            await self._threads.run(self._store.close)  # it may be open, and what it found not durable
             raise
         self._store.problem = ""
         self._erase()
@@ -109,11 +110,21 @@ class StoredPool(Pool, Generic[S]):
     async def delete(self, name: str) -> None:
         """See Pool."""
         async with self._locks.hold(name):
+            record = self._store.records.get(name)
             try:
                 await self._threads.run(self._store.delete, name)
-                await self.settle()
+                await self._settle_deletion(record)
             finally:
                 self._erase()  # also after a call that was cancelled, or failed when it was almost done
+
+    async def _settle_deletion(self, record: Record | None) -> None:
+        """settle(); what is not deleted for good is not to be missed by anybody until the call is repeated."""
+        try:
+            await self.settle()
+        except TonnageError:
+            if record is not None:
+                self._store.put_back(record)
+            raise
 
     def _erase(self) -> None:
         """Begin to erase, if there is something."""
