@@ -66,6 +66,8 @@ def test_names_of_the_device_mapper() -> None:
         ('Failed to find logical volume "vg0/nope"', NotFound),
         ("Logical volume vg0/t0 contains a filesystem in use.", Precondition),
         ("Logical volume vg0/s0 in use.", Precondition),
+        ("Cannot change VG vg0 while PVs are missing.\n  See vgreduce --removemissing", Unavailable),
+        ("Maximum number of logical volumes (7) reached in volume group vg0", Exhausted),
         ("Something else", HostError),
     ],
 )

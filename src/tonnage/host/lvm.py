@@ -229,7 +229,7 @@ _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
         ),
         Exhausted,
     ),
-    (re.compile(r"volume group .* not found|cannot process volume group", re.I), Unavailable),
+    (re.compile(r"volume group .* not found|cannot process volume group|while pvs are missing", re.I), Unavailable),
     (re.compile(r"failed to find logical volume", re.I), NotFound),
     (re.compile(r"in use\.|contains a filesystem|used by another device", re.I), Precondition),
 )
