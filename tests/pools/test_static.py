@@ -131,6 +131,7 @@ async def test_what_is_a_volume_and_what_is_not(bench: Bench) -> None:
 
     assert (await pool.capacity()).free == 64 * MI
     assert (await pool.capacity(block=True)).free == 32 * MI
+    assert (await pool.overall()).total == 96 * MI
     problems = dict(line.removeprefix(f"{bench.disks}/").split(": ", 1) for line in await pool.problems())
     assert set(problems) == {"plain", "file", "dangling", "folder-link", "a b\nc", "linked", "bound", "shared"}
     assert f"mounted at {bench.folder}/there-too too" in problems["shared"]

@@ -235,6 +235,10 @@ class Pool(ABC):
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """Room for volumes of that kind."""
 
+    async def overall(self) -> Capacity:
+        """All room of the pool, whatever volumes are made of it; for people."""
+        return await self.capacity()
+
     async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
         """Room for volumes of a class, for kinds where its parameters decide what fits. Raises Invalid, Unsupported
         for parameters that create() would refuse."""

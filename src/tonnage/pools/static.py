@@ -79,6 +79,10 @@ class StaticPool(StoredPool[StaticStore]):
         _check_cleaner(parameters, fstype, block=block)
         return await self._threads.run(self._store.room_for, fstype, parameters, block=block)
 
+    async def overall(self) -> Capacity:
+        """See Pool: of all disks, mounts and devices."""
+        return await self._threads.run(self._store.overall)
+
     async def problems(self) -> Sequence[str]:
         """See Pool: entries that are no volumes, disks that are missing, cleaners that fail."""
         self._store.check_open()

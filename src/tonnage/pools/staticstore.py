@@ -143,7 +143,15 @@ class StaticStore(RecordStore):
     def room_for(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         """Room for volumes of a class. fstype "" and not block: whatever is mounted. Raises Unavailable, Invalid."""
         self.check_open()
-        fitting = list(self._fitting(self.refresh(), fstype, parameters, block=block))
+        return self._room(list(self._fitting(self.refresh(), fstype, parameters, block=block)))
+
+    def overall(self) -> Capacity:
+        """Room of all disks together. Raises Unavailable."""
+        self.check_open()
+        found = self.refresh()
+        return self._room([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.refused])
+
+    def _room(self, fitting: Sequence[tuple[Disk, int]]) -> Capacity:
         total = sum(size for _, size in fitting)
         free = [size for disk, size in fitting if disk.entry not in self.disk_records.disks]
         smallest = min(free or [size for _, size in fitting], default=0)

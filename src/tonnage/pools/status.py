@@ -38,7 +38,7 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 async def read(pool: Pool) -> PoolStatus:
     """Look at a pool and each of its volumes. What is wrong is told, not raised."""
     try:
-        room, volumes = await pool.capacity(), await pool.list()
+        room, volumes = await pool.overall(), await pool.list()
         snapshots, erasing = await pool.list_snapshots(), await pool.erasing()
         abnormal, lacks = await _abnormal(pool, volumes), await pool.problems()
     except TonnageError as failure:
