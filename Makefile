@@ -19,7 +19,7 @@ check: $(READY)        ## the inner loop: lint, types, layers, unit tests, 200 k
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -m "not real and not uml and not qemu or kills" --kills 200
+	$(BIN)/pytest -q -m "not real and not uml and not qemu and not e2e or kills" --kills 200
 
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,122 @@
+"""What is to be installed on a Kubernetes cluster, as chosen on the command line of `tonnage manifests`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from tonnage import __version__
+from tonnage.api import names
+from tonnage.errors import Invalid
+
+IMAGE = f"tonnage.dev/tonnage:{__version__}"
+KUBELET = "/var/lib/kubelet"
+KUBERNETES = (1, 36)
+DEFAULT_POOL: Mapping[str, Any] = {"name": "scratch", "kind": "image", "path": "/var/lib/tonnage", "rootfs": True}
+"""Works on any node: on the disk that the node lives on, of which it leaves the kubelet its share."""
+CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
+SCOPES = ("auto", "label", "all")
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Secrets that classes may name: of one namespace, those names, or all of it where there are none."""
+
+    namespace: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Class:
+    """A StorageClass of ours. default: whether claims that name no class get it. fields: over what all classes have."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    default: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """pools: as in a node's file. drivers: other CSI drivers that agents serve, name -> topology key. scope: "" for the
+    agent's own default. kubernetes: the oldest version that has to take the objects. monitoring: with PodMonitor, alert
+    rules (the Prometheus operator's kinds) and dashboard."""
+
+    namespace: str = names.SYSTEM_NAMESPACE
+    image: str = IMAGE
+    pools: Sequence[Mapping[str, Any]] = (DEFAULT_POOL,)
+    classes: Sequence[Class] = (Class(names.SCRATCH_CLASS),)
+    binding: str = "agent"
+    scope: str = ""
+    kubelet: str = KUBELET
+    secrets: Sequence[Secrets] = ()
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    kubernetes: tuple[int, int] = KUBERNETES
+    monitoring: bool = False
+
+
+def parse_class(text: str) -> Class:
+    """`NAME[,key=value...]`: fields of a StorageClass by their names, `default=yes`, all else parameters.
+
+    Raises Invalid.
+    """
+    name, *pairs = text.split(",")
+    if not names.is_dns_subdomain(name):
+        raise Invalid(f"class {text[:80]!r}: want NAME[,key=value...], as fast,pool=nvme")
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or key in values:
+            raise Invalid(f"class {name}: {pair[:80]!r}: want key=value, each key once")
+        values[key] = value
+    default = _is_yes(name, "default", values.pop("default", "no"))
+    fields: dict[str, Any] = {key: values.pop(key) for key in CLASS_FIELDS if key in values}
+    if "allowVolumeExpansion" in fields:
+        fields["allowVolumeExpansion"] = _is_yes(name, "allowVolumeExpansion", fields["allowVolumeExpansion"])
+    for key, known in (
+        ("reclaimPolicy", ("Delete", "Retain")),
+        ("volumeBindingMode", (names.IMMEDIATE, names.WAIT_FOR_FIRST_CONSUMER)),
+    ):
+        if fields.get(key, known[0]) not in known:
+            raise Invalid(f"class {name}: {key} {fields[key][:40]!r}: want {' or '.join(known)}")
+    return Class(name, values, default, fields)
+
+
+def parse_secrets(text: str) -> Secrets:
+    """`NAMESPACE` for all of its secrets, or `NAMESPACE/NAME`. Raises Invalid."""
+    namespace, slash, name = text.partition("/")
+    if not names.is_dns_label(namespace) or (slash and not names.is_dns_subdomain(name)):
+        raise Invalid(f"secret {text[:80]!r}: want NAMESPACE or NAMESPACE/NAME")
+    return Secrets(namespace, (name,) if name else ())
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """A version of Kubernetes, as 1.30. Raises Invalid."""
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise Invalid(f"version of Kubernetes {text[:40]!r}: want one as 1.36")
+    return int(found[1]), int(found[2])
+
+
+def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The folders of the node that pools lie in, each once; none of those that lie in another. Raises Invalid."""
+    found: list[str] = []
+    for pool in pools:
+        path = str(pool.get("path", ""))
+        if not path.startswith("/"):
+            continue  # a volume group or a region: reached through /dev
+        if ".." in PurePosixPath(path).parts or str(PurePosixPath(path)) != path:
+            raise Invalid(f"pool {pool.get('name', path)}: path {path[:120]!r}: want it absolute, without '..' or '//'")
+        if path not in found:
+            found.append(path)
+    return found
+
+
+def _is_yes(name: str, key: str, text: str) -> bool:
+    if text not in ("yes", "no", "true", "false"):
+        raise Invalid(f"class {name}: {key}={text[:40]}: want yes or no")
+    return text in ("yes", "true")

@@ -1,0 +1,164 @@
+"""The Kubernetes objects of an installation, out of the templates in tonnage/deploy.
+
+The templates are the one place of these objects: `tonnage manifests` fills them in, and the Helm chart is made from
+them (scripts/gen_chart.py). A template is YAML with `${name}` in it: within a line a text, alone on a line a block of
+YAML that is indented as the line is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from tonnage import __version__
+from tonnage.api import names
+from tonnage.apps.installation import Class, Installation, Secrets, pool_folders
+
+SCOPE_POLICY_SINCE = (1, 36)
+AGENT_POLICY_SINCE = (1, 30)
+METRICS_PORT = 9809
+_EVERYWHERE = [{"operator": "Exists"}]
+_NODE_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+_CONTROLLER_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+BLOCK = re.compile(r"^( *)\$\{(\w+)\}\n", re.M)
+WORD = re.compile(r"\$\{(\w+)\}")
+Values = Mapping[str, str]
+
+
+def _once(chosen: Installation) -> list[Values]:
+    return [{}]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One template, and for which things of an installation it is filled in: their values, beside those of all."""
+
+    file: str
+    each: Callable[[Installation], Iterable[Values]] = _once
+
+
+PARTS = (
+    Part("namespace.yaml"),
+    Part("csidriver.yaml"),
+    Part("class.yaml", lambda chosen: [_class(found) for found in chosen.classes]),
+    Part("rbac-node.yaml"),
+    Part("rbac-secrets.yaml", lambda chosen: [_secrets(found) for found in chosen.secrets]),
+    Part("rbac-controller.yaml"),
+    Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
+    Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
+    Part("config.yaml"),
+    Part("node.yaml"),
+    Part("controller.yaml"),
+    Part("monitoring.yaml", lambda chosen: [{}] if chosen.monitoring else []),
+)
+
+
+def template(file: str) -> str:
+    """A template's text."""
+    return (resources.files("tonnage") / "deploy" / file).read_text()
+
+
+def render(chosen: Installation) -> str:
+    """All objects as one text of YAML, in the order in which they are to be made. Raises Invalid."""
+    common = _common(chosen)
+    filled = [fill(template(part.file), {**common, **values}) for part in PARTS for values in part.each(chosen)]
+    return "---\n".join(filled)
+
+
+def fill(text: str, values: Values) -> str:
+    """A template with its values. Raises KeyError for one that is not there."""
+    text = BLOCK.sub(lambda found: _indent(values[found[2]], found[1]), text)
+    return WORD.sub(lambda found: values[found[1]], text)
+
+
+def _indent(block: str, by: str) -> str:
+    return "".join(f"{by}{line}\n" for line in block.splitlines())
+
+
+def _has_scope_policy(chosen: Installation) -> bool:
+    return chosen.scope != "all" and chosen.kubernetes >= SCOPE_POLICY_SINCE
+
+
+def _common(chosen: Installation) -> Values:
+    drivers = {names.DRIVER: names.TOPOLOGY_NODE, **chosen.drivers}
+    folders = list(enumerate(pool_folders(chosen.pools)))
+    labels = {
+        "app.kubernetes.io/name": "tonnage",
+        "app.kubernetes.io/instance": "tonnage",
+        "app.kubernetes.io/version": __version__,
+        "app.kubernetes.io/managed-by": "tonnage",
+    }
+    return {
+        "namespace": chosen.namespace,
+        "image": json.dumps(chosen.image),
+        "kubelet": chosen.kubelet.rstrip("/"),
+        "metricsPort": str(METRICS_PORT),
+        "provisioners": _cel(list(drivers)),
+        "drivers": _cel(drivers),
+        "secrets": _cel({found.namespace: list(found.names) for found in chosen.secrets}),
+        "labels": _yaml(labels),
+        "tolerations": _yaml(_EVERYWHERE),
+        "nodeSelector": "",
+        "nodeAnnotations": "",
+        "nodeResources": _yaml(_NODE_RESOURCES),
+        "controllerResources": _yaml(_CONTROLLER_RESOURCES),
+        "controllerReplicas": "2",
+        "config": _yaml(_config(chosen)),
+        "poolMounts": _yaml(
+            [{"name": f"pool-{n}", "mountPath": path, "mountPropagation": "Bidirectional"} for n, path in folders]
+        ),
+        "poolVolumes": _yaml(
+            [{"name": f"pool-{n}", "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for n, path in folders]
+        ),
+    }
+
+
+def _config(chosen: Installation) -> dict[str, Any]:
+    """A node's file (node_config.NodeFile)."""
+    metrics = f"0.0.0.0:{METRICS_PORT}"
+    scope = {"scope": chosen.scope} if chosen.scope else {}
+    return {
+        "pools": [dict(pool) for pool in chosen.pools],
+        "bind": chosen.binding,
+        "kubelet": chosen.kubelet,
+        "metrics": metrics,
+        **scope,
+    }
+
+
+def _class(found: Class) -> Values:
+    fields: dict[str, Any] = {
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER,
+        "parameters": dict(found.parameters),
+        **found.fields,
+    }
+    return {
+        "className": found.name,
+        "classDefault": json.dumps(str(found.default).lower()),
+        "classFields": _yaml(fields),
+    }
+
+
+def _secrets(found: Secrets) -> Values:
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    return {
+        "secretNamespace": found.namespace,
+        "secretRule": _yaml([rule | ({"resourceNames": list(found.names)} if found.names else {})]),
+    }
+
+
+def _cel(value: Any) -> str:
+    """A literal of CEL, which JSON is."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _yaml(value: Any) -> str:
+    """A block of YAML, nothing for what is empty."""
+    return str(yaml.safe_dump(value, sort_keys=True, width=1000)) if value else ""
