@@ -14,7 +14,7 @@ import pytest
 from tests.vm.lvm_bench import DISKS, MI, Bench, bench_in, device, erased, group_free, peek, poke, report
 
 from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, OutOfRange, Precondition
-from tonnage.host import loop, lvm, mount
+from tonnage.host import loop, lvm, mount, superblock
 from tonnage.host.run import run
 from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
@@ -160,6 +160,26 @@ async def test_a_read_only_view_that_a_kill_left_is_freed(bench: Bench) -> None:
     pool = await bench.pool()
     assert list(loop.attached()) == []
     await pool.delete("a")
+
+
+async def test_a_file_system_that_a_killed_process_left_frozen_is_thawed_at_the_next_start(bench: Bench) -> None:
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 120 * MI, fstype="btrfs"))
+    await pool.stage("a", staging)
+    fd = os.open(staging, os.O_RDONLY)
+    superblock.freeze(fd)
+    mark = Path("/run/tonnage/lvm-vg0-a.frozen")
+    with pytest.raises(Precondition, match="frozen by somebody else"):
+        await pool.create_snapshot("s", "a")
+    assert not mark.exists()
+    mark.touch()  # as a kill in the middle leaves it
+    pool = await bench.pool()
+    assert not mark.exists()
+    assert not superblock.thaw(fd), "it is thawed already"
+    os.close(fd)
+    (staging / "file").write_text("content")
+    await pool.create_snapshot("s", "a")
+    await pool.unstage("a", staging)
 
 
 def dmsetup(*words: str) -> None:
