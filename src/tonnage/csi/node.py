@@ -103,7 +103,8 @@ class Node:
         check_parent(target)
         refuse_links(staging)
         if use.single_writer:
-            await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target)
+            home = pool.home(volume)
+            await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target, home=home)
         readonly = request.readonly or use.readonly or "ro" in use.flags
         await self._show(request, pool, volume, staging, target, readonly=readonly)
         self._writers.add(volume.name, target, single=use.single_writer)

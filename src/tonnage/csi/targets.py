@@ -25,8 +25,10 @@ class SingleWriters:
             if other != target and (single or other_single) and os.path.lexists(other):
                 raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
 
-    def check_mounts(self, volume: str, staging: Path, target: Path) -> None:
+    def check_mounts(self, volume: str, staging: Path, target: Path, *, home: Path | None = None) -> None:
         """The same for a publication that demands to be the only one, by what is mounted. Blocking.
+
+        home: where the pool has the volume mounted for itself.
 
         Raises Precondition, HostError.
         """
@@ -34,7 +36,8 @@ class SingleWriters:
         staged = {(entry.device, entry.root) for entry in table if _is_in(entry.target, staging)}
         for entry in table:
             other = entry.target
-            if (entry.device, entry.root) in staged and other != str(target) and not _is_in(other, staging):
+            known = other in (str(target), str(home)) or _is_in(other, staging)
+            if (entry.device, entry.root) in staged and not known:
                 raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
 
     def add(self, volume: str, target: Path, *, single: bool) -> None:

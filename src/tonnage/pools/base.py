@@ -327,6 +327,10 @@ class Pool(ABC):
         """What is being erased, in the order of the volumes' names."""
         return []
 
+    def home(self, volume: Volume) -> Path | None:
+        """Where the pool has a volume mounted whether it is used or not, None for nowhere."""
+        return None
+
     async def problems(self) -> Sequence[str]:
         """What is wrong with the pool itself and what to do about it, a line each; nothing when all is well."""
         return []

@@ -83,6 +83,10 @@ class StaticPool(StoredPool[StaticStore]):
         """See Pool: of all disks, mounts and devices."""
         return await self._threads.run(self._store.overall)
 
+    def home(self, volume: Volume) -> Path | None:
+        """See Pool: the entry."""
+        return self._store.directory / volume.place
+
     async def problems(self) -> Sequence[str]:
         """See Pool: entries that are no volumes, disks that are missing, cleaners that fail."""
         self._store.check_open()
