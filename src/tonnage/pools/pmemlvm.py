@@ -21,7 +21,7 @@ from tonnage.host import lvm, ndctl
 from tonnage.host.ndctl import Namespace, Ndctl, Region
 from tonnage.pools.lvm import LvmPool
 from tonnage.pools.lvmthin import Bounds
-from tonnage.pools.parameters import LIMITS
+from tonnage.pools.parameters import LIMITS, check_refused
 from tonnage.pools.pmemnode import MAPPED
 from tonnage.pools.pmemregion import take
 from tonnage.pools.pmemstore import select, wipe_ends
@@ -46,6 +46,11 @@ class PmemLvmPool(LvmPool):
     ) -> None:
         self.region = region
         super().__init__(name, f"tonnage-{name}", Bounds(size), clock=clock, erase_rate=erase_rate)
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """See StoredPool."""
+        check_refused(self, parameters)
+        super().check(parameters)
 
     async def open(self) -> None:
         """See Pool. A group that is not there is made of what the regions have free."""
