@@ -76,6 +76,16 @@ def test_namespaces(devices: Path) -> None:
     ]
 
 
+def test_a_namespace_is_found_by_its_uuid(devices: Path) -> None:
+    write(devices / "region0" / "namespace0.0", uuid="22222222-2222-3333-4444-555555555555")
+    found = ndctl.find("region0", UUID("22222222-2222-3333-4444-555555555555"), devices)
+    assert found is not None
+    assert (found.name, found.device) == ("namespace0.0", "/dev/pmem0")
+    assert ndctl.find("region1", SOME, devices) is None
+    with pytest.raises(HostError, match="region9"):
+        ndctl.find("region9", SOME, devices)
+
+
 def answer(monkeypatch: pytest.MonkeyPatch, said: str | CommandFailed) -> list[list[str]]:
     """Stand in for ndctl, where only its words matter; what it was asked."""
     asked: list[list[str]] = []

@@ -32,6 +32,16 @@ class Ended:
     err: str
     results: dict[str, str] = field(default_factory=dict)
 
+    def check(self) -> None:
+        """Every test inside ran, and none failed."""
+        failed = [test for test, result in self.results.items() if result in ("FAILED", "ERROR")]
+        skipped = [test for test, result in self.results.items() if result == "SKIPPED"]
+        output = f"{self.out}\n{self.err}"
+        assert not failed, f"failed inside: {', '.join(failed)}\n{output}"
+        assert not skipped, f"skipped inside: {', '.join(skipped)}\n{output}"
+        assert self.code == 0, output
+        assert self.results, output
+
 
 def _missing(runner: Path) -> str:
     asked = subprocess.run([sys.executable, runner, "--check"], capture_output=True, text=True, check=True, timeout=600)

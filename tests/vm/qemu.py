@@ -13,7 +13,6 @@ whole file system. Standard library only.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -127,7 +126,7 @@ def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str) ->
     return words
 
 
-def boot(command: Sequence[str], *, nvdimms: Sequence[str], memory: str, timeout: float, verbose: bool) -> int:
+def boot(command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: float, verbose: bool) -> int:
     """Run command in a guest and return its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
     with rig.folder("qemu") as folder, _root_shared(folder) as socket:
         modules = debian_kernel.obtain(WANTED).modules
@@ -135,7 +134,7 @@ def boot(command: Sequence[str], *, nvdimms: Sequence[str], memory: str, timeout
         named = {name: str(path) for name, path in streams.items()}
         rig.order(folder, command, modules=str(modules), wanted=WANTED, **named)
         (folder / "console").touch()
-        code = rig.run(_machine(folder, socket, nvdimms, memory), folder, name="qemu", timeout=timeout)
+        code = rig.run(_machine(folder, socket, disks, memory), folder, name="qemu", timeout=timeout)
         for stream, path in ((sys.stdout, streams["out"]), (sys.stderr, streams["err"])):
             if path.exists():
                 stream.buffer.write(path.read_bytes())
@@ -145,26 +144,5 @@ def boot(command: Sequence[str], *, nvdimms: Sequence[str], memory: str, timeout
         return code
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="run a command in QEMU with persistent memory")
-    parser.add_argument("--nvdimm", action="append", default=[], metavar="SIZE", help="an NVDIMM, as 512M; repeat")
-    parser.add_argument("--memory", default="1G", metavar="SIZE")
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
-    parser.add_argument("--verbose", action="store_true", help="show the kernel's console on standard error")
-    parser.add_argument("--check", action="store_true", help="say why no guest can be had here, and end")
-    parser.add_argument("command", nargs="*")
-    given = parser.parse_args(arguments)
-    reason = missing()
-    if given.check:
-        print(reason)
-        return 0
-    if reason or not given.command:
-        print(f"qemu: {reason or 'what is to be run?'}", file=sys.stderr)
-        return rig.DIED
-    rig.prepare_process()
-    return boot(given.command, nvdimms=given.nvdimm, memory=given.memory, timeout=given.timeout, verbose=given.verbose)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(rig.main(sys.argv[1:], boot, missing, name="qemu", disk="--nvdimm", memory="1G"))

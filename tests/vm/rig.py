@@ -6,6 +6,7 @@ what it leaves behind is ours to end, as we are the parent of all orphans below 
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
@@ -16,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 HUNG, TIMED_OUT, DIED = 123, 124, 125
 STILL = 60.0
@@ -53,7 +55,36 @@ def order(folder: Path, command: Sequence[str], **more: object) -> None:
     (folder / "init").chmod(0o755)
 
 
-def prepare_process() -> None:
+class Boot(Protocol):
+    """Runs a command in a guest; its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
+
+    def __call__(
+        self, command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: float, verbose: bool
+    ) -> int: ...
+
+
+def main(arguments: Sequence[str], boot: Boot, missing: Callable[[], str], *, name: str, disk: str, memory: str) -> int:
+    """The command line of a kind of guests. disk: its option for a scratch disk. missing: says why there can be none."""
+    parser = argparse.ArgumentParser(description=f"run a command in {name}")
+    parser.add_argument(disk, dest="disks", action="append", default=[], metavar="SIZE", help="as 512M; repeat")
+    parser.add_argument("--memory", default=memory, metavar="SIZE")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
+    parser.add_argument("--verbose", action="store_true", help="show the kernel's console on standard error")
+    parser.add_argument("--check", action="store_true", help="say why no guest can be had here, and end")
+    parser.add_argument("command", nargs="*")
+    given = parser.parse_args(arguments)
+    reason = missing()
+    if given.check:
+        print(reason)
+        return 0
+    if reason or not given.command:
+        print(f"{name}: {reason or 'what is to be run?'}", file=sys.stderr)
+        return DIED
+    _prepare_process()
+    return boot(given.command, disks=given.disks, memory=given.memory, timeout=given.timeout, verbose=given.verbose)
+
+
+def _prepare_process() -> None:
     """End in order on signals, adopt orphans, and end when our parent does."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _terminated)

@@ -36,17 +36,6 @@ LABELS = "ndctl disable-region all && ndctl init-labels --force all && ndctl ena
 ONE_LABELLED = "ndctl disable-region all && ndctl init-labels --force nmem0 && ndctl enable-region all"
 
 
-def check(ended: Any) -> None:
-    """Everything ran and nothing failed."""
-    failed = [test for test, result in ended.results.items() if result in ("FAILED", "ERROR")]
-    skipped = [test for test, result in ended.results.items() if result == "SKIPPED"]
-    output = f"{ended.out}\n{ended.err}"
-    assert not failed, f"failed inside: {', '.join(failed)}\n{output}"
-    assert not skipped, f"skipped inside: {', '.join(skipped)}\n{output}"
-    assert ended.code == 0, output
-    assert ended.results, output
-
-
 def test_contract_of_pools(qemu_suite: Callable[..., Any]) -> None:
     pool = "pmem:region0"
     ended = qemu_suite(
@@ -57,15 +46,12 @@ def test_contract_of_pools(qemu_suite: Callable[..., Any]) -> None:
         seconds=SECONDS,
         environment=[f"TONNAGE_TEST_POOL={pool}"],
     )
-    check(ended)
+    ended.check()
 
 
 def test_pmem(qemu_suite: Callable[..., Any]) -> None:
-    check(
-        qemu_suite(
-            "persistent memory", "tests/vm/guest_pmem.py", disks=["2G", "1G"], before=ONE_LABELLED, seconds=SECONDS
-        )
-    )
+    suite = "tests/vm/guest_pmem.py"
+    qemu_suite("persistent memory", suite, disks=["2G", "1G"], before=ONE_LABELLED, seconds=SECONDS).check()
 
 
 def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> None:
@@ -80,6 +66,6 @@ def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> 
         seconds=SECONDS,
         environment=[f"TONNAGE_TEST_POOL={pool}", "TONNAGE_TEST_ACCESS=mount"],
     )
-    check(ended)
+    ended.check()
     for line in re.findall(r"^csi-sanity, .*", ended.out, re.MULTILINE):
         tell(f"{line}, in QEMU")

@@ -49,17 +49,6 @@ def test_time_is_up_and_no_process_is_left(in_guest: Callable[..., Any]) -> None
     assert "not done after 6 s" in ended.err
 
 
-def check(ended: Any) -> None:
-    """Everything ran and nothing failed."""
-    failed = [test for test, result in ended.results.items() if result in ("FAILED", "ERROR")]
-    skipped = [test for test, result in ended.results.items() if result == "SKIPPED"]
-    output = f"{ended.out}\n{ended.err}"
-    assert not failed, f"failed inside: {', '.join(failed)}\n{output}"
-    assert not skipped, f"skipped inside: {', '.join(skipped)}\n{output}"
-    assert ended.code == 0, output
-    assert ended.results, output
-
-
 @pytest.mark.parametrize(
     "pool", [pytest.param("lvm:vg0", id="thick"), pytest.param("lvm:vg0,thin=pool,thinsize=33Gi", id="thin")]
 )
@@ -73,14 +62,14 @@ def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
         seconds=SECONDS,
         environment=[f"TONNAGE_TEST_POOL={pool}"],
     )
-    check(ended)
+    ended.check()
 
 
 @pytest.mark.parametrize("suite", ["lvm", "lvm_copies", "lvm_health"])
 def test_lvm(guest_suite: Callable[..., Any], suite: str) -> None:
     need_lvm()
     file = f"tests/vm/guest_{suite}.py"
-    check(guest_suite(f"LVM, {file}", file, disks=["2G", "2G", "1G"], seconds=SECONDS))
+    guest_suite(f"LVM, {file}", file, disks=["2G", "2G", "1G"], seconds=SECONDS).check()
 
 
 def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
@@ -93,11 +82,11 @@ def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
         seconds=SECONDS,
         environment=[f"TONNAGE_TEST_POOL={pool}"],
     )
-    check(ended)
+    ended.check()
 
 
 def test_quotas(guest_suite: Callable[..., Any]) -> None:
-    check(guest_suite("project quotas", "tests/vm/guest_quota.py", disks=["2G"], seconds=SECONDS))
+    guest_suite("project quotas", "tests/vm/guest_quota.py", disks=["2G"], seconds=SECONDS).check()
 
 
 @pytest.mark.parametrize(
@@ -123,6 +112,6 @@ def test_sanity(
         seconds=SECONDS,
         environment=[f"TONNAGE_TEST_POOL={pool}", f"TONNAGE_TEST_ACCESS={access}"],
     )
-    check(ended)
+    ended.check()
     for line in re.findall(r"^csi-sanity, .*", ended.out, re.MULTILINE):
         tell(f"{line}, in user-mode Linux")

@@ -14,7 +14,6 @@ Needs the Debian package user-mode-linux and no privilege. Standard library only
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -84,26 +83,5 @@ def boot(command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: 
             )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="run a command in user-mode Linux")
-    parser.add_argument("--disk", action="append", default=[], metavar="SIZE", help="a scratch disk, as 2G; repeat")
-    parser.add_argument("--memory", default="768M", metavar="SIZE")
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
-    parser.add_argument("--verbose", action="store_true", help="show the kernel's console on standard error")
-    parser.add_argument("--check", action="store_true", help="say why no guest can be had here, and end")
-    parser.add_argument("command", nargs="*")
-    given = parser.parse_args(arguments)
-    reason = missing()
-    if given.check:
-        print(reason)
-        return 0
-    if reason or not given.command:
-        print(f"uml: {reason or 'what is to be run?'}", file=sys.stderr)
-        return rig.DIED
-    rig.prepare_process()
-    return boot(given.command, disks=given.disk, memory=given.memory, timeout=given.timeout, verbose=given.verbose)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(rig.main(sys.argv[1:], boot, missing, name="uml", disk="--disk", memory="768M"))

@@ -114,12 +114,23 @@ def region(name: str, base: Path = DEVICES) -> Region:
 
 def namespaces(region: str, base: Path = DEVICES) -> list[Namespace]:
     """The namespaces of a region, without the idle one that the kernel keeps. Raises HostError."""
+    found = [_namespace(base, region, name) for name in _names(region, base)]
+    return [namespace for namespace in found if namespace.size]
+
+
+def find(region: str, uuid: UUID, base: Path = DEVICES) -> Namespace | None:
+    """The namespace of that UUID in a region, None when there is none. Raises HostError."""
+    for name in _names(region, base):
+        if _uuid(base / region / name / "uuid") == uuid and (found := _namespace(base, region, name)).size:
+            return found
+    return None
+
+
+def _names(region: str, base: Path) -> list[str]:
     try:
-        names = sorted(entry for entry in os.listdir(base / region) if _NAMESPACE.fullmatch(entry))
+        return sorted(entry for entry in os.listdir(base / region) if _NAMESPACE.fullmatch(entry))
     except OSError as failure:
         raise HostError(f"cannot list the namespaces of {region}: {failure.strerror}") from failure
-    found = [_namespace(base, region, name) for name in names]
-    return [namespace for namespace in found if namespace.size]
 
 
 def _namespace(base: Path, region: str, name: str) -> Namespace:

@@ -118,13 +118,15 @@ class PmemRegion:
 
     def find(self, uuid: UUID) -> Namespace | None:
         """The namespace of that UUID. Raises HostError."""
-        return next((found for found in ndctl.namespaces(self.name) if found.uuid == uuid), None)
+        return ndctl.find(self.name, uuid)
 
     def namespace(self, uuid: UUID) -> Namespace:
         """The namespace of that UUID with its device, in its own mode. Raises HostError when it is gone."""
         found = self.find(uuid)
         if found is None:
             raise HostError(f"{self.name} has no namespace {uuid} any more (ndctl list -N): its content is lost")
+        if found.device and not ndctl.is_raw(found):
+            return found
         with self._lock:
             return self.tool.ready(found)
 

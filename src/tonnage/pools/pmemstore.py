@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
@@ -45,6 +45,8 @@ class PmemStore(RecordStore):
         self.homes: dict[str, PmemRegion] = {}
         """Volume -> the region it is in."""
         self._regions: list[PmemRegion] = []
+        self._left: dict[str, tuple[PmemRegion, UUID]] = {}  # what a failed create() could not remove
+        self._is_open = False
         self.erasures: PmemErasures = PmemErasures(self._erased)
 
     def open(self) -> None:
@@ -56,6 +58,7 @@ class PmemStore(RecordStore):
                 self._regions.append(region)
                 region.open()
             self._load()
+            self._is_open = True
         except BaseException:
             self.close()
             raise
@@ -97,15 +100,16 @@ class PmemStore(RecordStore):
 
     def close(self) -> None:
         """See RecordStore."""
+        self._is_open = False
         self.erasures.close()
         for region in self._regions:
             region.close()
-        self._regions = []
+        self._regions, self._left = [], {}
 
     @property
     def is_open(self) -> bool:
         """See RecordStore."""
-        return bool(self._regions)
+        return self._is_open
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
         """See RecordStore. What others take of a region meanwhile is seen."""
@@ -141,6 +145,7 @@ class PmemStore(RecordStore):
     def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
         """See RecordStore."""
         self.check_damaged(request.name)
+        self._clear(request.name)
         mode = pmemshape.mode_of(request.parameters, self.mode)
         record = self._new_record(request, want)
         region = self._choose(record, mode)
@@ -156,12 +161,20 @@ class PmemStore(RecordStore):
         except BaseException:
             self.book(record.name, -record.size)
             self.records.pop(record.name, None)
-            with suppress(TonnageError):
-                region.destroy(record.uuid)
-                region.directory.remove(record.name)
             del self.homes[record.name]
+            self._left[record.name] = region, record.uuid
+            with suppress(TonnageError):
+                self._clear(record.name)
             raise
         return record
+
+    def _clear(self, name: str) -> None:
+        """Remove what a failed create() has left, before the name stands for another namespace. Raises HostError."""
+        if (left := self._left.get(name)) is not None:
+            region, uuid = left
+            region.destroy(uuid)
+            region.directory.remove(name)
+            del self._left[name]
 
     def _new_record(self, request: VolumeRequest, want: Want) -> Record:
         form = _form(want.fstype, request.parameters)
@@ -221,7 +234,7 @@ class PmemStore(RecordStore):
         region.directory.write(replace(record, length=0))
         try:
             region.destroy(record.uuid)
-        except Precondition:
+        except TonnageError:
             region.directory.write(record)
             raise
         self._forget(record)
