@@ -54,16 +54,31 @@ class Kernel:
 
 
 def obtain(wanted: Sequence[str]) -> Kernel:
-    """The kernel with these modules and what they need; the first time it takes a download. Raises Unobtainable."""
-    package = _newest(META_PACKAGE)
+    """The kernel with these modules and what they need; the first time it takes a download. Raises Unobtainable.
+
+    Where there is no archive to be reached, one that was kept will do.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tonnage" / "qemu"
     cache.mkdir(parents=True, exist_ok=True)
+    mark = f"{zlib.crc32(' '.join([_FORMAT, *wanted]).encode()):08x}"
     with _locked(cache / "lock"):
-        mark = zlib.crc32(" ".join([_FORMAT, *wanted]).encode())
-        folder = cache / f"{package}-{mark:08x}"
-        if not folder.exists():
-            _make(package, folder, wanted)
+        try:
+            folder = _obtain(cache, mark, wanted)
+        except Unobtainable:
+            if kept := sorted(cache.glob(f"linux-image-*-{mark}")):
+                folder = kept[-1]
+            else:  # apt knows nothing yet, or an older package than the archive has
+                _call(["apt-get", "update", "-qq"])
+                folder = _obtain(cache, mark, wanted)
     return Kernel(folder / "vmlinuz", folder / "initrd", folder)
+
+
+def _obtain(cache: Path, mark: str, wanted: Sequence[str]) -> Path:
+    package = _newest(META_PACKAGE)
+    folder = cache / f"{package}-{mark}"
+    if not folder.exists():
+        _make(package, folder, wanted)
+    return folder
 
 
 @contextmanager
@@ -75,11 +90,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _newest(meta: str) -> str:
     """The package that a meta package stands for now."""
-    try:
-        said = _call(["apt-cache", "depends", meta])
-    except Unobtainable:
-        _call(["apt-get", "update", "-qq"])
-        said = _call(["apt-cache", "depends", meta])
+    said = _call(["apt-cache", "depends", meta])
     found = re.search(r"Depends: (linux-image-[\w.+-]+)", said)
     if found is None:
         raise Unobtainable(f"apt knows no package {meta} (apt-get update)")
@@ -100,11 +111,7 @@ def _make(package: str, folder: Path, wanted: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         temporary = Path(made)
         for name in (package, "busybox-static"):
-            try:
-                _call(["apt-get", "download", "-qq", name], temporary)
-            except Unobtainable:  # a list that is older than what the archive keeps
-                _call(["apt-get", "update", "-qq"])
-                _call(["apt-get", "download", "-qq", name], temporary)
+            _call(["apt-get", "download", "-qq", name], temporary)
         for deb in temporary.glob("*.deb"):
             _call(["dpkg", "-x", str(deb), "all"], temporary)
         ready = temporary / "ready"
