@@ -45,6 +45,14 @@ def test_what_follows_from_the_kubelets_folder_is_not_given(name: str) -> None:
         node_config.merge(replace(NodeFile(), **{name: "/run/x"}), NodeFile(), POOLS, node="n1")
 
 
+def test_the_scope_is_chosen_on_the_command_line_or_in_the_file() -> None:
+    assert node_config.merge(NodeFile(), NodeFile(), POOLS, node="n1").scope == "auto"
+    assert node_config.merge(NodeFile(scope="all"), NodeFile(), POOLS, node="n1").scope == "all"
+    assert node_config.merge(NodeFile(scope="all"), NodeFile(scope="label"), POOLS, node="n1").scope == "label"
+    with pytest.raises(Invalid, match="scope 'some': want auto or label or all"):
+        node_config.merge(NodeFile(scope="some"), NodeFile(), POOLS, node="n1")
+
+
 def test_an_unknown_binder_is_refused() -> None:
     with pytest.raises(Invalid, match="bind 'scheduler': want agent or controller"):
         node_config.merge(NodeFile(bind="scheduler"), NodeFile(), POOLS, node="n1")

@@ -146,3 +146,52 @@ async def test_watches_that_end_at_once_are_not_repeated_without_rest(server: Ap
 
     assert 1 <= ending.watches <= 6
     await informers.close()
+
+
+async def test_the_scope_changes_while_it_runs_and_the_cache_by_what_differs(server: ApiServer) -> None:
+    client = Client(server.transport())
+    for name, team in (("a", "red"), ("b", "blue"), ("c", "blue")):
+        body = {"metadata": {"name": name, "labels": {"team": team}, "annotations": {"for": name}}}
+        await client.create(CONFIG_MAPS, body, "default")
+    informers = Informers(client)
+    informer = informers.of(CONFIG_MAPS, namespace="default", labels="team=blue")
+    informer.mine = lambda metadata: metadata.labels.get("team") == "blue"
+    heard: list[tuple[str, bool]] = []
+    informer.cache.on_change(lambda old, new: heard.append(((old or new).metadata.name, new is not None)))  # type: ignore[union-attr]
+    informers.start()
+    await settle(informer, {"b", "c"})
+    assert informer.others == 0
+    heard.clear()
+
+    informer.rescope(keep=lambda metadata: metadata.annotations.get("for") in ("a", "b"))
+    await settle(informer, {"a", "b"})
+
+    assert sorted(heard) == [("a", True), ("c", False)]
+    assert informer.others == 2  # "a", and "c", which was not kept
+    heard.clear()
+    await client.patch(CONFIG_MAPS, "c", {"metadata": {"annotations": {"for": "a"}}}, "default")
+    await settle(informer, {"a", "b", "c"})
+    await client.patch(CONFIG_MAPS, "b", {"metadata": {"annotations": {"for": "z"}}}, "default")
+    await settle(informer, {"a", "c"})
+    assert heard == [("c", True), ("b", False)]
+
+    informer.rescope(labels="team=blue")
+    await settle(informer, {"b", "c"})
+    await informers.close()
+
+
+async def test_what_is_not_kept_is_read_no_further_than_its_metadata(server: ApiServer) -> None:
+    client = Client(server.transport())
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}}, "default")
+
+    listing = await client.list(CONFIG_MAPS, "default", keep=lambda metadata: metadata.name != "a")
+    assert (listing.items, listing.others) == ([], 1)
+
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "b"}, "data": {"k": "v"}}, "default")
+    async with client.watch(
+        CONFIG_MAPS, "default", resource_version=listing.resource_version, keep=lambda metadata: False
+    ) as batches:
+        async for batch in batches:
+            event = batch[0]
+            break
+    assert (event.type, event.object.metadata.name, event.object.data) == ("OTHER", "b", {})

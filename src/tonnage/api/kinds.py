@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tonnage.api import core, pods, storage
-from tonnage.api.meta import KubeObject
+from tonnage.api.meta import KubeObject, PartialObject
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -83,6 +83,15 @@ CSI_NODES = Kind(_STORAGE, "v1", "CSINode", "csinodes", storage.CSINode, namespa
 CAPACITIES = Kind(_STORAGE, "v1", "CSIStorageCapacity", "csistoragecapacities", storage.CSIStorageCapacity)
 ATTACHMENTS = Kind(_STORAGE, "v1", "VolumeAttachment", "volumeattachments", storage.VolumeAttachment, namespaced=False)
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", core.Lease)
+# Of a cluster, not of the box: only their being there is looked at.
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_POLICIES = Kind(
+    _ADMISSION, "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PartialObject, namespaced=False
+)
+MUTATING_BINDINGS = Kind(
+    _ADMISSION, "v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", PartialObject,
+    namespaced=False,
+)  # fmt: skip
 
 ALL: tuple[Kind[Any], ...] = (
     NAMESPACES,

@@ -85,6 +85,14 @@ PARAM_UNUSED = "tonnage.dev/unused"
 SCRATCH_CLASS = "tonnage-scratch"
 IMMEDIATE_CLASS = "tonnage-immediate"
 SYSTEM_NAMESPACE = "tonnage-system"
+# The MutatingAdmissionPolicy, and its binding, that label claims in the write which sends them to a node.
+SCOPE_POLICY = "tonnage-scope"
+CONTROLLER_LEASE = "tonnage-controller"
+# On a class: what becomes of its volumes when their node is gone (controllers/gone_nodes.py).
+ON_NODE_GONE = "tonnage.dev/on-node-gone"
+# On a PersistentVolume of a node that is gone: since when.
+NODE_GONE_SINCE = "tonnage.dev/node-gone-since"
+OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
 MAX_LABEL_VALUE = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

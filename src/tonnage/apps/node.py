@@ -14,6 +14,7 @@ from tonnage.aio.tasks import supervise
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.controllers.capacity import CapacityPublisher
+from tonnage.controllers.claim_scope import ClaimScope
 from tonnage.controllers.class_faults import ClassFaults
 from tonnage.controllers.drivers import Drivers, NodeScope, attach
 from tonnage.controllers.ledger import Ledger
@@ -114,6 +115,7 @@ class NodeAgent:
     looks at the room for what others do to the disk, 0 for none. binding: "agent" or "controller". sweep_every:
     seconds between two comparisons of the drivers' volumes with the cluster, 0 for those at start and after losses.
     startup_taint: drivers that the kubelet must list before the start-up taint goes; none: it is not looked for.
+    watches: which claims are watched, one of claim_scope.SCOPES.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class NodeAgent:
         binding: str = "agent",
         sweep_every: float = 3600.0,
         startup_taint: Sequence[str] = (),
+        watches: str = "label",
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
         self._clock = clock or RealClock()
@@ -141,6 +144,9 @@ class NodeAgent:
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
         self._build(client, namespace, poll, binding, sweep_every)
+        self.claim_scope = ClaimScope(
+            client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
+        )
         self._taint = None
         if startup_taint:
             self._taint = StartupTaint(client, self._informers, node=node_name, drivers=startup_taint)
@@ -190,11 +196,13 @@ class NodeAgent:
     async def run(self) -> None:
         """Work until stop() or cancellation. Volumes, and what is being made of them, stay as they are."""
         self._tasks = asyncio.current_task()
-        self._informers.start()
         try:
+            await self.claim_scope.decide()
+            self._informers.start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(supervise("events", self._events.run))
                 tasks.create_task(self._attach_all())
+                tasks.create_task(supervise("claim_scope", self.claim_scope.run))
                 if self._taint is not None:
                     tasks.create_task(supervise("startup_taint", self._taint.run))
                 await self.provisioner.ready()  # no number is published before all promises are known

@@ -11,6 +11,7 @@ import msgspec
 from tonnage.api import names
 from tonnage.apps import driver_config
 from tonnage.apps.driver_config import DriverConfig, DriverFile
+from tonnage.controllers.claim_scope import SCOPES
 from tonnage.errors import Invalid
 from tonnage.pools.config import PoolConfig
 
@@ -24,17 +25,20 @@ class NodeFile(DriverFile):
     kubelet: str = ""
     namespace: str = ""
     bind: str = ""
+    scope: str = ""
     csi_endpoints: list[str] = []
 
 
 @dataclass(frozen=True)
 class NodeConfig:
     """What a node is to be. namespace: where its capacity objects lie. binding: who binds what it made, `agent` or
-    `controller` (the PV controller). endpoints: CSI sockets of other drivers that the agent serves as well."""
+    `controller` (the PV controller). scope: which claims are watched (claim_scope.py). endpoints: CSI sockets of other
+    drivers that the agent serves as well."""
 
     driver: DriverConfig
     namespace: str = names.SYSTEM_NAMESPACE
     binding: str = "agent"
+    scope: str = "auto"
     endpoints: tuple[Path, ...] = ()
 
 
@@ -61,5 +65,9 @@ def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node:
     binding = given.bind or file.bind or BINDINGS[0]
     if binding not in BINDINGS:
         raise Invalid(f"bind {binding[:40]!r}: want {' or '.join(BINDINGS)}")
+    scope = given.scope or file.scope or SCOPES[0]
+    if scope not in SCOPES:
+        raise Invalid(f"scope {scope[:40]!r}: want {' or '.join(SCOPES)}")
     endpoints = [driver_config.socket_path(text) for text in (*given.csi_endpoints, *file.csi_endpoints)]
-    return NodeConfig(driver, given.namespace or file.namespace or names.SYSTEM_NAMESPACE, binding, tuple(endpoints))
+    namespace = given.namespace or file.namespace or names.SYSTEM_NAMESPACE
+    return NodeConfig(driver, namespace, binding, scope, tuple(endpoints))

@@ -46,6 +46,7 @@ class NodeProcess:
             namespace=config.namespace,
             clock=self._clock,
             binding=config.binding,
+            watches=config.scope,
             startup_taint=(config.driver.driver_name,),
         )
         self.driver.on_inline = self.agent.refresh

@@ -13,6 +13,7 @@ from tonnage.apps import driver_check, driver_config, node_config
 from tonnage.apps.node_config import BINDINGS, KUBELET, NodeConfig, NodeFile
 from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli import driver
+from tonnage.controllers.claim_scope import SCOPES
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -39,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bind", default="", choices=("", *BINDINGS), metavar="WHO",
         help="who binds claims to the volumes made here: agent (default) or controller, the cluster's PV controller",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scope", default="", choices=("", *SCOPES),
+        help="which claims are watched: those labelled with this node, all, or as the cluster allows (auto, default)",
     )  # fmt: skip
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="unix:///DIR/csi.sock",
@@ -97,6 +102,7 @@ def configured(options: argparse.Namespace) -> NodeConfig:
         kubelet=options.kubelet,
         namespace=options.namespace or ("" if file.namespace else os.environ.get("POD_NAMESPACE", "")),
         bind=options.bind,
+        scope=options.scope,
         csi_endpoints=options.csi_endpoint,
     )
     pools = [pool_config.parse(text) for text in options.pool]

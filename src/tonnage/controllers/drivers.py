@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.ledger import Source
 from tonnage.csi import words
@@ -35,6 +36,14 @@ class NodeScope:
     def selector(self) -> str:
         """Label selector for the objects of this node."""
         return f"{names.NODE_LABEL}={self.label}"
+
+    def has_claim(self, claim: ObjectMeta) -> bool:
+        """Whether a claim is sent to this node; who sent it may not have labelled it."""
+        return claim.annotations.get(names.SELECTED_NODE) == self.node
+
+    def has_volume(self, volume: ObjectMeta) -> bool:
+        """Whether a PersistentVolume is this node's: its agent has labelled it when it made it."""
+        return volume.labels.get(names.NODE_LABEL) == self.label
 
 
 @dataclass(frozen=True)

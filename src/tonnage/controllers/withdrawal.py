@@ -130,7 +130,7 @@ class Withdrawal:
         def back(now: PersistentVolumeClaim) -> dict[str, Any] | None:
             nonlocal patched
             meta = now.metadata
-            patched = not now.spec.volume_name and meta.labels.get(names.NODE_LABEL) == self._scope.label
+            patched = not now.spec.volume_name and self._scope.has_claim(meta)
             if not patched:
                 return None
             annotations = {names.SELECTED_NODE: None, names.WITHDRAWN: str(count(now) + 1)}

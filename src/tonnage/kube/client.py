@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -10,12 +10,14 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tonnage.api.kinds import Kind
-from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectReference, reference
+from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectMeta, ObjectReference, PartialObject, reference
 from tonnage.errors import ApiError, Cause, api_error
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Response, Transport
 
 T = TypeVar("T", bound=KubeObject)
 JsonPatch = list[dict[str, Any]]
+Keep = Callable[[ObjectMeta], bool]
+"""Which objects of a list or watch are wanted. What is not is read no further than its metadata."""
 PAGE = 500
 
 
@@ -53,19 +55,22 @@ class _Status(Object, frozen=True):
 _lists = msgspec.json.Decoder(_List)
 _lines = msgspec.json.Decoder(_Line)
 _statuses = msgspec.json.Decoder(_Status)
+_partials = msgspec.json.Decoder(PartialObject)
 
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """Objects, and the resourceVersion from which to watch on."""
+    """Objects, and the resourceVersion from which to watch on. others: how many came that were not wanted."""
 
     items: list[T]
     resource_version: str
+    others: int = 0
 
 
 @dataclass(frozen=True)
 class WatchEvent(Generic[T]):
-    """type is ADDED, MODIFIED, DELETED or BOOKMARK (an object with nothing but its resourceVersion)."""
+    """type is ADDED, MODIFIED, DELETED or BOOKMARK (an object with nothing but its resourceVersion); OTHER for what
+    is not wanted, whatever happened to it (an object with nothing but its metadata)."""
 
     type: str
     object: T
@@ -102,23 +107,40 @@ class Client:
         return kind.decode((await self._send("GET", kind.path(namespace, name))).body)
 
     async def list(
-        self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "", resource_version: str = ""
+        self,
+        kind: Kind[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        keep: Keep | None = None,
     ) -> Listing[T]:
-        """Read all objects (page by page), narrowed by a label and a field selector."""
+        """Read all objects (page by page), narrowed by a label and a field selector, and by keep as they arrive."""
         query = _query(labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(PAGE))
         items: list[T] = []
+        others = 0
         while True:
             page = _lists.decode((await self._send("GET", kind.path(namespace), query)).body)
-            items += [kind.decode(raw) for raw in page.items or ()]
+            wanted = [raw for raw in page.items or () if keep is None or keep(_partials.decode(raw).metadata)]
+            items += [kind.decode(raw) for raw in wanted]
+            others += len(page.items or ()) - len(wanted)
             if not page.metadata.continue_:
-                return Listing(items, page.metadata.resource_version)
+                return Listing(items, page.metadata.resource_version, others)
             query = _query(
                 labelSelector=labels, fieldSelector=fields, limit=str(PAGE), **{"continue": page.metadata.continue_}
             )
 
     @asynccontextmanager
     async def watch(
-        self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "", resource_version: str = ""
+        self,
+        kind: Kind[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        keep: Keep | None = None,
     ) -> AsyncIterator[AsyncIterator[Sequence[WatchEvent[T]]]]:
         """Open a watch; iterate over batches of events until the server ends it. Raises ApiGone: list again."""
         query = _query(
@@ -129,7 +151,7 @@ class Client:
             resourceVersion=resource_version,
         )
         async with self.transport.stream(Request("GET", kind.path(namespace), query)) as chunks:
-            yield _decode(kind, chunks)
+            yield _decode(kind, chunks, keep)
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "", *, subresource: str = "") -> T:
         """Make an object from plain data; apiVersion and kind are filled in. Raises ApiAlreadyExists, ApiInvalid."""
@@ -222,7 +244,9 @@ def _query(**values: str) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-async def _decode(kind: Kind[T], chunks: AsyncIterator[bytes]) -> AsyncIterator[Sequence[WatchEvent[T]]]:
+async def _decode(
+    kind: Kind[T], chunks: AsyncIterator[bytes], keep: Keep | None
+) -> AsyncIterator[Sequence[WatchEvent[T]]]:
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
@@ -233,6 +257,14 @@ async def _decode(kind: Kind[T], chunks: AsyncIterator[bytes]) -> AsyncIterator[
             event = _lines.decode(line)
             if event.type == "ERROR":
                 raise status_error(event.object)
-            events.append(WatchEvent(event.type, kind.decode(event.object)))
+            events.append(_event(kind, event, keep))
         if events:
             yield events
+
+
+def _event(kind: Kind[T], event: _Line, keep: Keep | None) -> WatchEvent[T]:
+    if keep is not None and event.type != "BOOKMARK":
+        metadata = _partials.decode(event.object).metadata
+        if not keep(metadata):
+            return WatchEvent("OTHER", kind.struct(metadata=metadata))
+    return WatchEvent(event.type, kind.decode(event.object))

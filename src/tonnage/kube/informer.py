@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import Kind
-from tonnage.api.meta import KubeObject
+from tonnage.api.meta import KubeObject, ObjectMeta
 from tonnage.errors import ApiError, ApiGone, Unavailable
 from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, WatchEvent
+from tonnage.kube.client import Client, Keep, WatchEvent
+from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
@@ -22,7 +23,7 @@ class Informer(Generic[T]):
     """One kind, narrowed by namespace and selectors, mirrored into `cache`.
 
     A watch that ends is resumed from the last resourceVersion seen (bookmarks count); 410 Gone makes it list again;
-    a lost connection is retried with growing waits.
+    a lost connection is retried with growing waits. Once it runs, its scope may be changed.
     """
 
     def __init__(
@@ -32,11 +33,17 @@ class Informer(Generic[T]):
         self.cache: Cache[T] = Cache()
         self._client = client
         self._scope = {"namespace": namespace, "labels": labels, "fields": fields}
+        self._keep: Keep | None = None
+        self._turn: asyncio.Timeout | None = None
         self._version = ""
         self._synced = asyncio.Event()
         self._backoff = Backoff(initial=0.05, maximum=10.0)
         self.received = 0
-        """Watch events received: what the scoping proof counts."""
+        """Watch events received."""
+        self.mine: Keep | None = None
+        """Which objects this process is there for. Set it, and those of others are counted in `others`."""
+        self.others = 0
+        """Objects received, by list or watch, that are not mine: what the scoping proof counts."""
 
     @property
     def synced(self) -> bool:
@@ -47,25 +54,50 @@ class Informer(Generic[T]):
         """Wait for the first list."""
         await self._synced.wait()
 
+    def rescope(self, *, labels: str = "", keep: Keep | None = None) -> None:
+        """Watch by another label selector from now on, and keep of what comes only what keep says (None: all).
+
+        The cache stays as it is until the next list, and then changes by just what differs.
+        """
+        self._scope["labels"] = labels
+        self._keep = keep
+        self._version = ""
+        if self._turn is not None and self._turn.when() is None:
+            self._turn.reschedule(asyncio.get_running_loop().time())
+
     async def run(self) -> None:
         """Mirror until cancelled."""
         while True:
+            self._turn = turn = asyncio.timeout(None)
             try:
-                if not self._version:
-                    await self._list()
-                if not await self._watch():  # ended at once, as by a server that is stopping
-                    await asyncio.sleep(self._backoff.next(""))
-            except ApiGone:
+                async with turn:
+                    await self._mirror()
+            except TimeoutError:
+                if not turn.expired():
+                    raise
+                self._version = ""  # rescoped; an event of the old scope may have come in meanwhile
+            finally:
+                self._turn = None
+
+    async def _mirror(self) -> None:
+        """One list if needed, and one watch. Returns when another is due."""
+        try:
+            if not self._version:
+                await self._list()
+            if not await self._watch():  # ended at once, as by a server that is stopping
+                await asyncio.sleep(self._backoff.next(""))
+        except ApiGone:
+            self._version = ""
+        except (ApiError, Unavailable, ConnectionError) as failure:
+            delay = self._backoff.next("")
+            log.debug("watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
+            if isinstance(failure, ApiError):  # refused, so what we know of versions may be wrong
                 self._version = ""
-            except (ApiError, Unavailable, ConnectionError) as failure:
-                delay = self._backoff.next("")
-                log.debug("watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
-                if isinstance(failure, ApiError):  # refused, so what we know of versions may be wrong
-                    self._version = ""
-                await asyncio.sleep(delay)
+            await asyncio.sleep(delay)
 
     async def _list(self) -> None:
-        listing = await self._client.list(self.kind, **self._scope)
+        listing = await self._client.list(self.kind, **self._scope, keep=self._keep)
+        self._count(*(obj.metadata for obj in listing.items), others=listing.others)
         self.cache.replace(listing.items)
         self._version = listing.resource_version
         self._synced.set()
@@ -73,7 +105,9 @@ class Informer(Generic[T]):
     async def _watch(self) -> bool:
         """Take in events until the server ends the watch; whether there was any."""
         any_event = False
-        async with self._client.watch(self.kind, **self._scope, resource_version=self._version) as batches:
+        async with self._client.watch(
+            self.kind, **self._scope, resource_version=self._version, keep=self._keep
+        ) as batches:
             async for batch in batches:
                 for event in batch:
                     self._take(event)
@@ -84,11 +118,21 @@ class Informer(Generic[T]):
     def _take(self, event: WatchEvent[T]) -> None:
         obj = event.object
         self.received += 1
-        if event.type == "DELETED":
+        if event.type != "BOOKMARK":
+            self._count(obj.metadata)
+        if event.type in ("DELETED", "OTHER"):
             self.cache.remove(obj.key)
         elif event.type != "BOOKMARK":
             self.cache.put(obj)
         self._version = obj.metadata.resource_version
+
+    def _count(self, *received: ObjectMeta, others: int = 0) -> None:
+        if self.mine is None:
+            return
+        foreign = sum(not self.mine(metadata) for metadata in received)
+        self.others += others + foreign
+        metrics.RECEIVED.labels(self.kind.plural, "own").inc(len(received) - foreign)
+        metrics.RECEIVED.labels(self.kind.plural, "other").inc(others + foreign)
 
 
 class Informers:

@@ -24,6 +24,14 @@ RECONCILES = Counter(
     ["controller", "result"],
     registry=REGISTRY,
 )
+RECEIVED = Counter(
+    "tonnage_objects_received",
+    "Objects that an agent received by list and watch, by resource and whose they are: own, or other for claims and "
+    "volumes of other nodes (none where claims carry the label of their node).",
+    ["resource", "whose"],
+    registry=REGISTRY,
+)
+LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.", registry=REGISTRY)
 CSI_OPERATIONS = Histogram(
     "csi_sidecar_operations_seconds",
     "CSI calls made, by driver, method and gRPC code.",
