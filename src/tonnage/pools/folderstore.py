@@ -253,10 +253,10 @@ class FolderStore(FolderContent):
             self._finish(name)
             return
         self.check_unused(name)
-        self._let_go(record, self.content(name))
+        is_taken = self._let_go(record, self.content(name))
         self.directory.remove(name, durable=self.durable)
         del self.records[name]
-        self._free(record, self.content(name))
+        self._free(record, self.content(name), is_taken=is_taken)
         self.changed(record.from_volume)
 
     def _finish(self, name: str) -> None:
@@ -270,20 +270,24 @@ class FolderStore(FolderContent):
         """See RecordStore."""
         return self.directory.fault()
 
-    def _let_go(self, record: Record, content: Path) -> None:
-        """Move content that is to be erased to where that is done."""
+    def _let_go(self, record: Record, content: Path) -> bool:
+        """Move content that is to be erased to where that is done; whether it was."""
         method = self.erase_method(record) if self.erases else "none"
-        if method == "none" or not content.exists():
-            return
+        if method == "none":
+            return False
+        if not content.exists():
+            return self._erasures.holds(record)
         try:
             self._erasures.add(record, method, content)
         except Exhausted as failure:  # a full disk must not keep volumes from being deleted
             log.warning("erasing at once volume=%s reason=%s", record.name, failure)
             wipe(EraseJob("", record.name, method, record.length), content)
+            return False
+        return True
 
-    def _free(self, record: Record, content: Path) -> None:
-        """Give back the room of what is deleted; of what is still to be erased later."""
-        if not content.exists() and self._erasures.holds(record):
+    def _free(self, record: Record, content: Path, *, is_taken: bool) -> None:
+        """Give back the room of what is deleted; is_taken: _erased() does it, or has done it by now."""
+        if is_taken:
             self.account.forget(content)
             return
         self._unbook(record, content)
@@ -352,9 +356,9 @@ class FolderStore(FolderContent):
         if (record := self.find_snapshot(name)) is None:
             return
         content = self.snapshots.content(name)
-        self._let_go(record, content)
+        is_taken = self._let_go(record, content)
         self.snapshots.forget(name, durable=self.durable)
-        self._free(record, content)
+        self._free(record, content, is_taken=is_taken)
         self.changed(record.from_volume)
 
     def find_snapshot(self, name: str) -> Record | None:
