@@ -11,8 +11,9 @@ import asyncio
 import logging
 import os
 import random
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,11 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
-from tonnage.csi._proto import csi_pb2
+from tonnage.csi._proto import csi_pb2, inventory_pb2
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.csi.errors import Code
+from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.words import VolumeCapability
 from tonnage.host import mount
 from tonnage.pools.config import make, parse
@@ -39,11 +40,13 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(0)]
 
 MI = 1024**2
 ANSWER_SECONDS = 60
+INLINE = {"csi.storage.k8s.io/ephemeral": "true", "size": "8Mi"}
 RIGHT = frozenset(Code) - {Code.UNKNOWN, Code.INTERNAL, Code.DATA_LOSS, Code.CANCELLED, Code.DEADLINE_EXCEEDED}
 """Codes that a request which can be read may be answered with: none that means a fault of the driver."""
 METHODS = {
-    f"/{service.full_name}/{method.name}": getattr(csi_pb2, method.input_type.name)
-    for service in csi_pb2.DESCRIPTOR.services_by_name.values()
+    f"/{service.full_name}/{method.name}": getattr(module, method.input_type.name)
+    for module in (csi_pb2, inventory_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
 NODE = [path for path in METHODS if "/csi.v1.Node/" in path]
@@ -109,7 +112,16 @@ class Places:
         plain = ["s0", "s1", "t0", "t1", "missing/t", "full", "file", "file/x", "x" * 255, "x" * 256, "a b\nc", "é"]
         tricks = ["link", "linkfile", "linkempty", "dangling", "loop", "up", "link/sub", "link/file", "link/empty"]
         tricks += ["link/new", "up/sub", "up/empty", "dangling/x", "loop/x", "./t0", "t0/", "t0//", "../outside/sub"]
-        tricks += ["s0/device", "s0/../../outside", "t0/./.", "\0", "t0\0"]
+        tricks += [
+            "s0/device",
+            "s0/../../outside",
+            "t0/./.",
+            "\0",
+            "t0\0",
+            "self/self/t0",
+            "link/sub/x/y",
+            "self/up/sub/x",
+        ]
         return [f"{self.allowed}/{name}" for name in plain + tricks]
 
     def look(self) -> object:
@@ -166,6 +178,11 @@ class Fuzz:
         values: dict[str, Any] = {
             "name": f"v{number}",
             "volume_id": f"p/v{number}",
+            "source_volume_id": f"p/v{chance.randrange(3)}",
+            "snapshot_id": f"p/v{chance.randrange(3)}",
+            "mutable_parameters": chance.choice(
+                ({}, {"iops": "100"}, {"bandwidth": "1Mi"}, {"erase": "zero"}, {"erase": "x"})
+            ),
             "capacity_range": csi_pb2.CapacityRange(required_bytes=8 * MI),
             "volume_capability": capability,
             "volume_capabilities": [capability],
@@ -173,9 +190,15 @@ class Fuzz:
             "target_path": f"{allowed}/t{number}" if chance.random() < 0.5 else chance.choice(self._paths),
             "volume_path": f"{allowed}/t{number}" if chance.random() < 0.5 else chance.choice(self._paths),
         }
+        if path.endswith("ExpandVolume"):
+            values["capacity_range"] = csi_pb2.CapacityRange(required_bytes=chance.choice((8, 9, 12)) * MI)
+        if path.endswith("CreateVolume") and chance.random() < 0.2:
+            kinds = csi_pb2.VolumeContentSource
+            snapshot = kinds.SnapshotSource(snapshot_id=f"p/v{chance.randrange(3)}")
+            values["volume_content_source"] = kinds(snapshot=snapshot)
         if path.endswith("lishVolume") and chance.random() < 0.3:
             values["volume_id"] = "csi-0123"
-            values["volume_context"] = {"csi.storage.k8s.io/ephemeral": "true", "size": "8Mi"}
+            values["volume_context"] = INLINE
         kind: type[Message] = METHODS[path]
         return kind(**{key: value for key, value in values.items() if key in kind.DESCRIPTOR.fields_by_name})
 
@@ -380,6 +403,95 @@ async def test_malformed_requests(rig: Rig, request: pytest.FixtureRequest, tell
         assert await client.probe()
         assert keep.read_text() == "kept"
     tell(f"malformed requests: {wanted} (--fuzz-seed {seed}), answered {dict(codes.most_common())}")
+
+
+class Swapper(threading.Thread):
+    """A hostile pod: exchanges folders for symlinks and back, as fast as it can."""
+
+    def __init__(self, places: Places, names: Sequence[str]) -> None:
+        super().__init__(daemon=True)
+        self._names, self._allowed, self._outside = names, places.allowed, places.outside
+        self.ended = threading.Event()
+        self.swaps = 0
+        for name in names:
+            (self._allowed / name).mkdir()
+            (self._allowed / f"{name}.link").symlink_to(places.outside)
+
+    def run(self) -> None:
+        while not self.ended.wait(0.0005):  # else Python would hardly let the driver run
+            for name in self._names:
+                path, link, aside = (self._allowed / text for text in (name, f"{name}.link", f"{name}.aside"))
+                for old, new in ((path, aside), (link, path), (path, link), (aside, path)):
+                    with suppress(OSError):  # a mount in it cannot be moved
+                        os.rename(old, new)
+                        self.swaps += 1
+
+    def __enter__(self) -> Swapper:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join()
+
+
+@pytest.mark.parametrize("kind", ["image", "memory"])
+async def test_paths_exchanged_meanwhile(
+    real_folder: Path, kind: str, request: pytest.FixtureRequest, tell: Callable[[str], None]
+) -> None:
+    """Staging, target and volume paths, their folders and those above are exchanged for symlinks while calls run."""
+    places, wanted = Places(real_folder), request.config.getoption("--fuzz") // 50
+    places.plant()
+    where = "image:" + str(real_folder / "pool") if kind == "image" else "memory"
+    options = ",sparse=yes,overcommit=yes" if kind == "image" else ""
+    pool = make(parse(f"{where},name=p,size=200Mi{options}"), disks=Disks())
+    await pool.open()
+    chance, codes = random.Random(request.config.getoption("--fuzz-seed")), Counter[str]()
+    driver = Driver("n", {"p": pool}, real_folder / "state", roots=(places.allowed,))
+    swapped = ("swap", "swap/in", "swap2")
+    async with DriverEndpoint(driver, real_folder / "csi.sock") as served, CsiClient(served.socket) as client:
+        uses = {"p/fs": VolumeCapability(), "p/raw": VolumeCapability(block=True)}
+        for vid, use in uses.items():
+            await client.create_volume(vid.removeprefix("p/"), 8 * MI, [use])
+        with Swapper(places, ("swap", "swap2")) as swapper:
+            before = places.look()
+            for _ in range(wanted):
+                vid, staging, target = chance.choice(list(uses)), *(_swapped(places, chance, swapped) for _ in range(2))
+                calls = (
+                    client.stage(vid, staging, uses[vid]), client.publish(vid, target, uses[vid], staging=staging),
+                    client.unpublish(vid, target), client.unstage(vid, staging), client.volume_stats(vid, target),
+                    client.expand_on_node(vid, target, staging=staging),
+                    client.publish("csi-1", target, uses["p/fs"], context=INLINE), client.unpublish("csi-1", target),
+                )  # fmt: skip
+                for call in calls:
+                    codes[await _answer(call)] += 1
+                assert places.look() == before, "something outside was touched"
+            swaps = swapper.swaps
+        assert places.look() == before
+    await pool.close()
+    tell(
+        f"paths exchanged meanwhile ({kind}): {wanted * 8} calls, {swaps} exchanges, answered {dict(codes.most_common())}"
+    )
+
+
+async def _answer(call: Awaitable[Any]) -> str:
+    """The code; no exception that nobody had foreseen."""
+    try:
+        await call
+    except CsiError as failure:
+        if "Error: " in failure.message:
+            raise
+        return failure.code.label
+    return "OK"
+
+
+def _swapped(places: Places, chance: random.Random, folders: Sequence[str]) -> Path:
+    folder = chance.choice(folders)
+    return (
+        places.allowed / folder / chance.choice(("s", "t", "sub", "empty", "deep/t"))
+        if chance.random() < 0.9
+        else places.allowed / folder
+    )
 
 
 def _reads(path: str, body: bytes) -> bool:

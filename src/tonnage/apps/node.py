@@ -76,6 +76,7 @@ class NodeDriver:
                     kubelet / "plugins" / name,
                     name=name,
                     default_pool=self.pools[0].name,
+                    roots=(kubelet,),
                     sources=tuple(sources),
                     in_flight=in_flight,
                     throttle=throttle,

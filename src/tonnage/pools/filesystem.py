@@ -15,18 +15,18 @@ from tonnage.pools.base import Stats
 _READONLY = 1  # ST_RDONLY of statvfs
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Path, *, mode: int = 0o750) -> None:
     """Make a mount point, or accept the directory that is there. Raises Precondition for anything else and for a
     symlink in the path, HostError."""
     try:
         with nofollow.parent(path) as (at, name):
             with suppress(FileExistsError):
-                os.mkdir(name, 0o750, dir_fd=at)
-            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+                os.mkdir(name, mode, dir_fd=at)
+            found = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     except OSError as failure:
         raise HostError(f"cannot make directory {path}: {failure.strerror}") from failure
-    if not stat.S_ISDIR(mode):
-        raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(mode) else 'not a directory'}: remove it")
+    if not stat.S_ISDIR(found):
+        raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(found) else 'not a directory'}: remove it")
 
 
 def make_file(path: Path) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +18,8 @@ import msgspec
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
+from tonnage.host import nofollow, tree
+from tonnage.pools import filesystem
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
 from tonnage.pools.erase import EraseJob
@@ -151,7 +151,7 @@ class MemoryPool(Pool):
         """See Pool."""
         volume = await self.get(name)
         if self._directories and not volume.block:
-            os.makedirs(path, exist_ok=True)
+            filesystem.make_directory(path)
         if volume.pending:
             self._volumes[name] = replace(volume, pending=False)
         self._staged.setdefault(name, set()).add(str(path))
@@ -178,7 +178,7 @@ class MemoryPool(Pool):
         shown, _ = self._targets.pop(str(target), (name, False))
         _forget(self._published, shown, str(target))
         if self._directories and not _gone(target):
-            await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+            await asyncio.to_thread(_remove, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
         """See Pool. Nothing is written to memory, so nothing is used."""
@@ -272,23 +272,32 @@ def _forget(index: dict[str, set[str]], name: str, path: str) -> None:
 
 
 def _show(target: Path, *, block: bool) -> None:
-    with suppress(FileExistsError):
-        if block:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        else:
-            os.mkdir(target, 0o777)
+    filesystem.make_file(target) if block else filesystem.make_directory(target, mode=0o777)
 
 
 def _gone(target: Path) -> bool:
     """Remove a file, an empty directory or a symlink itself. False for a directory that has content."""
     try:
-        os.rmdir(target)
-    except NotADirectoryError:
-        os.unlink(target)
-    except FileNotFoundError:
+        with nofollow.parent(target) as (at, name):
+            try:
+                os.rmdir(name, dir_fd=at)
+            except NotADirectoryError:
+                os.unlink(name, dir_fd=at)
+    except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError as failure:
+        if failure.errno == errno.ENAMETOOLONG:
+            return True
         if failure.errno != errno.ENOTEMPTY:
             raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
         return False
     return True
+
+
+def _remove(target: Path) -> None:
+    """Remove a directory with all that a pod left in it; symlinks and mounts are not entered. Raises HostError."""
+    try:
+        with nofollow.parent(target) as (at, name):
+            tree.remove(nofollow.by_fd(at, name))
+    except OSError as failure:
+        raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
