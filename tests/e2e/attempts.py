@@ -1,0 +1,192 @@
+"""What an agent's token may be used for, and everything that somebody who stole it could try."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.e2e.agents import SYSTEM, Nodes
+from tests.e2e.conftest import Answer
+
+from tonnage.api import names
+
+CLAIMS = "/api/v1/namespaces/power/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CAPACITIES = f"/apis/storage.k8s.io/v1/namespaces/{SYSTEM}/csistoragecapacities"
+NODES = "/api/v1/nodes"
+EVENTS = "/api/v1/namespaces/power/events"
+LONG = f"power-{'x' * 60}.{'y' * 60}"
+
+
+@dataclass
+class World(Nodes):
+    """Two nodes, and what each of them has: a claim sent to it, a volume, capacity; a claim that nobody has."""
+
+    mine: str = ""
+    other: str = ""
+    long: str = ""
+
+    def __post_init__(self) -> None:
+        self.mine, self.other, self.long = self.add(1), self.add(2), self.add(3, name=LONG)
+        self.claims = {"mine": self.claim("mine", self.mine), "other": self.claim("other", self.other)}
+        self.claims["pending"] = self.claim("pending")
+        self.claims["pod-1"], self.claims["pod-2"] = self.pods_claim(self.mine), self.pods_claim(self.other)
+        self.claims["long"] = self.claim("long", self.long)
+        for node, number in ((self.mine, 1), (self.other, 2)):
+            self.plane.create(self.capacity(node, f"power-{number}"))
+            had = self.claim(f"had-{number}", node)
+            self.claims[f"had-{number}"] = had
+            self.plane.create(self.volume(node, had))
+        foreign = self.volume(self.mine, name="power-foreign", csi={"driver": "csi.example.com", "volumeHandle": "x"})
+        self.plane.create(foreign)
+        ours = self.volume(self.mine, name="static-power-free")
+        self.plane.create(ours)
+
+    def pods_claim(self, node: str) -> Any:
+        """A claim of an ephemeral volume; its pod waits for ever."""
+        waits = {"containers": [{"name": "c", "image": "none.invalid/none"}], "schedulerName": "nobody"}
+        head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"waits-{node}", "namespace": self.namespace}}
+        pod = self.plane.create({**head, "spec": waits})["metadata"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"], "controller": True}
+        return self.claim(f"pods-{node}", node, owners=[owner])
+
+    def try_(self, method: str, path: str, body: Any = None, *, node: str = "", query: str = "") -> Answer:
+        """One request with the token of a node, by default our own."""
+        return self.plane.send(method, path + query, body, token=self.tokens[node or self.mine])
+
+    def pv(self, number: int) -> str:
+        """The path of the volume that a node has."""
+        return f"{VOLUMES}/pvc-{self.claims[f'had-{number}']['metadata']['uid']}"
+
+    def versions(self) -> dict[str, str]:
+        """uid -> resourceVersion of everything of the other node, and of what is nobody's."""
+        found: list[Any] = [self.plane.send("GET", f"{CLAIMS}/{name}").body for name in ("other", "pending", "had-2")]
+        found.append(self.plane.send("GET", self.pv(2)).body)
+        found.append(self.plane.send("GET", f"{CAPACITIES}/power-2").body)
+        return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in found}
+
+
+Try = Callable[[World], Answer]
+
+
+def changed(body: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    body = copy.deepcopy(body)
+    change(body)
+    return body
+
+
+def create_volume(change: Callable[[World, dict[str, Any]], Any], *, claim: str = "mine") -> Try:
+    """A PersistentVolume for our own claim, but for one thing."""
+
+    def attempt(world: World) -> Answer:
+        body = world.volume(world.mine, world.claims[claim] if claim else None)
+        return world.try_("POST", VOLUMES, changed(body, lambda b: change(world, b)))
+
+    return attempt
+
+
+def patch(path: str | Callable[[World], str], body: Any) -> Try:
+    """A patch with our token. {mine} and {other} in texts of it are the nodes' names."""
+
+    def attempt(world: World) -> Answer:
+        where = path if isinstance(path, str) else path(world)
+        return world.try_("PATCH", where, body(world) if callable(body) else body)
+
+    return attempt
+
+
+def delete(path: str | Callable[[World], str]) -> Try:
+    return lambda world: world.try_("DELETE", path if isinstance(path, str) else path(world))
+
+
+def affinity(world: World, values: list[str], *, key: str = names.TOPOLOGY_NODE, operator: str = "In") -> Any:
+    expression = {"key": key, "operator": operator, **({"values": values} if values else {})}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+
+
+def two_terms(world: World) -> Any:
+    """The second term is another node's: either may hold."""
+    both = affinity(world, [world.mine])
+    both["required"]["nodeSelectorTerms"] += affinity(world, [world.other])["required"]["nodeSelectorTerms"]
+    return both
+
+
+def put(world: World, path: str, change: Callable[[dict[str, Any]], Any]) -> Answer:
+    """The whole object, changed."""
+    return world.try_("PUT", path, changed(world.plane.send("GET", path).body, change))
+
+
+def make_capacity(change: Callable[[World, dict[str, Any]], Any], *, path: str = CAPACITIES) -> Try:
+    def attempt(world: World) -> Answer:
+        body = changed(world.capacity(world.mine, "power-new"), lambda b: change(world, b))
+        return world.try_("POST", path, body)
+
+    return attempt
+
+
+def make_event(change: Callable[[World, dict[str, Any]], Any]) -> Try:
+    def attempt(world: World) -> Answer:
+        about = {"kind": "PersistentVolumeClaim", "namespace": "power", "name": "mine"}
+        return world.try_(
+            "POST", EVENTS, changed(world.event(world.mine, "power-e", about), lambda b: change(world, b))
+        )
+
+    return attempt
+
+
+def secret(key: str) -> Try:
+    named = {"name": "admin", "namespace": "kube-system"}
+    return create_volume(lambda w, b: b["spec"]["csi"].update({key: named}))
+
+
+DRY = "?dryRun=All"
+ALLOWED: dict[str, Try] = {
+    "volume for its claim": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine, w.claims["mine"])),
+    "disk that nobody has claimed": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine)),
+    "own finalizer off": patch(lambda w: w.pv(1) + DRY, {"metadata": {"finalizers": [names.PV_PROTECTION]}}),
+    "own volume bound": patch(lambda w: f"{w.pv(1)}/status{DRY}", {"status": {"phase": "Bound"}}),
+    "free disk withdrawn": delete(f"{VOLUMES}/static-power-free{DRY}"),
+    "claim sent back": patch(
+        f"{CLAIMS}/mine{DRY}",
+        {
+            "metadata": {
+                "annotations": {names.SELECTED_NODE: None, names.WITHDRAWN: "1"},
+                "labels": {names.NODE_LABEL: None},
+            }
+        },
+    ),
+    "claim bound": patch(
+        f"{CLAIMS}/mine{DRY}",
+        lambda w: {
+            "metadata": {"annotations": {names.BIND_COMPLETED: "yes", names.BOUND_BY_CONTROLLER: "yes"}},
+            "spec": {"volumeName": f"pvc-{w.claims['mine']['metadata']['uid']}"},
+        },
+    ),
+    "claim of a pod given back": delete(f"{CLAIMS}/pods-power-1{DRY}"),
+    "capacity": lambda w: w.try_("POST", CAPACITIES + DRY, w.capacity(w.mine, "power-new")),
+    "capacity changed": patch(f"{CAPACITIES}/power-1{DRY}", {"capacity": "2Gi"}),
+    "capacity removed": delete(f"{CAPACITIES}/power-1{DRY}"),
+    "start-up taint": patch(
+        f"{NODES}/power-1{DRY}",
+        [
+            {"op": "test", "path": "/spec/taints/0/key", "value": names.STARTUP_TAINT},
+            {"op": "remove", "path": "/spec/taints/0"},
+        ],
+    ),
+    "event": lambda w: w.try_(
+        "POST",
+        EVENTS + DRY,
+        w.event(w.mine, "power-e", {"kind": "PersistentVolumeClaim", "namespace": "power", "name": "mine"}),
+    ),
+    "event of its node": lambda w: w.try_(
+        "POST", f"/api/v1/namespaces/default/events{DRY}", w.event(w.mine, "power-n", {"kind": "Node", "name": w.mine})
+    ),
+    "volume of a node with a long name": lambda w: w.try_(
+        "POST", VOLUMES + DRY, w.volume(w.long, w.claims["long"]), node=w.long
+    ),
+    "capacity of a node with a long name": lambda w: w.try_(
+        "POST", CAPACITIES + DRY, w.capacity(w.long, "power-long"), node=w.long
+    ),
+}
