@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.host import mount, tree
+from tonnage.host.run import CommandFailed, run
 
 DEEP = 3000
 
@@ -99,3 +100,21 @@ def test_a_mount_in_the_tree_is_not_entered(real_folder: Path) -> None:
     mount.umount(inside)
     tree.remove(real_folder / "t", keep="marker")
     assert not (real_folder / "t").exists()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("flag", ["+i", "+a"])
+def test_files_that_were_made_hard_to_remove_go_all_the_same(real_folder: Path, flag: str) -> None:
+    top = real_folder / "t"
+    (top / "a" / "b").mkdir(parents=True)
+    (top / "a" / "f").write_text("")
+    os.mkfifo(top / "a" / "fifo")
+    _chain(top / "a", 100)
+    deep = top / "a" / "/".join("d" * 66)
+    for path in (top / "a" / "f", top / "a" / "b", deep / "d", deep, top / "a"):
+        try:
+            run(["chattr", flag, str(path)])
+        except CommandFailed as failure:
+            pytest.skip(f"no such flags here: {failure}")
+    tree.remove(top)
+    assert not top.exists()

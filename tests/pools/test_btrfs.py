@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid, TonnageError, Unavailable, Unsupported
+from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
 from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
 from tonnage.pools.base import Source, VolumeRequest
@@ -98,6 +99,43 @@ async def test_subvolumes_made_inside_a_volume_go_with_it(pool: BtrfsPool, real_
         os.close(fd)
     await pool.delete("v")
     assert os.listdir(root) == [".tonnage-pool"]
+
+
+async def test_a_pod_cannot_keep_its_volume_from_being_deleted(pool: BtrfsPool, real_folder: Path) -> None:
+    root = real_folder / "pool" / "mounted"
+    for name in ("nested", "whole", "flagged"):
+        await pool.create(VolumeRequest(name, 20 * MI))
+        run(["btrfs", "subvolume", "create", str(root / f"{name}.vol" / "outer")])
+        run(["btrfs", "subvolume", "create", str(root / f"{name}.vol" / "outer" / "inner")])
+    run(["btrfs", "property", "set", str(root / "nested.vol" / "outer"), "ro", "true"])
+    run(["btrfs", "property", "set", str(root / "whole.vol"), "ro", "true"])
+    for path in ("outer/inner", "outer", "."):
+        run(["chattr", "+i", str(root / "flagged.vol" / path)])
+    for name in ("nested", "whole", "flagged"):
+        await pool.delete(name)
+    assert os.listdir(root) == [".tonnage-pool"]
+
+
+async def test_rubbish_that_cannot_be_removed_is_no_end_of_the_pool(
+    pool: BtrfsPool, real_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = real_folder / "pool" / "mounted"
+    for name in ("v", "w"):
+        await pool.create(VolumeRequest(name, 20 * MI))
+    (root / "v.json").unlink()
+    await pool.close()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tree, "remove_subvolume", refuse)
+        await pool.open()
+        assert [volume.name for volume in await pool.list()] == ["w"]
+        with pytest.raises(HostError, match="cannot delete subvolume"):
+            await pool.delete("v")  # it is not gone, and so not said to be
+    await pool.delete("v")
+    assert not (root / "v.vol").exists()
 
 
 async def test_subvolume_without_a_record_is_rubbish(pool: BtrfsPool, real_folder: Path) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from tonnage.host import btrfs, libc
+from tonnage.host import btrfs, libc, obstacles
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
+_REFUSALS = (errno.EPERM, errno.EROFS)
 _DEEPEST = 64  # levels that are entered; what lies deeper is moved up first
 
 
@@ -102,7 +105,7 @@ def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
         return
     try:
         _refuse_mount(top, Path(path))
-        _empty(top, top, Path(path), 0, keep)
+        _empty_top(top, Path(path), keep)
         if keep:
             with suppress(FileNotFoundError):
                 os.unlink(keep, dir_fd=top)
@@ -119,7 +122,7 @@ def empty(path: str | os.PathLike[str]) -> None:
     """
     top = os.open(path, _FOLDER)
     try:
-        _empty(top, top, Path(path), 0, "")
+        _empty_top(top, Path(path), "")
     finally:
         os.close(top)
 
@@ -128,6 +131,16 @@ def _refuse_mount(fd: int, path: Path) -> None:
     attributes = struct.unpack_from("=Q", libc.statx(fd, b"", _AT_EMPTY_PATH, 0), 8)[0]
     if attributes & _STATX_ATTR_MOUNT_ROOT:
         raise OSError(errno.EBUSY, f"{path} is a mount")
+
+
+def _empty_top(top: int, path: Path, keep: str) -> None:
+    try:
+        _empty(top, top, path, 0, keep)
+    except OSError as failure:
+        if failure.errno != errno.EROFS or not _is_subvolume(top):
+            raise
+        obstacles.clear(top)
+        _empty(top, top, path, 0, keep)
 
 
 def _empty(at: int, top: int, path: Path, depth: int, keep: str) -> None:
@@ -142,11 +155,23 @@ def _empty(at: int, top: int, path: Path, depth: int, keep: str) -> None:
                 found = True
                 with suppress(FileNotFoundError):
                     if not entry.is_dir(follow_symlinks=False):
-                        os.unlink(entry.name, dir_fd=at)
+                        _insist(os.unlink, entry.name, at)
                     elif depth < _DEEPEST:
                         _remove_folder(entry.name, at, top, path / entry.name, depth)
                     else:
                         _lift(entry.name, at, top)
+
+
+def _insist(remove: Callable[..., None], name: str, at: int, *, refusals: tuple[int, ...] = (errno.EPERM,)) -> None:
+    """Remove an entry, also one that its owner has made hard to remove. Raises OSError."""
+    try:
+        remove(name, dir_fd=at)
+    except OSError as failure:
+        if failure.errno not in refusals:
+            raise
+        obstacles.clear(at)
+        obstacles.clear_entry(name, at)
+        remove(name, dir_fd=at)
 
 
 def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None:
@@ -155,20 +180,57 @@ def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None
         _refuse_mount(fd, path)
         _empty(fd, top, path, depth + 1, "")
     except OSError as failure:
-        if failure.errno != errno.EROFS:
+        if failure.errno != errno.EROFS or not _is_subvolume(fd):
             raise
-        btrfs.delete(at, name)  # a snapshot goes as a whole or not at all
+        remove_subvolume(at, name)  # a snapshot goes as a whole
         return
     finally:
         os.close(fd)
-    os.rmdir(name, dir_fd=at)
+    _insist(os.rmdir, name, at)
+
+
+def _is_subvolume(fd: int) -> bool:
+    return os.fstat(fd).st_ino == btrfs.FIRST_INODE and btrfs.fsid(fd) is not None
+
+
+def remove_subvolume(at: int, name: str) -> None:
+    """Delete a subvolume of btrfs with those inside it, also where a pod has made them read-only or immutable.
+
+    at: the open folder that holds it, which is left as it is.
+
+    Raises OSError, FileNotFoundError when it is not there.
+    """
+    try:
+        btrfs.delete(at, name)
+        return
+    except OSError as failure:
+        if failure.errno not in (errno.ENOTEMPTY, *_REFUSALS):
+            raise
+    obstacles.clear_entry(name, at)
+    fd = os.open(name, _FOLDER, dir_fd=at)
+    try:
+        for inner, folder in below(f"/proc/self/fd/{fd}/."):
+            found = os.stat(inner, dir_fd=folder, follow_symlinks=False)
+            if found.st_ino == btrfs.FIRST_INODE and stat.S_ISDIR(found.st_mode):
+                _insist(_delete, inner, folder, refusals=_REFUSALS)
+    finally:
+        os.close(fd)
+    btrfs.delete(at, name)
+
+
+def _delete(name: str, *, dir_fd: int) -> None:
+    btrfs.delete(dir_fd, name)
+
+
+def _move(target: str, top: int, name: str, *, dir_fd: int) -> None:
+    os.rename(name, target, src_dir_fd=dir_fd, dst_dir_fd=top)
 
 
 def _lift(name: str, at: int, top: int) -> None:
     """Move a folder up to the top, under a name that is free there."""
     for number in itertools.count():
         try:
-            os.rename(name, f".deep-{number}", src_dir_fd=at, dst_dir_fd=top)
+            _insist(partial(_move, f".deep-{number}", top), name, at)
             return
         except OSError as failure:
             if failure.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):

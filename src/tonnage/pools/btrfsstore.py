@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import stat
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -117,12 +116,7 @@ class BtrfsStore(BindStore):
             identity = self._id(content)
             at = os.open(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                btrfs.delete(at, content.name)
-            except OSError as failure:
-                if failure.errno != errno.ENOTEMPTY:
-                    raise
-                _delete_nested(content)
-                btrfs.delete(at, content.name)
+                tree.remove_subvolume(at, content.name)
             finally:
                 os.close(at)
         except FileNotFoundError:
@@ -159,11 +153,3 @@ class BtrfsStore(BindStore):
             return btrfs.usage(self._fs, self._id(content)).referenced
         except (OSError, ValueError):
             return 0
-
-
-def _delete_nested(path: Path) -> None:
-    """Delete the subvolumes inside a subvolume, innermost first, without following symlinks. Raises OSError."""
-    for name, at in tree.below(path):
-        found = os.stat(name, dir_fd=at, follow_symlinks=False)
-        if found.st_ino == btrfs.FIRST_INODE and stat.S_ISDIR(found.st_mode):
-            btrfs.delete(at, name)

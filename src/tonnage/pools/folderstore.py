@@ -72,13 +72,13 @@ class FolderStore(FolderContent):
             self.directory.remove(record.name)
             del records[record.name]
         self.found(records)
-        self.snapshots.open(self.discard)
+        self.snapshots.open(self._discard)
         for record in self._moved(self.snapshots.all(), self.snapshots.content):
             self.snapshots.forget(record.name, durable=self.durable)
         for entry in sorted(os.listdir(self.directory.path)):
             name = entry.removesuffix(self.suffix)
             if name != entry and name not in records and name not in damaged:
-                self.discard(self.directory.path / entry)
+                self._discard(self.directory.path / entry)
         for record in list(records.values()):
             try:
                 self.restore(record)
@@ -92,6 +92,12 @@ class FolderStore(FolderContent):
         self._disk = self.disks.of(self.directory.path)
         self._remember()
         self.ready()
+
+    def _discard(self, content: Path) -> None:
+        try:
+            self.discard(content)
+        except HostError as failure:  # rubbish that stays must not keep the volumes from being served
+            log.error("content without a record stays path=%s error=%s", content, failure)
 
     def _moved(self, records: Sequence[Record], content: Callable[[str], Path]) -> Iterator[Record]:
         """Those whose deletion a kill interrupted when their content was moved away to be erased."""

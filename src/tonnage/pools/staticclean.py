@@ -141,7 +141,6 @@ class Cleaning(EraseRecords):
 
 def _text(failure: OSError) -> str:
     hints = {
-        errno.EPERM: "; are there files that chattr made immutable?",
         errno.EROFS: "; was it remounted read-only after an error? look at the kernel's log",
         errno.EBUSY: "; something is mounted on it or has it open",
     }

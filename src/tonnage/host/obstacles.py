@@ -1,0 +1,75 @@
+"""What keeps root from removing somebody's files: flags that whoever owns them may have set. Blocking.
+
+A pod that is root in its container may make a subvolume of its volume read-only (btrfs asks for nothing but being the
+owner), one with CAP_LINUX_IMMUTABLE may make files immutable or append-only (chattr +i, +a). Neither may keep a volume
+from being deleted, or a pool from being opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+from contextlib import suppress
+
+from tonnage.host import btrfs
+
+_GETFLAGS, _SETFLAGS = 0x80086601, 0x40086602  # linux/fs.h
+_IMMUTABLE, _APPEND = 0x10, 0x20
+_SUBVOL_GETFLAGS, _SUBVOL_SETFLAGS = 0x80089419, 0x4008941A  # linux/btrfs.h
+_READONLY = 2
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def clear(fd: int) -> None:
+    """Let an open file or folder be changed and removed, and what is in a folder: it is no longer immutable or
+    append-only, the subvolume that it lies in no longer read-only. Where there are no such flags nothing is done.
+
+    Raises OSError.
+    """
+    if _is_btrfs(fd):
+        _make_writable(fd)
+    try:
+        (flags,) = struct.unpack("=I", fcntl.ioctl(fd, _GETFLAGS, bytes(8))[:4])
+        if flags & (_IMMUTABLE | _APPEND):
+            fcntl.ioctl(fd, _SETFLAGS, struct.pack("=II", flags & ~(_IMMUTABLE | _APPEND), 0))
+    except OSError as failure:
+        if failure.errno not in (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+
+
+def clear_entry(name: str, at: int) -> None:
+    """The same for an entry of an open folder; only files and folders have flags, nothing else is opened.
+
+    Raises OSError.
+    """
+    with suppress(FileNotFoundError):
+        mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            return
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        try:
+            clear(fd)
+        finally:
+            os.close(fd)
+
+
+def _is_btrfs(fd: int) -> bool:
+    return stat.S_ISDIR(os.fstat(fd).st_mode) and btrfs.fsid(fd) is not None
+
+
+def _make_writable(fd: int) -> None:
+    """Make the subvolume of an open folder writable."""
+    top = os.dup(fd)
+    try:
+        while os.fstat(top).st_ino != btrfs.FIRST_INODE:
+            above = os.open("..", _FOLDER, dir_fd=top)
+            os.close(top)
+            top = above
+        (flags,) = struct.unpack("=Q", fcntl.ioctl(top, _SUBVOL_GETFLAGS, bytes(8)))
+        if flags & _READONLY:
+            fcntl.ioctl(top, _SUBVOL_SETFLAGS, struct.pack("=Q", flags & ~_READONLY))
+    finally:
+        os.close(top)
