@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tonnage.errors import Invalid, OutOfRange, Precondition
@@ -13,7 +14,7 @@ from tonnage.host import loop
 from tonnage.pools import imagefile
 from tonnage.pools.base import Source, State, VolumeRequest
 from tonnage.pools.bounds import Bounds
-from tonnage.pools.directory import Directory
+from tonnage.pools.directory import Record
 from tonnage.pools.disks import Disks
 from tonnage.pools.image import ImagePool
 
@@ -140,7 +141,7 @@ async def test_a_source_that_is_gone_when_it_is_needed(pool: ImagePool, seeds: P
 async def test_killed_while_it_is_filled(pool: ImagePool, seeds: Path, real_folder: Path) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
     image, half = real_folder / "pool" / "a.img", real_folder / "half"
-    record = Directory(real_folder / "pool", "image").read("a")
+    record = msgspec.json.decode((real_folder / "pool" / "a.json").read_bytes(), type=Record)
     fd = imagefile.open_image(image)
     imagefile.format_image(fd, image, record)
     half.mkdir()

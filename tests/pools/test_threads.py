@@ -41,3 +41,59 @@ async def test_cancelled_call_waits_for_its_work() -> None:
         await task
     assert done.is_set()
     threads.close()
+
+
+async def test_call_that_waits_for_a_thread_outlasts_a_cancellation_too() -> None:
+    threads, go, done = Threads("t", workers=1), threading.Event(), threading.Event()
+    first = asyncio.ensure_future(threads.run(go.wait))
+    second = asyncio.ensure_future(threads.run(done.set))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.sleep(0.001)
+    assert not second.done()
+    go.set()
+    assert await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert done.is_set()
+    threads.close()
+
+
+async def test_failure_of_a_cancelled_call_is_not_told() -> None:
+    threads, begun, go = Threads("t"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go.wait()
+        raise ValueError("nobody hears this")
+
+    task = asyncio.ensure_future(threads.run(work))
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
+    task.cancel()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    threads.close()
+
+
+def test_work_may_end_after_its_loop(caplog: pytest.LogCaptureFixture) -> None:
+    threads, go, done = Threads("t", workers=1), threading.Event(), threading.Event()
+    tasks = list[asyncio.Task[None]]()
+
+    def work() -> None:
+        go.wait()
+        done.set()
+
+    async def begin() -> None:
+        tasks.append(asyncio.ensure_future(threads.run(work)))
+        await asyncio.sleep(0.001)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()
+    go.set()
+    assert asyncio.run(threads.run(int)) == 0  # the one thread is free again
+    assert done.is_set()
+    assert not [entry for entry in caplog.records if entry.name == "concurrent.futures"]
+    threads.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
@@ -37,11 +37,14 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def hold_all(self, *keys: str) -> AsyncIterator[None]:
-        """Hold several keys' locks, always taken in the same order, so that nobody waits in a circle."""
-        async with AsyncExitStack() as stack:
-            for key in sorted(set(keys)):
-                await stack.enter_async_context(self.hold(key))
-            yield
+        """Hold the locks of one or more keys, always taken in the same order, so that nobody waits in a circle."""
+        first, *others = sorted(set(keys))
+        async with self.hold(first):
+            if not others:
+                yield
+                return
+            async with self.hold_all(*others):
+                yield
 
     def held(self, key: Hashable) -> bool:
         """Whether somebody holds or awaits key's lock."""

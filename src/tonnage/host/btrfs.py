@@ -142,8 +142,11 @@ def is_unused(fs: UUID, subvolume: int) -> bool:
 
 
 def _number(path: str) -> int:
-    with open(path) as file:
-        return int(file.read(), 0)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(fd, 64), 0)
+    finally:
+        os.close(fd)
 
 
 def remove_qgroup(at: int, subvolume: int) -> bool:

@@ -7,8 +7,9 @@ File systems only, no raw block. Needs root, and btrfs-progs for an image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.pools import disks as accounts
@@ -19,6 +20,9 @@ from tonnage.pools.btrfsdepot import BtrfsDepot
 from tonnage.pools.commit import SharedCommit
 from tonnage.pools.parameters import ERASE, RESERVE, SOURCE
 from tonnage.pools.storedpool import StoredPool
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class BtrfsPool(StoredPool[BtrfsDepot]):
@@ -49,18 +53,19 @@ class BtrfsPool(StoredPool[BtrfsDepot]):
         self.bounds = bounds or Bounds()
         store = BtrfsDepot(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
         super().__init__(name, store)
-        self._commit = SharedCommit(self._commit_now)
+        self._commit = SharedCommit(store.commit, self._threads)
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """See StoredPool."""
         check_no_erasure(parameters)
 
-    async def _commit_now(self) -> None:
-        await self._threads.run(self._store.commit)
-
     async def settle(self) -> None:
         """See StoredPool: a commit, which concurrent calls share."""
         await self._commit.wait()
+
+    async def durably(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """See StoredPool."""
+        return await self._commit.after(work, *args, **kwargs)
 
     async def grow(self, name: str, path: Path) -> Volume:
         """See Pool."""

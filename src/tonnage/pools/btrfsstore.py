@@ -11,6 +11,7 @@ import logging
 import os
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from tonnage.pools.directory import Record
 from tonnage.pools.disks import NO_KEEP, Disks
 
 log = logging.getLogger(__name__)
-_AT_ONCE = 64  # groups of deleted subvolumes tried at one commit
+_AT_ONCE = 4  # groups of deleted subvolumes tried at each commit, beside two for each that was deleted
 
 
 class BtrfsStore(BindStore):
@@ -39,6 +40,7 @@ class BtrfsStore(BindStore):
         self._image: BtrfsImage | None = None
         self._fs: UUID | None = None
         self._stale: dict[int, None] = {}
+        self._deleted = 0
 
     def prepare(self) -> None:
         """See FolderStore: find or make the btrfs."""
@@ -99,9 +101,7 @@ class BtrfsStore(BindStore):
         """See FolderStore."""
         path = self.content(record.name)
         try:
-            with suppress(FileNotFoundError):
-                self.remove(path)
-            btrfs.create(self.directory.at, path.name, limit_for(record.size))
+            self._create(path, limit_for(record.size))
             os.chmod(path, 0o755)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -109,6 +109,13 @@ class BtrfsStore(BindStore):
             raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
         self.seed(record)
         return record
+
+    def _create(self, path: Path, limit: int) -> None:
+        try:
+            btrfs.create(self.at, path.name, limit)
+        except FileExistsError:  # a leftover
+            self.remove(path)
+            btrfs.create(self.at, path.name, limit)
 
     def remove(self, content: Path) -> None:
         """See FolderStore: delete a subvolume with those that a pod made inside it."""
@@ -124,6 +131,7 @@ class BtrfsStore(BindStore):
         except OSError as failure:
             raise HostError(f"cannot delete subvolume {content}: {failure.strerror}") from failure
         self._stale[identity] = None
+        self._deleted += 1
 
     def _id(self, path: Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -135,15 +143,21 @@ class BtrfsStore(BindStore):
     def commit(self) -> None:
         """Make everything durable, and remove the groups of deleted subvolumes. Raises HostError."""
         try:
-            btrfs.commit(self.directory.at)
-            for identity in list(self._stale)[:_AT_ONCE]:
-                del self._stale[identity]
-                # One that still counts something would, when removed, make all limits void until a rescan.
-                is_empty = self._fs is not None and btrfs.is_unused(self._fs, identity)
-                if not is_empty or not btrfs.remove_qgroup(self.directory.at, identity):
-                    self._stale[identity] = None  # at the end: a snapshot may keep it for long
+            btrfs.commit(self.at)
+            self._remove_groups()
         except OSError as failure:
             raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
+
+    def _remove_groups(self) -> None:
+        """Remove groups of subvolumes that were deleted, the oldest first: a few, and more than have come since the
+        last time. Newer kernels (6.11) remove them themselves."""
+        count, self._deleted = _AT_ONCE + 2 * self._deleted, 0
+        for identity in list(islice(self._stale, count)):
+            del self._stale[identity]
+            # One that still counts something would, when removed, make all limits void until a rescan.
+            is_empty = self._fs is not None and btrfs.is_unused(self._fs, identity)
+            if not is_empty or not btrfs.remove_qgroup(self.at, identity):
+                self._stale[identity] = None  # at the end: a snapshot may keep it for long
 
     def held(self, content: Path) -> int:
         """See FolderStore: bytes that a subvolume refers to."""

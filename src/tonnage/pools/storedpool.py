@@ -1,15 +1,16 @@
 """A pool over a store of records: the half that waits. It holds a lock for each name and lets the store work in
 threads; all kinds with volumes of their own are this with a RecordStore of theirs.
 
-What a kind may add: check() for its class parameters, want() for its sizes, settle() where many calls share a commit.
+What a kind may add: check() for its class parameters, want() for its sizes, settle() and durably() where many calls
+share a commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.errors import TonnageError
@@ -26,6 +27,8 @@ from tonnage.pools.threads import Threads
 if TYPE_CHECKING:
     from tonnage.pools.eraser import Eraser  # loaded with the first job: most pools never erase
 
+P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S", bound=RecordStore)
 
 
@@ -53,6 +56,12 @@ class StoredPool(Pool, Generic[S]):
 
     async def settle(self) -> None:
         """Make durable what the store has done since; nothing where it is already."""
+
+    async def durably(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Let the store work in a thread, then settle(). A kind may do both in one go."""
+        result = await self._threads.run(work, *args, **kwargs)
+        await self.settle()
+        return result
 
     async def open(self) -> None:
         """See Pool."""
@@ -88,11 +97,10 @@ class StoredPool(Pool, Generic[S]):
             want = await self.want(request)
             if found is not None:
                 volume = requests.existing(found.volume(), request, want)
-            else:
-                requests.check_content(request.parameters, want.fstype, origin)
-                volume = (await self._threads.run(self._create, request, want, origin)).volume()
-            await self.settle()  # also for one that exists: its maker may have been cancelled before this
-            return volume
+                await self.settle()  # its maker may have been cancelled before this
+                return volume
+            requests.check_content(request.parameters, want.fstype, origin)
+            return (await self.durably(self._create, request, want, origin)).volume()
 
     def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
         reserve = reserve_of(request.parameters)
@@ -110,21 +118,21 @@ class StoredPool(Pool, Generic[S]):
     async def delete(self, name: str) -> None:
         """See Pool."""
         async with self._locks.hold(name):
-            record = self._store.records.get(name)
+            gone = list[Record]()
             try:
-                await self._threads.run(self._store.delete, name)
-                await self._settle_deletion(record)
+                await self.durably(self._delete, name, gone)
+            except TonnageError:
+                for record in gone:  # not for good: nobody is to miss it until the call is repeated
+                    self._store.put_back(record)
+                raise
             finally:
                 self._erase()  # also after a call that was cancelled, or failed when it was almost done
 
-    async def _settle_deletion(self, record: Record | None) -> None:
-        """settle(); what is not deleted for good is not to be missed by anybody until the call is repeated."""
-        try:
-            await self.settle()
-        except TonnageError:
-            if record is not None:
-                self._store.put_back(record)
-            raise
+    def _delete(self, name: str, gone: list[Record]) -> None:
+        record = self._store.records.get(name)
+        self._store.delete(name)
+        if record is not None:
+            gone.append(record)
 
     def _erase(self) -> None:
         """Begin to erase, if there is something."""
@@ -207,10 +215,9 @@ class StoredPool(Pool, Generic[S]):
             self._store.check_open()
             if found := self._store.find_snapshot(name):
                 snapshot = requests.existing_snapshot(found.snapshot(), volume)
-            else:
-                snapshot = (await self._threads.run(self._snapshot, name, volume, owner or {})).snapshot()
-            await self.settle()
-            return snapshot
+                await self.settle()
+                return snapshot
+            return (await self.durably(self._snapshot, name, volume, owner or {})).snapshot()
 
     def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
         record = self._store.record(volume)
@@ -224,8 +231,7 @@ class StoredPool(Pool, Generic[S]):
             raise self._unsupported("snapshots")
         async with self._locks.hold(f"{name}@"):
             try:
-                await self._threads.run(self._store.delete_snapshot, name)
-                await self.settle()
+                await self.durably(self._store.delete_snapshot, name)
             finally:
                 self._erase()
 
@@ -245,7 +251,7 @@ class StoredPool(Pool, Generic[S]):
             volume = self._store.record(name).volume()
             wanted = requests.larger(self, volume, size, limit, step=self.step)
             if wanted > volume.size:
-                volume = (await self._threads.run(self._expand, volume, wanted)).volume()
+                return (await self.durably(self._expand, volume, wanted)).volume()
             await self.settle()
             return volume
 
@@ -268,7 +274,7 @@ class StoredPool(Pool, Generic[S]):
             mutable = changed(self, volume, parameters)
             self.check({**volume.parameters, **mutable})
             if mutable != dict(volume.mutable):
-                volume = (await self._threads.run(self._store.modify, name, mutable)).volume()
+                return (await self.durably(self._store.modify, name, mutable)).volume()
             await self.settle()
             return volume
 
