@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, Unavailable
@@ -60,7 +61,9 @@ class LvmTable(RecordStore):
             try:
                 entry = lvmrecord.decode(volume.tags)
                 if entry.kind is Kind.SNAPSHOT and not (volume.origin or volume.pool or entry.record.state == "new"):
-                    raise ValueError("it was split off from its volume")
+                    # lvcreate and lvremove bind and part a thick snapshot and its volume in a step of their own. One
+                    # that is parted has no content any more, or not yet: what a kill left, to go at the next open.
+                    entry = replace(entry, kind=Kind.SCRATCH)
             except lvmrecord.Newer as failure:
                 raise Unavailable(f"volume {self.group}/{lv} was made by a newer tonnage ({failure})") from failure
             except ValueError as failure:
