@@ -175,5 +175,5 @@ def _mounts(data: DataFolder) -> Iterator[str]:
 def _loops(data: DataFolder) -> Iterator[int]:
     pools = {str(pool) for pool in _pools(data)}
     for index, file in loop.attached():
-        if os.path.dirname(file) in pools:
+        if (pool := os.path.dirname(file)) in pools and loop.lies_in(index, pool):
             yield index

@@ -31,6 +31,7 @@ _INFO = struct.Struct("=QQQQQIIII64s64s32s2Q")  # struct loop_info64
 _CONFIG = struct.Struct(f"=II{_INFO.size}s64x")  # struct loop_config
 _TRIES = 128
 _FREE = (errno.ENXIO, errno.ENOENT, errno.ENODEV, errno.EACCES, errno.EPERM)  # or not for us to see
+_DELETED = " (deleted)"
 _attaching = threading.Lock()  # threads would all be told the same free device
 
 
@@ -139,12 +140,36 @@ def set_capacity(index: int) -> None:
 
 def backing(index: int) -> str | None:
     """The path of the file behind a device, None when it is free. A deleted file's path is its former one."""
+    return _backing(index).removesuffix(_DELETED) or None
+
+
+def _backing(index: int) -> str:
     try:
         with open(f"/sys/block/loop{index}/loop/backing_file", "rb") as file:
-            path = os.fsdecode(file.read().removesuffix(b"\n"))
+            return os.fsdecode(file.read().removesuffix(b"\n"))
     except OSError:
-        return None
-    return path.removesuffix(" (deleted)") or None
+        return ""
+
+
+def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
+    """Whether the file behind a device is in that folder of ours, or was until it was removed. Its path alone does not
+    say so: another mount namespace (a container) may have a folder of the same path.
+
+    Raises HostError when that cannot be seen.
+    """
+    path = _backing(index)
+    is_deleted = path.endswith(_DELETED)
+    path = path.removesuffix(_DELETED)
+    if os.path.dirname(path) != os.fspath(folder):
+        return False
+    if not is_deleted:
+        return backs(index, path)
+    try:
+        number = os.stat(folder).st_dev
+    except OSError:
+        return False
+    found = identity(index)
+    return found is not None and found[0] == number
 
 
 def identity(index: int) -> tuple[int, int] | None:

@@ -91,11 +91,8 @@ class ImageStore(FolderStore):
     def _free_loops(self, images: set[tuple[int, int]], *, folder: str = "") -> None:
         """Free the loop devices of images, also gone ones of a folder, that are mounted nowhere: raw block ones that a
         kill or error left behind."""
-        ours = [
-            index
-            for index, path in loop.attached()
-            if os.path.dirname(path) == folder or loop.identity(index) in images
-        ]
+        attached = [index for index, _ in loop.attached()]
+        ours = [index for index in attached if loop.identity(index) in images or loop.lies_in(index, folder)]
         if not ours:
             return
         shown = set()
