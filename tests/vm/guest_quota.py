@@ -172,6 +172,23 @@ async def test_a_lost_limit_is_set_again_and_a_lost_project_stops_only_its_volum
     assert folder(pool, "b").exists()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_folder_moved_into_anothers_project_does_the_other_no_harm(pool: Pool, *, restarts: bool) -> None:
+    await pool.create(wanted("a", 30 * MI))
+    await pool.create(wanted("b", 20 * MI))
+    fd = os.open(folder(pool, "b"), os.O_RDONLY)
+    quota.set_project(fd, project_of(folder(pool, "a")))
+    os.close(fd)
+    if restarts:
+        await pool.close()
+        await pool.open()
+        assert [volume.name for volume in await pool.list()] == ["a"]  # whichever of them was moved
+    else:
+        assert (await pool.condition("b")).abnormal
+        await pool.delete("b")
+    assert 30 * MI <= limit_of(folder(pool, "a")) <= 32 * MI
+
+
 async def test_file_systems_without_project_quotas(disk: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="is on tmpfs"):
         await pool_in(tmp_path).open()

@@ -46,7 +46,8 @@ class Record(msgspec.Struct, frozen=True):
     """A volume's or snapshot's sidecar. size: usable bytes; length: of the image file, 0 for none; uuid: of its file
     system; made: the image's length when its file system was made, 0 for the present one; pending: the file system has
     yet to grow; shared: the image shares its blocks with another; from_...: what it was filled from, or is to be while
-    it is new (from_folder, as the class parameter source); mkfs: the mkfsOptions that its file system is made with."""
+    it is new (from_folder, as the class parameter source); mkfs: the mkfsOptions that its file system is made with;
+    project: the one that its folder is in, of a quota pool."""
 
     name: str
     size: int
@@ -66,6 +67,7 @@ class Record(msgspec.Struct, frozen=True):
     from_volume: str = ""
     from_folder: str = ""
     mkfs: str = ""
+    project: int = 0
     mutable: dict[str, str] = {}
     version: int = VERSION
 

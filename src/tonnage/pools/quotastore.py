@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import mount, quota, tree
@@ -86,7 +88,7 @@ class QuotaStore(BindStore):
         """
         with self._opened(self.content(record.name).name) as fd:
             number = quota.project(fd)
-            if number < _FIRST:
+            if number < _FIRST or number != (record.project or number):  # the pod's doing, or a person's
                 raise ValueError(f"it is in project {number}")
             if not record.size <= _limit_of(fd, number) <= limit_for(record.size) + BLOCK:
                 log.warning("limit of a volume was not what its record says, set again volume=%s", record.name)
@@ -120,7 +122,7 @@ class QuotaStore(BindStore):
             raise HostError(f"cannot make {folder}: {failure.strerror}") from failure
         self._projects[record.name] = number
         self.seed(record)
-        return record
+        return structs.replace(record, project=number)
 
     def _unused(self, fd: int) -> int:
         """A project that nothing is charged to. Raises OSError."""
@@ -134,17 +136,23 @@ class QuotaStore(BindStore):
 
     def remove(self, content: Path) -> None:
         """See FolderStore: its limit, then the folder with all that is in it."""
+        name = content.name.removesuffix(self.suffix)
         try:
             with self._opened(content.name) as fd:
-                number = quota.project(fd)
-            if number >= _FIRST:
+                number = self._projects.get(name) or quota.project(fd)
+            # Who owns a folder may put it into any project: into that of another volume, which keeps its limit.
+            if number >= _FIRST and number not in self._others(name):
                 quota.set_limit(self.directory.at, number, 0)
             tree.remove(content)
         except FileNotFoundError:
             return
         except OSError as failure:
             raise HostError(f"cannot remove {content}: {failure.strerror}") from failure
-        self._projects.pop(content.name.removesuffix(self.suffix), None)
+        self._projects.pop(name, None)
+
+    def _others(self, name: str) -> set[int]:
+        """The projects of all volumes but one."""
+        return {number for other, number in list(self._projects.items()) if other != name}
 
     def stats(self, name: str, path: Path) -> Stats:
         """See Pool.stats: what the kernel counts for the volume's project."""
