@@ -81,10 +81,14 @@ class Calls:
         yield self.create("v")
         yield self.stage("v")
         yield self._publish("v", then=Do("write", "v"))
-        if self._kind.copies:
+        if self._kind.copies and not self._kind.grows_first:
             yield self._keep("v", "s")
         if self._kind.grows:
             yield from self._grow("v")
+        if self._kind.copies and self._kind.grows_first:
+            yield self._keep("v", "s")
+        if self._kind.changes:
+            yield from self._change("v")
         yield self._unpublish("v")
         yield self.unstage("v")
         if self._kind.copies:
@@ -174,6 +178,12 @@ class Calls:
             volume_capability=self._capability,
         )
         yield Call(f"grow {volume}", "Node", "NodeExpandVolume", grown)
+
+    def _change(self, volume: str) -> Iterator[Call]:
+        """There and back, as nothing here has pods whose IO could be limited."""
+        for more, changes in ("", self._kind.changes), (" back", dict.fromkeys(self._kind.changes, "")):
+            request = csi_pb2.ControllerModifyVolumeRequest(volume_id=f"p/{volume}", mutable_parameters=changes)
+            yield Call(f"change {volume}{more}", "Controller", "ControllerModifyVolume", request)
 
     def _copies(self) -> Iterator[Call]:
         more = 8 if self._kind.grows else 0

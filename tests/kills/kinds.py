@@ -19,9 +19,9 @@ _MODE = csi_pb2.VolumeCapability.AccessMode(mode=csi_pb2.VolumeCapability.Access
 class Kind:
     """A kind of pool and of volume. pool: its description for --pool, {home} is a folder. size: MiB of a volume.
     disk: the mkfs command of the file system that the home is on, none for the test's folder itself; given: MiB of it.
-    options: of its mount. device: the disk, "" for a file of the test's. parameters: of the class. copies: whether there
-    are snapshots and clones. grows: whether volumes can be expanded. inline: whether pods can have volumes of their own.
-    guest: whether it needs user-mode Linux."""
+    options: of its mount. device: the disk, "" for a file of the test's. parameters: of the class; changes: of a volume, later. copies: whether there
+    are snapshots and clones. grows: whether volumes can be expanded; grows_first: not while they have snapshots and are in use. inline: whether pods can have volumes of their own.
+    waits: whether a driver waits for any tool of its predecessor, so that none may be held. guest: whether it needs user-mode Linux."""
 
     pool: str
     block: bool = False
@@ -32,8 +32,11 @@ class Kind:
     options: Sequence[str] = ()
     device: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
     copies: bool = True
     grows: bool = True
+    grows_first: bool = False
+    waits: bool = False
     inline: bool = True
     guest: bool = False
     programs: Sequence[str] = ("mkfs.ext4",)
@@ -60,6 +63,11 @@ class Kind:
             machine.more.append(qgroups)
         if self.pool.startswith("quota:"):
             machine.more.append(projects)
+        if self.pool.startswith("static:"):
+            home.mkdir()
+            for size in (20, 60):
+                (home / f"disk{size}").mkdir()
+                mount.mount("disk", home / f"disk{size}", "tmpfs", [f"size={size}m"])
         if self.pool.startswith("lvm:"):
             run(["lvm", "vgcreate", "--quiet", "vg0", "/dev/ubda", "/dev/ubdb"])
             machine.more.append(lvm_volumes)
@@ -91,7 +99,8 @@ _XFS = ("mkfs.xfs", "-q", "-f", "-K", "-s", "size=4096")
 _EXT4 = ("mkfs.ext4", "-q", "-F", "-O", "quota,project")
 _UNENFORCED = {"allowUnenforced": "true"}
 KINDS: Mapping[str, Kind] = {
-    "image sparse": Kind(_SPARSE),
+    "image sparse": Kind(_SPARSE, changes={"iops": "1000"}),
+    "image erasing": Kind(_SPARSE, parameters={"erase": "zero"}, changes={"erase": "shred"}),
     "image thick": Kind("image:{home},name=p,size=200Mi", disk=("mkfs.ext4", "-q", "-F")),
     "image block": Kind(_SPARSE, block=True, inline=False, disk=_XFS, given=1024, programs=("mkfs.xfs",)),
     "image reflink": Kind(_SPARSE, disk=_XFS, given=1024, programs=("mkfs.ext4", "mkfs.xfs")),
@@ -99,16 +108,17 @@ KINDS: Mapping[str, Kind] = {
     "image btrfs": Kind(_SPARSE, fstype="btrfs", size=128, inline=False, programs=("mkfs.btrfs",)),
     "btrfs": Kind("btrfs:{home},name=p,size=300Mi,overcommit=yes", disk=("mkfs.btrfs", "-q"), programs=("mkfs.btrfs",)),
     "btrfs in an image": Kind("btrfs:{home},name=p,size=300Mi,sparse=yes,overcommit=yes", programs=("mkfs.btrfs",)),
+    "static": Kind("static:{home},name=p", copies=False, grows=False, programs=()),
     "quota xfs": Kind(
         "quota:{home},name=p,size=300Mi,overcommit=yes", disk=_XFS, options=("prjquota",), device="/dev/ubda",
-        copies=False, grows=False, guest=True, parameters=_UNENFORCED,
+        copies=False, guest=True, parameters=_UNENFORCED,
     ),
     "quota ext4": Kind(
         "quota:{home},name=p,size=300Mi,overcommit=yes", disk=_EXT4, options=("prjquota",), device="/dev/ubda",
-        copies=False, grows=False, guest=True, parameters=_UNENFORCED,
+        copies=False, guest=True, parameters=_UNENFORCED,
     ),
-    "lvm thick": Kind("lvm:vg0,name=p", copies=False, grows=False, guest=True, inline=False),
-    "lvm thin": Kind("lvm:vg0,name=p,thin=thin,thinsize=1Gi", copies=False, grows=False, guest=True, inline=False),
+    "lvm thick": Kind("lvm:vg0,name=p", guest=True, inline=False, grows_first=True, waits=True),
+    "lvm thin": Kind("lvm:vg0,name=p,thin=thin,thinsize=1Gi", guest=True, inline=False, waits=True),
 }  # fmt: skip
 NATIVE = [name for name, kind in KINDS.items() if not kind.guest]
 GUEST = [name for name, kind in KINDS.items() if kind.guest]

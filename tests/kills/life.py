@@ -135,7 +135,7 @@ class Lives:
         self.tally = Tally()
         self.processes = Processes(kind, machine)
         self.undone = undone
-        self._kind = kind
+        self.kind = kind
         self._calls = Calls(kind, machine.folder)
         self._all = {call.name: call for call in self._calls.all()}
         self._learnt: dict[str, Learnt] = {}
@@ -148,7 +148,7 @@ class Lives:
     def learn(self) -> None:
         """Live without kills, first in this process: which steps each call has, what it answers, what it leaves."""
         for number in range(2):  # the first may still make things that stay, such as folders
-            data = Data(self._kind, self._calls)
+            data = Data(self.kind, self._calls)
             for call in self._all.values():
                 if number == 0:
                     self.processes.warm_up(call)
@@ -208,7 +208,7 @@ class _Life:
         self._number = number
         self._processes = lives.processes
         self._calls = lives._all
-        self._data = Data(lives._kind, lives._calls)
+        self._data = Data(lives.kind, lives._calls)
         self._places = lives._calls
         self._chance = random.Random(number)
         self._story: list[str] = []
@@ -227,7 +227,8 @@ class _Life:
 
     def _one(self, call: Call, before: str, turn: int) -> None:
         learnt, chance = self._lives.learnt(call.name), self._chance
-        way = chance.choices(WAYS, (70, 10, 10, 10))[0] if learnt.tools else "all"
+        shares = (70, 10, 0 if self._lives.kind.waits else 10, 10)
+        way = chance.choices(WAYS, shares)[0] if learnt.tools else "all"
         at = learnt.pick(turn, tool=way in ("held", "tool"))
         self._kill(call, at, way)
         if chance.random() < 0.1:  # the next driver is killed while it opens its pool, or soon after
@@ -301,7 +302,7 @@ class _Life:
         """Leave something in a file system that nobody has written to, as somebody might have begun to."""
         for volume in ("v", POD):
             staging = self._places.staging(volume)
-            if not self._lives._kind.block and mount.is_mount(staging) and not os.path.exists(staging / "data"):
+            if not self._lives.kind.block and mount.is_mount(staging) and not os.path.exists(staging / "data"):
                 try:
                     (staging / "seen").touch()
                 except OSError:

@@ -21,7 +21,7 @@ from tests.kills.kinds import GUEST, KINDS, NATIVE
 
 ROOT = Path(__file__).parents[2]
 UML = ROOT / "tests/vm/uml.py"
-_SHARES = {"lvm thick": 0.05, "lvm thin": 0.05, "quota xfs": 0.2, "quota ext4": 0.2}
+_SHARES = {"lvm thick": 0.1, "lvm thin": 0.1, "quota xfs": 0.3, "quota ext4": 0.3}
 """How many kills a kind has for one of the others: what is slow has fewer."""
 
 
