@@ -115,6 +115,11 @@ async def test_adopted(kube: Client, registry: Registry) -> None:
         await registry.adopt(orphans.persistent_volume(volume, name="kept", storage_class="fast", block=True))
 
 
+async def test_snapshots_of_another_clusters_volumes_are_its_own(registry: Registry) -> None:
+    await registry.look()
+    assert await registry.owner(_volume("s", snapshot_of="pool/v", cluster="another")) is Owner.FOREIGN
+
+
 async def test_snapshots_of_a_cluster_that_has_none(registry: Registry) -> None:
     await registry.look()
 

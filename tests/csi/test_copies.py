@@ -43,6 +43,12 @@ async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: C
     assert await pool.list_snapshots() == []
 
 
+async def test_a_snapshot_tells_its_volumes_cluster(client: CsiClient, pool: MemoryPool) -> None:
+    volume = await client.create_volume("a", GIB, MOUNT, parameters={"tonnage.dev/cluster": "theirs"})
+    await client.create_snapshot("s", volume.id)
+    assert (await pool.get_snapshot("s")).owner["tonnage.dev/cluster"] == "theirs"
+
+
 async def test_snapshots_that_are_refused(refused: Refused, client: CsiClient) -> None:
     await client.create_volume("a", GIB, MOUNT)
     await client.create_volume("b", GIB, MOUNT)

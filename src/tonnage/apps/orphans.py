@@ -65,12 +65,12 @@ class Registry:
         """Whose it is; the claim is read live. Raises ApiError, Unavailable."""
         if self.volume_of(volume):
             return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
-        if volume.snapshot_of:
-            return Owner.YOUNG if self._age(volume) < AGE else Owner.NOBODY
         if volume.inline:
             return Owner.POD
         if volume.cluster and volume.cluster != self._cluster:
             return Owner.FOREIGN
+        if volume.snapshot_of:
+            return Owner.YOUNG if self._age(volume) < AGE else Owner.NOBODY
         if await self._is_wanted(volume):
             return Owner.CLAIM
         if await self._has_volume(volume):  # written since all were listed, and its claim bound

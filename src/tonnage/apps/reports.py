@@ -185,6 +185,7 @@ def _snapshot(snapshot: Snapshot, pool: PoolStatus, node: str, driver: str) -> V
         driver=snapshot.owner.get(OWNER_DRIVER, driver),
         created=rfc3339(snapshot.created),
         snapshot_of=volume_id.join(pool.pool, snapshot.volume),
+        cluster=snapshot.owner.get(names.PARAM_CLUSTER, ""),
         block=snapshot.block,
         fstype=snapshot.fstype,
     )

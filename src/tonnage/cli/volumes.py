@@ -162,7 +162,8 @@ async def _refuse_owned(volumes: Sequence[VolumeReport], found: Sources, held: H
     for volume in volumes:
         if volume.inline:
             raise Precondition(f"volume {volume.id} {Owner.POD.value}")
-        if not found.kubeconfig and (claimed & {volume.id, volume.snapshot_of} or _is_named_by_kubernetes(volume)):
+        is_a_clusters = volume.cluster or claimed & {volume.id, volume.snapshot_of} or _is_named_by_kubernetes(volume)
+        if not found.kubeconfig and is_a_clusters:
             why = f"was made for {volume.used_by or 'a Kubernetes cluster'}, and only its cluster knows"
             raise Precondition(f"{volume.what} {volume.id} {why} whether it is in use: {found.why_none}")
     if not found.kubeconfig:

@@ -42,8 +42,12 @@ class SnapshotCalls:
         for other in self._driver.pools.values():
             if other is not pool and (found := await _snapshot(other, name)):
                 raise AlreadyExists(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
-        if await _snapshot(pool, name) is None and is_inline(await pool.get(volume)):
-            raise Precondition(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
+        if await _snapshot(pool, name) is None:
+            source = await pool.get(volume)
+            if is_inline(source):
+                raise Precondition(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
+            if cluster := source.owner.get(names.PARAM_CLUSTER):
+                owner[names.PARAM_CLUSTER] = cluster  # the volume may be gone when somebody asks whose it is
         made = await pool.create_snapshot(name, volume, owner=owner)
         return csi_pb2.CreateSnapshotResponse(snapshot=_told(pool, made))
 
