@@ -93,7 +93,7 @@ def campaigns(
 ) -> Iterator[Campaigns]:
     """The campaigns of all kinds that were asked for, begun together."""
     chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
-    wanted = {item.callspec.params.get("kind") for item in chosen}
+    wanted = {item.callspec.params.get("kind") for item in chosen if hasattr(item, "callspec")}
     kinds = [kind for kind in KINDS if kind in wanted and not (_missing(kind) or (uml_missing and kind in GUEST))]
     running = Campaigns(fast_folder, request.config.getoption("--kills"), request.config.getoption("--kill-seed"))
     running.begin(sorted(kinds, key=lambda kind: kind not in GUEST))  # the slow ones first
