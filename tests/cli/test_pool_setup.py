@@ -77,6 +77,11 @@ def test_a_pool_is_made_and_holds_volumes(
     again = tonnage(*asked)
     assert again.code == 0
     assert "nothing to do" in again.out
+    run(["umount", str(where)])  # as after a restart without a line in fstab
+    lost = tonnage("driver", "--check", "--endpoint", "unix:///tmp/x.sock", "--pool", f"{kind}:{where}")
+    assert lost.code == 2
+    assert f"the disk of {where} is not mounted" in lost.out
+    assert tonnage(*asked).code == 0
     socket = f"unix://{real_folder}/csi.sock"
     checked = tonnage("driver", "--check", "--pool", f"{kind}:{where}", "--node-name", "n1", "--endpoint", socket)
     assert checked.code == 0, checked.error

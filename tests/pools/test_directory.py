@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from tonnage.errors import Exhausted, NotFound, Unavailable
-from tonnage.host import mount
-from tonnage.pools.directory import MARKER, Directory, Record
+from tonnage.host import fstab, mount
+from tonnage.pools.directory import MARKER, NOTE, Directory, Record, is_unmounted
 
 RECORD = Record("v", 4096, uuid4(), fstype="ext4", owner={"claim": "default/x"}, created=12.5)
 
@@ -29,6 +29,24 @@ def test_made_private_with_a_marker(directory: Directory) -> None:
     assert directory.path.stat().st_mode & 0o777 == 0o700
     marker = msgspec.json.decode((directory.path / MARKER).read_bytes())
     assert (marker["kind"], marker["version"]) == ("image", 1)
+
+
+def test_a_disk_that_is_not_mounted_is_no_empty_pool(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    directory.close()
+    table = tmp_path / "fstab"
+    table.write_text(f"# disks\n/dev/sda1 / ext4 defaults 0 1\nUUID=1-2 {directory.path.parent} xfs nofail 0 0\n")
+    monkeypatch.setattr(fstab, "FSTAB", table)
+    with pytest.raises(Unavailable, match=f"its disk is not mounted: mount {directory.path.parent}"):
+        directory.open()
+    assert is_unmounted(directory.path)
+    table.write_text("")
+    directory.open()
+    directory.close()
+    (directory.path / NOTE).touch()
+    with pytest.raises(Unavailable, match=f"its disk is not mounted: mount it, or remove {directory.path / NOTE}"):
+        directory.open()
 
 
 def test_opened_again_keeps_its_id(directory: Directory) -> None:

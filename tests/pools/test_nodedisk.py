@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Invalid
+from tonnage.errors import Invalid, Unavailable
 from tonnage.host import mount
 from tonnage.pools import nodedisk
 from tonnage.pools.config import PoolConfig, make, parse
@@ -56,7 +56,7 @@ def test_a_disk_of_its_own_is_left_as_it_is(elsewhere: Path) -> None:
 def test_the_kubelets_disk_counts_too(elsewhere: Path) -> None:
     (elsewhere / "kubelet").mkdir()
     config = _image(elsewhere / "pool", ",rootfs=no")
-    with pytest.raises(Invalid, match=f"with {elsewhere}/kubelet"):
+    with pytest.raises(Unavailable, match=f"with {elsewhere}/kubelet"):
         nodedisk.settle(config, [elsewhere / "kubelet"])
     assert nodedisk.settle(config, [Path("/root"), elsewhere / "not-made"]) == config
 
@@ -68,8 +68,11 @@ def test_a_symlink_to_the_nodes_disk(elsewhere: Path, tmp_path: Path) -> None:
 
 
 def test_a_configuration_must_say_that_it_is_meant(on_root: Path) -> None:
-    with pytest.raises(Invalid, match=r"on the node's root file system .*give it a disk of its own or say rootfs=yes"):
-        nodedisk.settle(_image(on_root, ",rootfs=no"))
+    refused = r"on the node's root file system .*give it a disk of its own or say rootfs=yes"
+    for look in (nodedisk.settle, nodedisk.check):
+        with pytest.raises(Unavailable, match=refused):
+            look(_image(on_root, ",rootfs=no"))
+    nodedisk.check(_image(on_root, ",rootfs=yes"))
     assert nodedisk.settle(_image(on_root, ",rootfs=yes")).keep == Keep(percent=15)
     assert nodedisk.settle(_image(on_root, ",rootfs=yes,keep=3Gi")).keep == Keep(3 * GI)
 

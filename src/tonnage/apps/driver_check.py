@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +89,8 @@ def _driver(config: DriverConfig) -> Finding:
 
 def make(config: DriverConfig) -> Driver:
     """The driver, its pools not yet open. Raises Invalid."""
-    pools = {pool.name: pool_config.make(nodedisk.settle(pool, config.roots)) for pool in config.pools}
+    configs = {pool.name: pool for pool in config.pools}
+    pools = {name: pool_config.make(_settled(pool, config.roots)) for name, pool in configs.items()}
     throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
     return Driver(
         config.node_name,
@@ -101,8 +102,27 @@ def make(config: DriverConfig) -> Driver:
         roots=config.roots,
         sources=config.sources,
         throttle=throttle,
-        openings=Openings(pools, opened=lambda pool: throttle.restore([pool])),
+        openings=Openings(
+            pools,
+            opened=lambda pool: throttle.restore([pool]),
+            ready=_ready(configs, config.roots),
+        ),
     )
+
+
+def _ready(configs: Mapping[str, PoolConfig], kubelet: Sequence[Path]) -> Callable[[str], None] | None:
+    """What is looked at before a pool is opened, None where nothing has to be."""
+    if not any(pool.rootfs is False for pool in configs.values()):
+        return None
+    return lambda name: nodedisk.check(configs[name], kubelet)
+
+
+def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
+    """What a pool is to keep free; nothing when it has a disk of its own, which it is not opened without."""
+    try:
+        return nodedisk.settle(pool, kubelet)
+    except Unavailable:
+        return pool
 
 
 def _endpoint(path: Path) -> Finding:
@@ -180,7 +200,7 @@ def _disks(config: DriverConfig) -> Iterator[Finding]:
     """Whether the disks can keep what the pools may promise together."""
     settled = []
     for pool in config.pools:
-        with suppress(Invalid):
+        with suppress(Invalid, Unavailable):
             settled.append(nodedisk.settle(pool, config.roots))
     for outlook in pool_config.outlook(settled):
         yield Finding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)

@@ -35,6 +35,7 @@ from tonnage.pools import config as pool_config
 from tonnage.pools import status
 from tonnage.pools.base import Pool
 from tonnage.pools.config import PoolConfig
+from tonnage.pools.directory import is_unmounted
 from tonnage.pools.status import PoolStatus
 
 
@@ -213,4 +214,4 @@ def _is_made(config: PoolConfig) -> bool:
     """Whether there is something to look at: a pool in a directory that was never used is not to be made by looking."""
     if config.kind == "memory":
         return False
-    return config.marker is None or config.marker.exists()
+    return config.marker is None or config.marker.exists() or is_unmounted(config.marker.parent)

@@ -11,11 +11,11 @@ import msgspec
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import HostError, Unavailable
-from tonnage.host import btrfs, loop
+from tonnage.host import btrfs, fstab, loop
 from tonnage.host.run import PATH
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
-from tonnage.pools.directory import MARKER, Marker
+from tonnage.pools.directory import MARKER, NOTE, Marker
 
 _TOOLS = {
     "image": ("mkfs.ext4", "e2fsprogs"),
@@ -114,6 +114,8 @@ def _projects(where: Path) -> None:
 
 def _directory(pool: PoolConfig, where: Path) -> str:
     """What is at a pool's directory, in words. Raises Unavailable."""
+    if point := fstab.missing(where):
+        raise Unavailable(f"pool {pool.name}: the disk of {where} is not mounted: mount {point}")
     try:
         mode = os.lstat(where).st_mode
         if stat.S_ISLNK(mode):
@@ -125,6 +127,8 @@ def _directory(pool: PoolConfig, where: Path) -> str:
         return "new: the directory will be made"
     except OSError as failure:
         raise Unavailable(f"pool {pool.name}: {where}: {failure.strerror}") from failure
+    if NOTE in entries:
+        raise Unavailable(f"pool {pool.name}: the disk of {where} is not mounted: mount it, or remove {where / NOTE}")
     if MARKER not in entries:
         if foreign := sorted(entries - _UNMARKED):
             raise Unavailable(

@@ -16,6 +16,7 @@ from tonnage.host import btrfs, disk, mount
 from tonnage.host.disk import Disk
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools.config import PoolConfig
+from tonnage.pools.directory import NOTE
 
 LABEL = "tonnage"
 """Label of the file systems made here: with it on a device, and nothing mounted, an earlier run was ended early."""
@@ -168,7 +169,7 @@ def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, d
         if _shown_at(where) in {str(found.node) for found in disks}:
             return Plan((), after)
         raise Precondition(f"something else is mounted at {where} already: choose another folder")
-    if where.exists() and any(where.iterdir()):
+    if where.exists() and any(entry.name != NOTE for entry in where.iterdir()):
         raise Precondition(f"{where} is not empty: choose another folder, or empty it")
     steps = []
     if not all(_is_ours(found, fstype) for found in disks):
@@ -177,6 +178,8 @@ def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, d
         steps.append(Step(_mkfs(config.kind, fstype, data, disks), f"make the {fstype}"))
     if not where.exists():
         steps.append(Step(("mkdir", "-p", str(where)), f"make {where}"))
+    if not (where / NOTE).exists():
+        steps.append(Step(("touch", str(where / NOTE)), "so that no pool is made there while the disk is not mounted"))
     steps.append(Step(("mount", "-t", fstype, "-o", options, str(disks[0].node), str(where)), f"mount it at {where}"))
     return Plan(tuple(steps), after)
 

@@ -32,7 +32,8 @@ async def _nothing(_pool: Pool) -> None:
 class Openings:
     """Opens pools, now or later.
 
-    opened: done for each pool that was opened late, before calls reach it; its failures are logged.
+    opened: done for each pool that was opened late, before calls reach it; its failures are logged. ready: called in a
+    thread before each attempt, with the pool's name; raises where it may not be opened now.
     """
 
     def __init__(
@@ -40,9 +41,10 @@ class Openings:
         pools: Mapping[str, Pool],
         *,
         opened: Callable[[Pool], Awaitable[None]] = _nothing,
+        ready: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._pools = pools
+        self._pools, self._ready = pools, ready
         self._opened = opened
         self._clock = clock or RealClock()
         self._failures: dict[str, TonnageError] = {}
@@ -96,6 +98,8 @@ class Openings:
     async def _open(self, name: str, *, late: bool) -> None:
         pool = self._pools[name]
         try:
+            if self._ready is not None:
+                await asyncio.to_thread(self._ready, name)
             await pool.open()
             if late:
                 await self._opened(pool)

@@ -19,10 +19,13 @@ from uuid import UUID, uuid4
 import msgspec
 
 from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
+from tonnage.host import fstab
 from tonnage.pools.base import MAX_NAME, Snapshot, Source, State, Volume
 
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
+NOTE = ".nothing-is-mounted-here"
+"""A file in a mount point, below what is mounted there: it is seen when the disk is missing."""
 OWN = ".tonnage"
 """The folder for records in a directory that is not tonnage's own."""
 VERSION = 1
@@ -118,7 +121,8 @@ class Directory:
         """Make the directory if it is missing, check that it is ours, take it.
 
         Raises Unavailable when it is not a plain directory, holds foreign files, belongs to another kind of pool or a
-        newer version, or is in use by another process.
+        newer version, or is in use by another process; and when the disk that it should be on is not mounted: what is
+        below a mount point is not the pool, and its volumes are not gone.
         """
         try:
             self._check()
@@ -131,6 +135,10 @@ class Directory:
             raise
 
     def _check(self) -> None:
+        if point := fstab.missing(self.path):
+            raise Unavailable(
+                f"pool directory {self.path}: its disk is not mounted: mount {point}, or take it out of {fstab.FSTAB}"
+            )
         with suppress(FileExistsError):
             self.path.mkdir(mode=0o700, parents=True)
         mode = os.lstat(self.path).st_mode
@@ -139,6 +147,11 @@ class Directory:
         if not stat.S_ISDIR(mode):
             raise Unavailable(f"pool directory {self.path} is not a directory")
         names = {entry for entry in os.listdir(self.path) if not entry.startswith(HALF)}
+        if NOTE in names:
+            raise Unavailable(
+                f"pool directory {self.path}: its disk is not mounted: mount it, or remove {self.path / NOTE} if"
+                " volumes are to be made without it"
+            )
         if MARKER not in names and (foreign := sorted(names - _OURS)):
             raise Unavailable(
                 f"pool directory {self.path} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
@@ -280,6 +293,11 @@ class Directory:
                 os.fsync(self._at)
         except OSError as failure:
             raise HostError(f"cannot remove the record of volume {name}: {failure.strerror}") from failure
+
+
+def is_unmounted(path: Path) -> bool:
+    """Whether the disk that a pool's directory should be on is not mounted."""
+    return bool(fstab.missing(path)) or (path / NOTE).exists()
 
 
 def _hint(failure: OSError) -> str:

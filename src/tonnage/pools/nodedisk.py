@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Invalid
+from tonnage.errors import Invalid, Unavailable
 from tonnage.host import mount
 from tonnage.host.mount import Mount
 from tonnage.pools.config import PoolConfig
@@ -29,15 +29,17 @@ _NODE = (Path("/"), Path("/etc/hosts"))
 def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
     """The pool with what it is to keep free. kubelet: folders of the kubelet, when they are known.
 
-    Raises Invalid for a pool on the node's disk that may not be there, or could not keep anything free.
+    Raises Unavailable for a pool on the node's disk that may not be there (its own may not be mounted yet), Invalid for
+    one that could not keep anything free.
     """
     if not (shared := shares(config, kubelet)):
         return config
     keep = EVICTION if config.keep is None else config.keep
     if config.rootfs is False:
-        raise Invalid(
-            f"pool {config.name}: {config.where} is on the node's root file system (with {shared}): give it a disk of"
-            f" its own or say rootfs=yes, which keeps {_amount(config, keep)} free for the kubelet's eviction threshold"
+        raise Unavailable(
+            f"pool {config.name}: {config.where} is on the node's root file system (with {shared}): mount its disk,"
+            f" give it a disk of its own or say rootfs=yes, which keeps {_amount(config, keep)} free for the kubelet's"
+            " eviction threshold"
         )
     if config.rootfs and config.keep is None and config.overcommit == float("inf"):
         raise Invalid(
@@ -45,6 +47,12 @@ def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
             " overcommit=RATIO, or keep=0 if the disk may be filled"
         )
     return replace(config, keep=keep)
+
+
+def check(config: PoolConfig, kubelet: Sequence[Path] = ()) -> None:
+    """Raises Unavailable for a pool that may not lie on the node's own disk and does, as while its own is missing."""
+    if config.rootfs is False:
+        settle(config, kubelet)
 
 
 def remark(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:

@@ -1,0 +1,35 @@
+"""Which disks should be mounted, by /etc/fstab (fstab(5)): a folder whose disk is missing looks like an empty one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tonnage.host import mount
+
+FSTAB = Path("/etc/fstab")
+
+
+def missing(path: Path, fstab: Path | None = None) -> str:
+    """The mount point that a path is or lies below, at which a disk should be mounted and none is; "" for none.
+
+    fstab: instead of the machine's. Raises HostError when mounts cannot be seen.
+    """
+    real = Path(os.path.realpath(path))
+    for point in _points(fstab or FSTAB):
+        if real.is_relative_to(os.path.realpath(point)) and not mount.is_mount(os.path.realpath(point)):
+            return point
+    return ""
+
+
+def _points(fstab: Path) -> Iterator[str]:
+    try:
+        text = fstab.read_text(errors="surrogateescape")
+    except OSError:  # none, as in most containers
+        return
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) > 2 and not fields[0].startswith("#") and fields[1].startswith("/") and fields[1] != "/":
+            yield re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
