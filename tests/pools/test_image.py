@@ -314,6 +314,27 @@ class TestBlock:
         assert _loops(real_folder) == []
 
 
+async def test_a_disk_unmounted_under_the_pool(opened: Opener, small_disk: Path) -> None:
+    pool = await opened(folder=small_disk, size=0, ratio=1.0)
+    await pool.create(VolumeRequest("v", 8 * MI))
+    await pool.create_snapshot("s", "v")
+    _command("umount", "--lazy", str(small_disk))
+    (small_disk / "pool").mkdir()
+    for call in (
+        pool.create(VolumeRequest("w", 8 * MI)),
+        pool.delete("v"),
+        pool.delete("nobody"),
+        pool.delete_snapshot("s"),
+        pool.create_snapshot("t", "v"),
+        pool.expand("v", 12 * MI),
+        pool.stage("v", small_disk / "staging"),
+    ):
+        with pytest.raises(Unavailable, match="is not the one that was opened"):
+            await call
+    assert (await pool.condition("v")).abnormal
+    assert os.listdir(small_disk / "pool") == []
+
+
 async def test_found_again_where_the_pool_has_another_path(opened: Opener, real_folder: Path) -> None:
     """As in a container that was restarted: the same directory, mounted elsewhere."""
     pool, staging, target = await opened("pool"), real_folder / "staging", real_folder / "target"

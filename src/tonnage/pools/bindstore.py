@@ -65,6 +65,7 @@ class BindStore(FolderStore):
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
         """See Pool.stage: a bind of the folder."""
         self.record(name)
+        self.directory.check_place()
         self.binds.stage(name, path, options)
 
     def unstage(self, name: str, path: Path) -> None:

@@ -200,10 +200,24 @@ class Directory:
             raise Unavailable(f"pool directory {self.path} is not open")
         return self._at
 
+    def check_place(self) -> None:
+        """Raises Unavailable unless its path still leads to it: content is named by paths, which lead elsewhere when
+        the disk is unmounted under us (umount -l) or another one mounted over it."""
+        try:
+            here, opened = os.stat(self.path, follow_symlinks=False), os.fstat(self.at)
+        except OSError as failure:
+            raise Unavailable(f"pool directory {self.path}: {failure.strerror}") from failure
+        if (here.st_dev, here.st_ino) != (opened.st_dev, opened.st_ino):
+            raise Unavailable(
+                f"pool directory {self.path} is not the one that was opened: its disk was unmounted, or something"
+                " mounted over it; mount it there as it was and start anew"
+            )
+
     def fault(self) -> str:
         """What is wrong with the disk under it, "" for nothing. Listing and looking may be answered from memory, so a
         file is opened, which a disk that is gone refuses."""
         try:
+            self.check_place()
             fd = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.at)
             try:
                 is_readonly = os.fstatvfs(fd).f_flag & os.ST_RDONLY
@@ -211,6 +225,8 @@ class Directory:
                 os.close(fd)
         except OSError as failure:
             return f"the disk under {self.path} cannot be read: {failure.strerror}"
+        except Unavailable as failure:
+            return str(failure)
         return f"the file system under {self.path} is read-only: look at the kernel's log" if is_readonly else ""
 
     def clean(self) -> None:

@@ -213,6 +213,7 @@ class FolderStore(FolderContent):
     def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
         """See RecordStore."""
         self.check_damaged(request.name)
+        self.directory.check_place()
         record = self.new_record(request, want, origin)
         content = self.content(record.name)
         self.book(record.name, record.size)
@@ -253,6 +254,7 @@ class FolderStore(FolderContent):
     def delete(self, name: str) -> None:
         """See RecordStore."""
         self.check_open()
+        self.directory.check_place()
         record = self.records.get(name)
         if record is None:
             self.check_damaged(name)
@@ -304,6 +306,7 @@ class FolderStore(FolderContent):
 
     def expand(self, name: str, size: int) -> Record:
         """See RecordStore."""
+        self.directory.check_place()
         record, content = self.record(name), self.content(name)
         larger = self.enlarged(record, size)
         length, allocated = self.claim(larger)
@@ -322,6 +325,7 @@ class FolderStore(FolderContent):
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
         """See RecordStore."""
+        self.directory.check_place()
         origin, content = self.record(volume), self.snapshots.content(name)
         held = self.held(self.content(volume))
         record = self._snapshot_of(origin, name, owner, held)

@@ -189,6 +189,7 @@ class ImageStore(FolderStore):
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
         """See Pool.stage."""
         record, image = self.record(name), self.content(name)
+        self.directory.check_place()
         if mount.is_mount(path):
             if not imagefile.shows(image, path):
                 raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
