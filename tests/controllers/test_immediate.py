@@ -327,3 +327,17 @@ async def test_waiting_claim_goes_when_something_changes(
         assert not await sent()
         await changes[what]()
         assert await eventually(sent)
+
+
+async def test_only_the_provisioners_asked_for(
+    kube: Client, controller: ImmediateController, informers: Informers, events: EventRecorder, make_node: Make,
+    make_claim: Make, settle: Settle,
+) -> None:  # fmt: skip
+    await make_node("n1", "5Gi")
+    await make_claim("c", storageClassName="now")
+    picky = ImmediateController(kube, informers, events, provisioners=["another.driver"], quiet=0.0)
+    await settle()
+    await picky.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == ""
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == "n1"

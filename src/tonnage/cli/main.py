@@ -31,6 +31,8 @@ VERBS = {
     "up": ("tonnage.cli.up", "run a cluster on this machine"),
     "down": ("tonnage.cli.down", "end the cluster of a data folder; --purge removes it"),
     "node": ("tonnage.cli.node", "run a node of a Kubernetes cluster: its CSI driver and its agent"),
+    "controller": ("tonnage.cli.controller", "run the duties of a Kubernetes cluster that no node can have"),
+    "manifests": ("tonnage.cli.manifests", "print the Kubernetes objects of an installation"),
     "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
     "pools": ("tonnage.cli.pools", "show what pools have, promise and lack; make them of devices"),
     "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),

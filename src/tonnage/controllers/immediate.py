@@ -8,7 +8,7 @@ binder's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
@@ -55,7 +55,8 @@ class Offer(NamedTuple):
 
 
 class ImmediateController:
-    """Sends claims of Immediate classes to nodes. quiet: seconds before an Event says that there is no room."""
+    """Sends claims of Immediate classes to nodes. provisioners: only claims of these (none: of all). quiet: seconds
+    before an Event says that there is no room."""
 
     def __init__(
         self,
@@ -63,10 +64,12 @@ class ImmediateController:
         informers: Informers,
         events: EventRecorder,
         *,
+        provisioners: Collection[str] = (),
         clock: Clock | None = None,
         quiet: float = 1.0,
     ) -> None:
         clock = clock or RealClock()
+        self._provisioners = frozenset(provisioners)
         self._client, self._events, self._quiet = client, events, quiet
         self._waits, self._promises = Waits(clock), Promises(clock)
         claim_informer, volume_informer = claims(informers), volumes(informers)
@@ -110,6 +113,8 @@ class ImmediateController:
             return False
         if storage_class.late or not is_provisionable(storage_class):
             return False
+        if self._provisioners and storage_class.provisioner not in self._provisioners:
+            return False  # its own provisioner picks
         driver = self._drivers.get(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity:
             return False

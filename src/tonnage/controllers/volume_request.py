@@ -17,6 +17,7 @@ from tonnage.api.kinds import SECRETS
 from tonnage.api.matching import requested
 from tonnage.api.storage import StorageClass, TopologyTerm
 from tonnage.controllers.drivers import Driver, NodeScope, is_ephemeral
+from tonnage.controllers.node_gone_policy import release_after
 from tonnage.csi import words
 from tonnage.errors import Invalid
 from tonnage.kube.client import Client
@@ -30,6 +31,8 @@ _OLD_SECRET_KEYS = frozenset(
     for part in ("Name", "Namespace")
 )
 _RESERVED = _SECRET_KEYS | _OLD_SECRET_KEYS | {names.CSI_FSTYPE}
+AGENT_KEYS = frozenset({names.ROLLBACK, names.ON_NODE_GONE})
+"""Class parameters that are not the driver's."""
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
 
@@ -85,11 +88,16 @@ def plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driv
 
 
 def parameters_of(storage_class: StorageClass) -> dict[str, str]:
-    """The class parameters that the driver gets. Raises Invalid for an unknown reserved key."""
+    """The class parameters that the driver gets. Raises Invalid for an unknown reserved key, or one that is ours and
+    says what it cannot."""
+    release_after(storage_class.parameters)
     result = {}
     for key, value in storage_class.parameters.items():
-        if key in _RESERVED or key.lower() == "fstype" or key.startswith(names.PARAMETER_PREFIX):
+        if key in _RESERVED or key.lower() == "fstype" or key in AGENT_KEYS:
             continue
+        if key.startswith(names.PARAMETER_PREFIX):
+            known = ", ".join(sorted(AGENT_KEYS))
+            raise Invalid(f"unknown parameter {key[:60]!r}: of those for the agent there are {known}")
         if key.startswith(names.CSI_PREFIX):
             raise Invalid(f'found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}')
         result[key] = value

@@ -60,18 +60,34 @@ class LeaderElection:
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
         work = asyncio.ensure_future(lead())
+        pause = self._renew_every
         try:
             while not work.done():
-                await asyncio.wait(
-                    [work, asyncio.ensure_future(self._clock.sleep(self._renew_every))],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if not await self._try() and self._clock.monotonic() - self._renewed > self._duration * 2 / 3:
+                await self._wait(work, pause)
+                renewed = await self._renew()
+                pause = self._renew_every if renewed else self._retry_every
+                if not renewed and self._clock.monotonic() - self._renewed >= self._duration * 2 / 3:
                     return
             work.result()
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+
+    async def _wait(self, work: asyncio.Future[None], seconds: float) -> None:
+        """So long, or until the work ends."""
+        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait([work, sleep], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+
+    async def _renew(self) -> bool:
+        """Whether the Lease is ours still. A server that does not answer must not keep us from giving up in time."""
+        try:
+            async with asyncio.timeout(self._duration / 3):
+                return await self._try()
+        except TimeoutError:
+            return False
 
     async def _try(self) -> bool:
         """Take or renew the Lease; whether we hold it now."""

@@ -32,6 +32,9 @@ RECEIVED = Counter(
     registry=REGISTRY,
 )
 LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.", registry=REGISTRY)
+GONE = Gauge(
+    "tonnage_volumes_of_gone_nodes", "Bound PersistentVolumes whose node is gone or out of service.", registry=REGISTRY
+)
 CSI_OPERATIONS = Histogram(
     "csi_sidecar_operations_seconds",
     "CSI calls made, by driver, method and gRPC code.",

@@ -1,0 +1,47 @@
+"""The command line of `tonnage controller`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.cli import controller
+from tonnage.cli.main import build_parser, main
+from tonnage.observe.exporter import Address
+
+
+def _options(*arguments: str) -> Any:
+    return build_parser("controller").parse_args(["controller", *arguments])
+
+
+def test_in_a_pod_the_environment_says_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAME", "tonnage-controller-1")
+    monkeypatch.setenv("POD_NAMESPACE", "storage")
+    config = controller.configured(_options("--metrics", "0.0.0.0:9809"))
+    assert (config.identity, config.namespace) == ("tonnage-controller-1", "storage")
+    assert config.drivers == {names.DRIVER: names.TOPOLOGY_NODE}
+    assert config.metrics == Address("0.0.0.0", 9809)
+
+
+def test_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("POD_NAME", "POD_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    config = controller.configured(_options())
+    assert config.identity
+    assert (config.namespace, config.metrics) == (names.SYSTEM_NAMESPACE, None)
+    config = controller.configured(_options("--identity", "me", "--namespace", "there"))
+    assert (config.identity, config.namespace) == ("me", "there")
+
+
+def test_drivers_of_others_come_with_their_topology_key() -> None:
+    config = controller.configured(_options("--driver", "csi.example.com=topology.example.com/node"))
+    assert config.drivers["csi.example.com"] == "topology.example.com/node"
+    assert names.DRIVER in config.drivers
+
+
+@pytest.mark.parametrize("text", ["csi.example.com", "csi.example.com=", "=key", "a b=key"])
+def test_a_driver_without_key_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["controller", "--driver", text]) == 2
+    assert "want NAME=TOPOLOGY_KEY" in capsys.readouterr().err

@@ -1,0 +1,272 @@
+"""Volumes of nodes that are gone: what is kept, what is released and when, and what is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
+from tonnage.controllers.gone_nodes import GoneNodes
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.observe import metrics
+
+Make = Callable[..., Awaitable[Any]]
+Settle = Callable[[], Awaitable[None]]
+HOUR = 3600.0
+
+
+class Cluster:
+    """One node that stays, one that goes, and a bound volume on the latter."""
+
+    def __init__(
+        self, kube: Client, informers: Informers, events: EventRecorder, clock: Any, settle: Settle, makers: Any
+    ) -> None:
+        self.kube, self.clock, self.settle = kube, clock, settle
+        self._informers, self._events = informers, events
+        self._make_claim, self._make_volume = makers
+        self.controller = self.restarted()
+
+    def restarted(self) -> GoneNodes:
+        """A controller that has just begun."""
+        return GoneNodes(self.kube, self._informers, self._events, drivers=[names.DRIVER], clock=self.clock)
+
+    async def bound(self, storage_class: str = "hour", **volume: Any) -> None:
+        claim = await self._make_claim("c", storageClassName=storage_class, volumeName="v")
+        place = {"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["lost"]}
+        spec = {
+            "storageClassName": storage_class,
+            "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": claim.metadata.uid},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [place]}]}},
+            "persistentVolumeReclaimPolicy": "Delete",
+            **volume,
+        }  # fmt: skip
+        await self._make_volume("v", labels={names.NODE_LABEL: "lost"}, **spec)
+        await self.phase("Bound")
+
+    async def phase(self, phase: str) -> None:
+        await self.kube.patch(VOLUMES, "v", {"status": {"phase": phase}}, subresource="status")
+
+    async def lose(self) -> None:
+        await self.kube.delete(NODES, "lost")
+
+    async def back(self) -> None:
+        await self.kube.create(NODES, {"metadata": {"name": "lost"}})
+
+    async def look(self, controller: GoneNodes | None = None) -> float | None:
+        await self.settle()
+        return await (controller or self.controller).reconcile("v")
+
+    async def since(self) -> str | None:
+        return (await self.kube.get(VOLUMES, "v")).metadata.annotations.get(names.NODE_GONE_SINCE)
+
+    async def has_claim(self) -> bool:
+        try:
+            return not (await self.kube.get(CLAIMS, "c", "default")).metadata.deleting
+        except ApiNotFound:
+            return False
+
+
+@pytest.fixture
+async def cluster(
+    kube: Client,
+    informers: Informers,
+    events: EventRecorder,
+    manual_clock: Any,
+    settle: Settle,
+    make_class: Make,
+    make_claim: Make,
+    make_volume: Make,
+) -> Cluster:
+    await make_class("hour", parameters={names.ON_NODE_GONE: "release-after:1h"})
+    await make_class("kept", parameters={names.ON_NODE_GONE: "keep"})
+    await make_class("silent")
+    await make_class("unclear", parameters={names.ON_NODE_GONE: "soon"})
+    for name in ("stays", "lost"):
+        await kube.create(NODES, {"metadata": {"name": name}})
+    return Cluster(kube, informers, events, manual_clock, settle, (make_claim, make_volume))
+
+
+async def test_the_claim_is_released_after_the_time_and_the_volume_is_remembered(cluster: Cluster, told: Any) -> None:
+    await cluster.bound()
+    assert await cluster.look() is None
+    assert await cluster.since() is None
+    await cluster.lose()
+    assert await cluster.look() == HOUR
+    assert await cluster.since() == "2027-01-15T08:00:00Z"
+    cluster.clock.now += HOUR - 1
+    assert await cluster.look() == 1.0
+    assert await cluster.has_claim()
+    cluster.clock.now += 1
+    assert await cluster.look() is None
+    assert not await cluster.has_claim()
+    volume = await cluster.kube.get(VOLUMES, "v")  # its node's agent erases it, should the node come back
+    assert not volume.metadata.deleting
+    seen = [(who, reason, text) for who, _, reason, text in await told()]
+    assert [(who, reason) for who, reason, _ in seen] == [("c", "NodeGone"), ("v", "NodeGone"), ("v", "NodeGone")]
+    assert "if it stays away for 3600 s, claim default/c is deleted, as class hour says" in " ".join(
+        t for *_, t in seen
+    )
+
+
+async def test_the_time_goes_on_while_no_controller_runs(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    await cluster.look()
+    cluster.clock.now += HOUR / 2
+    assert await cluster.look(cluster.restarted()) == HOUR / 2
+    cluster.clock.now += HOUR
+    assert await cluster.look(cluster.restarted()) is None
+    assert not await cluster.has_claim()
+
+
+async def test_a_node_that_comes_back_in_time_keeps_its_volumes(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    await cluster.look()
+    cluster.clock.now += HOUR / 2
+    await cluster.back()
+    assert await cluster.look() is None
+    assert await cluster.since() is None
+    await cluster.lose()
+    cluster.clock.now += HOUR
+    assert await cluster.look() == HOUR  # it begins anew
+    assert await cluster.has_claim()
+
+
+async def test_a_node_out_of_service_is_gone(cluster: Cluster) -> None:
+    await cluster.bound()
+    taint = {"key": names.OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
+    await cluster.kube.patch(NODES, "lost", {"spec": {"taints": [taint]}})
+    assert await cluster.look() == HOUR
+    await cluster.kube.patch(NODES, "lost", {"spec": {"taints": None}})
+    await cluster.look()
+    assert await cluster.since() is None
+
+
+@pytest.mark.parametrize("storage_class", ["kept", "silent", "unclear", "no-such-class"])
+async def test_kept_is_what_no_class_releases(cluster: Cluster, storage_class: str) -> None:
+    await cluster.bound(storage_class)
+    await cluster.lose()
+    for _ in range(2):
+        assert await cluster.look() is None
+        cluster.clock.now += 100 * HOUR
+    assert await cluster.since() is None
+    assert await cluster.has_claim()
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        pytest.param({"persistentVolumeReclaimPolicy": "Retain"}, id="retained"),
+        pytest.param({"nodeAffinity": None}, id="reached from everywhere"),
+        pytest.param(
+            {"nodeAffinity": {"required": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["stays"]}]}]}}},
+            id="reached from another node",
+        ),
+        pytest.param({"csi": {"driver": "foreign.example.com", "volumeHandle": "h"}}, id="of another driver"),
+    ],
+)  # fmt: skip
+async def test_what_is_never_released(cluster: Cluster, volume: dict[str, Any]) -> None:
+    await cluster.bound(**volume)
+    await cluster.lose()
+    for _ in range(2):
+        assert await cluster.look() is None
+        cluster.clock.now += 100 * HOUR
+    assert await cluster.has_claim()
+
+
+async def test_nothing_is_released_where_there_is_no_node_at_all(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    await cluster.kube.delete(NODES, "stays")
+    assert await cluster.look() is None
+    assert await cluster.since() is None
+
+
+async def test_the_last_look_is_a_live_one(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    await cluster.look()
+    await cluster.settle()
+    cluster.clock.now += 2 * HOUR
+    await cluster.back()  # and the watch has not told it yet
+    assert await cluster.controller.reconcile("v") is None
+    assert await cluster.has_claim()
+
+
+async def test_a_clock_that_jumps_releases_nothing(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    await cluster.look()
+    steady = cluster.clock.now
+    cluster.clock.monotonic = lambda: steady
+    cluster.clock.now += 1000 * HOUR
+    assert await cluster.look() == HOUR
+    assert await cluster.has_claim()
+
+
+async def test_a_note_from_the_future_counts_from_now(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    note = {"metadata": {"annotations": {names.NODE_GONE_SINCE: "2099-01-01T00:00:00Z"}}}
+    await cluster.kube.patch(VOLUMES, "v", note)
+    assert await cluster.look() == HOUR
+
+
+async def test_another_claim_of_that_name_is_left_alone(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    await cluster.look()
+    await cluster.kube.delete(CLAIMS, "c", "default")
+    await cluster.kube.patch(CLAIMS, "c", {"metadata": {"finalizers": None}}, "default")
+    await cluster._make_claim("c", storageClassName="hour")
+    cluster.clock.now += 2 * HOUR
+    assert await cluster.look() is None
+    assert await cluster.has_claim()
+
+
+async def test_released_volumes_need_nothing_more(cluster: Cluster) -> None:
+    await cluster.bound()
+    await cluster.lose()
+    await cluster.look()
+    await cluster.phase("Released")
+    before = await cluster.kube.get(VOLUMES, "v")
+    assert await cluster.look() is None
+    await cluster.back()
+    assert await cluster.look() is None
+    assert await cluster.kube.get(VOLUMES, "v") == before
+
+
+async def test_it_sees_by_itself_what_happens_to_nodes(
+    cluster: Cluster, running: Any, eventually: Any, make_class: Make
+) -> None:
+    await cluster.bound("later")
+
+    async def noted() -> bool:
+        return await cluster.since() is not None
+
+    async def forgotten() -> bool:
+        return await cluster.since() is None
+
+    async def counted() -> bool:
+        return bool(metrics.GONE._value.get() == 1)
+
+    async with running(cluster.controller):
+        await cluster.lose()
+        await eventually(counted)
+        await make_class("later", parameters={names.ON_NODE_GONE: "release-after:1h"})
+        await eventually(noted)
+        await cluster.back()
+        await eventually(forgotten)
+        await cluster.lose()
+        await eventually(noted)
+        await cluster.kube.delete(STORAGE_CLASSES, "later")
+        await cluster.kube.patch(VOLUMES, "v", {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+        await eventually(forgotten)

@@ -1,0 +1,176 @@
+"""The label of a claim's node, where whoever sent the claim did not write it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.controllers.scoping import CLAIM, VOLUME, Key, Scoping
+from tonnage.errors import Precondition
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+
+Make = Callable[..., Awaitable[Any]]
+Settle = Callable[[], Awaitable[None]]
+LONG = "a-name-that-is-longer-than-the-sixty-three-characters-of-a-label.example.com"
+DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE, "other.example.com": "other.example.com/place"}
+
+
+def sent_to(node: str) -> dict[str, str]:
+    return {names.SELECTED_NODE: node}
+
+
+@pytest.fixture
+async def scoping(kube: Client, informers: Informers, make_class: Make) -> Scoping:
+    await make_class("late")
+    await make_class("foreign", provisioner="foreign.example.com")
+    return Scoping(kube, informers, drivers=DRIVERS)
+
+
+async def label(kube: Client, name: str = "c") -> str | None:
+    found = await kube.get(CLAIMS, name, "default")
+    return found.metadata.labels.get(names.NODE_LABEL)
+
+
+async def relabel(kube: Client, value: str | None, name: str = "c") -> None:
+    await kube.patch(CLAIMS, name, {"metadata": {"labels": {names.NODE_LABEL: value}}}, "default")
+
+
+@pytest.mark.parametrize(("node", "wanted"), [("n1", "n1"), (LONG, names.label_value(LONG))])
+async def test_a_claim_that_was_sent_gets_the_label_of_its_node(
+    kube: Client, scoping: Scoping, make_claim: Make, eventually: Any, running: Any, node: str, wanted: str
+) -> None:
+    async def labelled() -> bool:
+        return await label(kube) == wanted
+
+    async def bare() -> bool:
+        return await label(kube) is None
+
+    async with running(scoping):
+        await make_claim("c", storageClassName="late")
+        await kube.patch(CLAIMS, "c", {"metadata": {"annotations": sent_to(node)}}, "default")
+        await eventually(labelled)
+        await kube.patch(CLAIMS, "c", {"metadata": {"annotations": {names.SELECTED_NODE: None}}}, "default")
+        await eventually(bare)
+        await relabel(kube, "n7")  # forged
+        await eventually(bare)
+
+
+async def test_older_claims_are_filled_in_bound_ones_too(
+    kube: Client, scoping: Scoping, make_claim: Make, eventually: Any, running: Any
+) -> None:
+    for n in range(30):
+        more = {"volumeName": f"v{n}"} if n % 2 else {}
+        await make_claim(f"c{n}", storageClassName="late", annotations=sent_to(f"n{n}"), **more)
+
+    async def all_labelled() -> bool:
+        return all([await label(kube, f"c{n}") == f"n{n}" for n in range(30)])
+
+    async with running(scoping):
+        await eventually(all_labelled)
+
+
+@pytest.mark.parametrize(
+    ("storage_class", "annotations", "labelled"),
+    [
+        pytest.param("foreign", sent_to("n1"), None, id="of another driver"),
+        pytest.param("unknown", sent_to("n1"), None, id="of an unknown class"),
+        pytest.param(
+            "unknown", sent_to("n1") | {names.STORAGE_PROVISIONER: names.DRIVER}, "n1", id="its class is gone"
+        ),
+        pytest.param("late", {}, None, id="not sent"),
+        pytest.param("late", sent_to("n1"), "n1", id="ours"),
+    ],
+)
+async def test_which_claims_are_labelled(
+    kube: Client,
+    scoping: Scoping,
+    make_claim: Make,
+    settle: Settle,
+    storage_class: str,
+    annotations: dict[str, str],
+    labelled: str | None,
+) -> None:
+    await make_claim("c", storageClassName=storage_class, annotations=annotations)
+    await settle()
+    await scoping.reconcile(Key(CLAIM, "default/c"))
+    assert await label(kube) == labelled
+
+
+async def test_nothing_is_written_where_somebody_else_labels(
+    kube: Client, scoping: Scoping, make_claim: Make, settle: Settle, running: Any
+) -> None:
+    await make_claim("c", storageClassName="late")
+    meta = {"annotations": sent_to("n1"), "labels": {names.NODE_LABEL: "n1"}}
+    before = await kube.patch(CLAIMS, "c", {"metadata": meta}, "default")
+    async with running(scoping):
+        await settle()
+        assert scoping._controller.queue.get() is None
+    await scoping.reconcile(Key(CLAIM, "default/c"))
+    assert (await kube.get(CLAIMS, "c", "default")).metadata.resource_version == before.metadata.resource_version
+
+
+async def test_a_class_that_comes_later(
+    kube: Client, scoping: Scoping, make_claim: Make, make_class: Make, eventually: Any, settle: Settle, running: Any
+) -> None:
+    await make_claim("c", storageClassName="later", annotations=sent_to("n1"))
+
+    async def labelled() -> bool:
+        return await label(kube) == "n1"
+
+    async with running(scoping):
+        await settle()
+        assert not await labelled()
+        await make_class("later")
+        await eventually(labelled)
+
+
+async def test_a_label_that_does_not_stay_is_not_written_for_ever(
+    kube: Client, scoping: Scoping, make_claim: Make, settle: Settle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_claim("c", storageClassName="late", annotations=sent_to("n1"))
+    await settle()
+
+    async def taken_off(*_: Any, **__: Any) -> Any:
+        return await kube.get(CLAIMS, "c", "default")
+
+    monkeypatch.setattr(kube, "patch", taken_off)
+    with pytest.raises(Precondition, match=r"claim default/c: somebody changes label tonnage\.dev/node"):
+        await scoping.reconcile(Key(CLAIM, "default/c"))
+
+
+def at(*places: str, key: str = names.TOPOLOGY_NODE) -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [place]}]} for place in places]
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("driver", "by", "spec", "labelled"),
+    [
+        pytest.param(names.DRIVER, names.DRIVER, at("n1"), "n1", id="ours"),
+        pytest.param("other.example.com", "other.example.com", at("n2", key="other.example.com/place"), "n2", id="served"),
+        pytest.param(names.DRIVER, "", at("n1"), None, id="made by a person"),
+        pytest.param(names.DRIVER, names.DRIVER, at("n1", "n2"), None, id="two places"),
+        pytest.param(names.DRIVER, names.DRIVER, {}, None, id="everywhere"),
+        pytest.param("foreign.example.com", "foreign.example.com", at("n1"), None, id="another driver's"),
+    ],
+)  # fmt: skip
+async def test_a_volume_that_lost_its_label_gets_it_back(
+    kube: Client,
+    scoping: Scoping,
+    make_volume: Make,
+    settle: Settle,
+    driver: str,
+    by: str,
+    spec: dict[str, Any],
+    labelled: str | None,
+) -> None:
+    csi = {"driver": driver, "volumeHandle": "h"}
+    await make_volume("v", annotations={names.PROVISIONED_BY: by} if by else {}, csi=csi, **spec)
+    await settle()
+    await scoping.reconcile(Key(VOLUME, "v"))
+    assert (await kube.get(VOLUMES, "v")).metadata.labels.get(names.NODE_LABEL) == labelled
