@@ -363,6 +363,8 @@ class FolderStore(FolderContent):
 
     def delete_snapshot(self, name: str) -> None:
         """See RecordStore."""
+        self.check_open()
+        self.directory.check_place()
         if (record := self.find_snapshot(name)) is None:
             return
         content = self.snapshots.content(name)
