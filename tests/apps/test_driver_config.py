@@ -161,3 +161,11 @@ def test_every_field_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "csi.md").read_text()
 
     assert [f for f in DriverFile.__struct_encode_fields__ if f"| `{f}` |" not in text] == []
+
+
+def test_pools_that_are_no_folders(tmp_path: Path) -> None:
+    """A volume group stands where others have a path."""
+    file = tmp_path / "driver.yaml"
+    file.write_text("pools: [{name: a, kind: lvm, path: vg0, thin: t}, {name: b, kind: pmem}]")
+    found = driver_config.pools_of(driver_config.read(file), "driver.yaml")
+    assert [str(pool) for pool in found] == ["lvm:vg0,name=a,thin=t", "pmem,name=b"]

@@ -174,10 +174,11 @@ def _pool(entry: Mapping[str, Any], place: str) -> PoolConfig:
     for key, value in {"kind": kind, "path": path, **values}.items():
         if "," in value:
             raise Invalid(f"{place}.{key}: {value[:80]!r} has a comma, which no pool can have")
-    _at(f"{place}.kind", kind)
+    if kind not in pool_config.KINDS:
+        _at(f"{place}.kind", kind)
     _at(f"{place}.path", head)
     for key, value in values.items():
-        _at(f"{place}.{key}", f"{kind},{key}={value}")
+        _at(f"{place}.{key}", f"{head},{key}={value}")
     return _at(place, ",".join([head, *(f"{key}={value}" for key, value in values.items())]))
 
 

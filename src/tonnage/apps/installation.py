@@ -10,24 +10,16 @@ from typing import Any
 
 from tonnage import __version__
 from tonnage.api import names
+from tonnage.apps.node_config import KUBELET
 from tonnage.errors import Invalid
+from tonnage.pools import config as pool_config
 
 IMAGE = f"tonnage.dev/tonnage:{__version__}"
-KUBELET = "/var/lib/kubelet"
 KUBERNETES = (1, 36)
 DEFAULT_POOL: Mapping[str, Any] = {"name": "scratch", "kind": "image", "path": "/var/lib/tonnage", "rootfs": True}
 """Works on any node: on the disk that the node lives on, of which it leaves the kubelet its share."""
 CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
-SCOPES = ("auto", "label", "all")
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
-
-
-@dataclass(frozen=True)
-class Secrets:
-    """Secrets that classes may name: of one namespace, those names, or all of it where there are none."""
-
-    namespace: str
-    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,18 +34,19 @@ class Class:
 
 @dataclass(frozen=True)
 class Installation:
-    """pools: as in a node's file. drivers: other CSI drivers that agents serve, name -> topology key. scope: "" for the
-    agent's own default. kubernetes: the oldest version that has to take the objects. monitoring: with PodMonitor, alert
-    rules (the Prometheus operator's kinds) and dashboard."""
+    """pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it.
+    drivers: other CSI drivers that agents serve, name -> topology key; their sockets are where the kubelet's plugins
+    are. kubernetes: the oldest version that has to take the objects. monitoring: with PodMonitor, alert rules (the
+    Prometheus operator's kinds) and dashboard."""
 
     namespace: str = names.SYSTEM_NAMESPACE
     image: str = IMAGE
     pools: Sequence[Mapping[str, Any]] = (DEFAULT_POOL,)
     classes: Sequence[Class] = (Class(names.SCRATCH_CLASS),)
     binding: str = "agent"
-    scope: str = ""
-    kubelet: str = KUBELET
-    secrets: Sequence[Secrets] = ()
+    scope: str = "auto"
+    kubelet: str = str(KUBELET)
+    secrets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     drivers: Mapping[str, str] = field(default_factory=dict)
     kubernetes: tuple[int, int] = KUBERNETES
     monitoring: bool = False
@@ -86,12 +79,24 @@ def parse_class(text: str) -> Class:
     return Class(name, values, default, fields)
 
 
-def parse_secrets(text: str) -> Secrets:
-    """`NAMESPACE` for all of its secrets, or `NAMESPACE/NAME`. Raises Invalid."""
-    namespace, slash, name = text.partition("/")
-    if not names.is_dns_label(namespace) or (slash and not names.is_dns_subdomain(name)):
-        raise Invalid(f"secret {text[:80]!r}: want NAMESPACE or NAMESPACE/NAME")
-    return Secrets(namespace, (name,) if name else ())
+def parse_secrets(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Each `NAMESPACE/NAME`, or `NAMESPACE` for all of its secrets: namespace -> names. Raises Invalid."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        namespace, slash, name = text.partition("/")
+        if not names.is_dns_label(namespace) or (slash and not names.is_dns_subdomain(name)):
+            raise Invalid(f"secret {text[:80]!r}: want NAMESPACE or NAMESPACE/NAME")
+        found.setdefault(namespace, []).append(name)
+    return {namespace: [] if "" in given else given for namespace, given in found.items()}
+
+
+def parse_pool(text: str) -> dict[str, Any]:
+    """A pool as in --pool, as an entry of a node's file. Raises Invalid."""
+    config = pool_config.parse(text)
+    head, *pairs = text.split(",")
+    kind, _, where = head.partition(":")
+    given = dict(pair.split("=", 1) for pair in pairs)
+    return {"name": config.name, "kind": kind, **({"path": where} if where else {}), **given}
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -18,7 +18,7 @@ import yaml
 
 from tonnage import __version__
 from tonnage.api import names
-from tonnage.apps.installation import Class, Installation, Secrets, pool_folders
+from tonnage.apps.installation import Class, Installation, pool_folders
 
 SCOPE_POLICY_SINCE = (1, 36)
 AGENT_POLICY_SINCE = (1, 30)
@@ -26,8 +26,7 @@ METRICS_PORT = 9809
 _EVERYWHERE = [{"operator": "Exists"}]
 _NODE_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 _CONTROLLER_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
-BLOCK = re.compile(r"^( *)\$\{(\w+)\}\n", re.M)
-WORD = re.compile(r"\$\{(\w+)\}")
+PLACE = re.compile(r"^(?P<indent> *)\$\{(?P<block>\w+)\}\n|\$\{(?P<word>\w+)\}", re.M)
 Values = Mapping[str, str]
 
 
@@ -48,14 +47,16 @@ PARTS = (
     Part("csidriver.yaml"),
     Part("class.yaml", lambda chosen: [_class(found) for found in chosen.classes]),
     Part("rbac-node.yaml"),
-    Part("rbac-secrets.yaml", lambda chosen: [_secrets(found) for found in chosen.secrets]),
+    Part("rbac-secrets.yaml", lambda chosen: [_secrets(*found) for found in chosen.secrets.items()]),
     Part("rbac-controller.yaml"),
     Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
     Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
     Part("config.yaml"),
     Part("node.yaml"),
     Part("controller.yaml"),
-    Part("monitoring.yaml", lambda chosen: [{}] if chosen.monitoring else []),
+    Part("podmonitor.yaml", lambda chosen: [{}] if chosen.monitoring else []),
+    Part("rules.yaml", lambda chosen: [{}] if chosen.monitoring else []),
+    Part("dashboard.yaml", lambda chosen: [{"dashboard": template("dashboard.json")}] if chosen.monitoring else []),
 )
 
 
@@ -73,12 +74,13 @@ def render(chosen: Installation) -> str:
 
 def fill(text: str, values: Values) -> str:
     """A template with its values. Raises KeyError for one that is not there."""
-    text = BLOCK.sub(lambda found: _indent(values[found[2]], found[1]), text)
-    return WORD.sub(lambda found: values[found[1]], text)
 
+    def value(found: re.Match[str]) -> str:
+        if word := found["word"]:
+            return values[word]
+        return "".join(f"{found['indent']}{line}\n" for line in values[found["block"]].splitlines())
 
-def _indent(block: str, by: str) -> str:
-    return "".join(f"{by}{line}\n" for line in block.splitlines())
+    return PLACE.sub(value, text)
 
 
 def _has_scope_policy(chosen: Installation) -> bool:
@@ -97,11 +99,11 @@ def _common(chosen: Installation) -> Values:
     return {
         "namespace": chosen.namespace,
         "image": json.dumps(chosen.image),
-        "kubelet": chosen.kubelet.rstrip("/"),
+        "kubelet": chosen.kubelet,
         "metricsPort": str(METRICS_PORT),
         "provisioners": _cel(list(drivers)),
         "drivers": _cel(drivers),
-        "secrets": _cel({found.namespace: list(found.names) for found in chosen.secrets}),
+        "secrets": _cel({namespace: list(found) for namespace, found in chosen.secrets.items()}),
         "labels": _yaml(labels),
         "tolerations": _yaml(_EVERYWHERE),
         "nodeSelector": "",
@@ -109,6 +111,9 @@ def _common(chosen: Installation) -> Values:
         "nodeResources": _yaml(_NODE_RESOURCES),
         "controllerResources": _yaml(_CONTROLLER_RESOURCES),
         "controllerReplicas": "2",
+        "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
+        "pullPolicy": "IfNotPresent",
+        "pullSecrets": "",
         "config": _yaml(_config(chosen)),
         "poolMounts": _yaml(
             [{"name": f"pool-{n}", "mountPath": path, "mountPropagation": "Bidirectional"} for n, path in folders]
@@ -121,14 +126,14 @@ def _common(chosen: Installation) -> Values:
 
 def _config(chosen: Installation) -> dict[str, Any]:
     """A node's file (node_config.NodeFile)."""
-    metrics = f"0.0.0.0:{METRICS_PORT}"
-    scope = {"scope": chosen.scope} if chosen.scope else {}
+    endpoints = [f"unix://{chosen.kubelet}/plugins/{name}/csi.sock" for name in sorted(chosen.drivers)]
     return {
         "pools": [dict(pool) for pool in chosen.pools],
         "bind": chosen.binding,
+        "scope": chosen.scope,
         "kubelet": chosen.kubelet,
-        "metrics": metrics,
-        **scope,
+        "metrics": f"0.0.0.0:{METRICS_PORT}",
+        **({"csiEndpoints": endpoints} if endpoints else {}),
     }
 
 
@@ -136,7 +141,7 @@ def _class(found: Class) -> Values:
     fields: dict[str, Any] = {
         "reclaimPolicy": "Delete",
         "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER,
-        "parameters": dict(found.parameters),
+        **({"parameters": dict(found.parameters)} if found.parameters else {}),
         **found.fields,
     }
     return {
@@ -146,11 +151,11 @@ def _class(found: Class) -> Values:
     }
 
 
-def _secrets(found: Secrets) -> Values:
+def _secrets(namespace: str, chosen: Sequence[str]) -> Values:
     rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
     return {
-        "secretNamespace": found.namespace,
-        "secretRule": _yaml([rule | ({"resourceNames": list(found.names)} if found.names else {})]),
+        "secretNamespace": namespace,
+        "secretRule": _yaml([rule | ({"resourceNames": list(chosen)} if chosen else {})]),
     }
 
 

@@ -1,0 +1,1 @@
+"""The container image, built without Docker: Debian packages and our wheel in one archive. `make image` makes it."""

@@ -1,0 +1,93 @@
+"""Makes the templates of the Helm chart out of those of `tonnage manifests`: python scripts/gen_chart.py.
+
+What differs between installations is `${name}` there and an expression here; everything else is copied as it is, so
+that there is one place of each object. tests/apps/test_manifests.py holds the chart against this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tonnage.apps.manifests import PARTS, PLACE, template
+
+CHART = Path(__file__).parent.parent / "deploy" / "helm" / "tonnage"
+_HEADER = "{{- /* Made by scripts/gen_chart.py of src/tonnage/deploy: change it there. */ -}}\n"
+
+WORDS: Mapping[str, str] = {
+    "namespace": "$.Release.Namespace",
+    "image": 'include "tonnage.image" $ | quote',
+    "pullPolicy": "$.Values.image.pullPolicy",
+    "kubelet": "$.Values.kubelet",
+    "metricsPort": "$.Values.metricsPort",
+    "provisioners": 'include "tonnage.provisioners" $',
+    "drivers": 'include "tonnage.drivers" $',
+    "secrets": "$.Values.secrets | toJson",
+    "controllerReplicas": "$.Values.controller.replicas",
+    "className": "$name",
+    "classDefault": "$class.default | default false | quote",
+    "secretNamespace": "$namespace",
+}
+BLOCKS: Mapping[str, str] = {
+    "labels": 'include "tonnage.labels" $',
+    "config": 'include "tonnage.config" $',
+    "poolMounts": 'include "tonnage.poolMounts" $',
+    "poolVolumes": 'include "tonnage.poolVolumes" $',
+    "tolerations": 'include "tonnage.list" $.Values.node.tolerations',
+    "nodeSelector": 'include "tonnage.map" $.Values.node.selector',
+    "nodeAnnotations": 'include "tonnage.map" $.Values.node.annotations',
+    "nodeResources": "toYaml $.Values.node.resources",
+    "controllerResources": "toYaml $.Values.controller.resources",
+    "controllerDrivers": 'include "tonnage.controllerDrivers" $',
+    "pullSecrets": 'include "tonnage.pullSecrets" $',
+    "classFields": 'include "tonnage.classFields" $class',
+    "secretRule": 'include "tonnage.secretRule" $names',
+    "dashboard": '$.Files.Get "dashboard.json"',
+}
+_WHEN: Mapping[str, str] = {
+    "namespace.yaml": "if $.Values.createNamespace",
+    "class.yaml": "range $name, $class := $.Values.classes",
+    "rbac-secrets.yaml": "range $namespace, $names := $.Values.secrets",
+    "scope-policy.yaml": 'if include "tonnage.hasScopePolicy" $',
+    "agent-policy.yaml": 'if include "tonnage.hasAgentPolicy" $',
+    "podmonitor.yaml": "if $.Values.monitoring.podMonitor",
+    "rules.yaml": "if $.Values.monitoring.rules",
+    "dashboard.yaml": "if $.Values.monitoring.dashboard",
+}
+
+
+def chart_files() -> dict[Path, str]:
+    """Path -> content of every file that is made."""
+    made = {CHART / "templates" / part.file: _template(part.file) for part in PARTS}
+    return {**made, CHART / "dashboard.json": template("dashboard.json")}
+
+
+def _template(file: str) -> str:
+    text = PLACE.sub(_expression, template(file).replace("{{", '{{ "{{" }}'))
+    if (when := _WHEN.get(file)) is None:
+        return _HEADER + text
+    separator = "---\n" if when.startswith("range") else ""
+    return f"{_HEADER}{{{{- {when} }}}}\n{separator}{text}{{{{- end }}}}\n"
+
+
+def _expression(found: re.Match[str]) -> str:
+    name, indent = found["word"] or found["block"], found["indent"] or ""
+    if name in WORDS:
+        return f"{indent}{{{{ {WORDS[name]} }}}}" + ("" if found["word"] else "\n")
+    return f"{indent}{{{{- with {BLOCKS[name]} }}}}{{{{ . | trim | nindent {len(indent)} }}}}{{{{- end }}}}\n"
+
+
+def main() -> None:
+    """Write them, and remove what is made no more."""
+    made = chart_files()
+    for path in (CHART / "templates").glob("*.yaml"):
+        if path not in made:
+            path.unlink()
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What `tonnage manifests` takes, and every refusal's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tonnage.apps.installation import Class, parse_class, parse_pool, parse_secrets, parse_version, pool_folders
+from tonnage.errors import Invalid
+
+
+def test_pool_as_in_a_file() -> None:
+    assert parse_pool("image:/data,name=big,size=10Gi,rootfs=yes") == {
+        "name": "big",
+        "kind": "image",
+        "path": "/data",
+        "size": "10Gi",
+        "rootfs": "yes",
+    }
+    assert parse_pool("lvm:vg0,thin=t") == {"name": "lvm", "kind": "lvm", "path": "vg0", "thin": "t"}
+
+
+def test_class() -> None:
+    assert parse_class("fast") == Class("fast")
+    given = "fast,pool=nvme,erase=none,default=yes,reclaimPolicy=Retain,allowVolumeExpansion=yes"
+    assert parse_class(given) == Class(
+        "fast", {"pool": "nvme", "erase": "none"}, True, {"reclaimPolicy": "Retain", "allowVolumeExpansion": True}
+    )
+
+
+def test_secrets() -> None:
+    assert parse_secrets(["a/x", "b", "a/y", "b/z"]) == {"a": ["x", "y"], "b": []}
+
+
+def test_version() -> None:
+    assert (parse_version("1.30"), parse_version("v1.36.3"), parse_version("1.9")) == ((1, 30), (1, 36), (1, 9))
+
+
+def test_folders_of_pools() -> None:
+    assert pool_folders([{"path": "/a"}, {"path": "vg0"}, {"path": "/a"}, {}, {"path": "/a/b"}]) == ["/a", "/a/b"]
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "says"),
+    [
+        (parse_class, "Fast", "want NAME"),
+        (parse_class, "fast,pool", "want key=value"),
+        (parse_class, "fast,pool=a,pool=b", "each key once"),
+        (parse_class, "fast,default=maybe", "default=maybe: want yes or no"),
+        (parse_class, "fast,reclaimPolicy=Recycle", "want Delete or Retain"),
+        (parse_class, "fast,volumeBindingMode=Late", "want Immediate or WaitForFirstConsumer"),
+        (parse_secrets, ["A/x"], "want NAMESPACE or NAMESPACE/NAME"),
+        (parse_secrets, ["a/"], "want NAMESPACE or NAMESPACE/NAME"),
+        (parse_version, "latest", "want one as 1.36"),
+        (parse_pool, "zfs:tank", "zfs"),
+        (pool_folders, [{"name": "x", "path": "/a/../etc"}], "without '..'"),
+        (pool_folders, [{"path": "/a//b"}], "without '..' or '//'"),
+    ],
+)
+def test_refused(read: Callable[[Any], Any], given: Any, says: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        read(given)
+    assert says in str(refused.value)

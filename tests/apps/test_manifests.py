@@ -1,0 +1,215 @@
+"""The objects of an installation, and the chart that is made of the same templates."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from scripts import gen_chart
+
+from tonnage.api import names
+from tonnage.apps import driver_config, node_config
+from tonnage.apps.installation import Class, Installation
+from tonnage.apps.manifests import METRICS_PORT, PARTS, render, template
+from tonnage.apps.node_config import NodeFile
+from tonnage.pools import config as pool_config
+
+Objects = dict[tuple[str, str], Any]
+
+
+def objects(chosen: Installation) -> Objects:
+    """(kind, name) -> object."""
+    found = {}
+    for obj in yaml.safe_load_all(render(chosen)):
+        key = (obj["kind"], obj["metadata"]["name"])
+        assert key not in found
+        found[key] = obj
+    return found
+
+
+def test_default_installation() -> None:
+    found = objects(Installation())
+    kinds = {kind for kind, _ in found}
+    assert {"Namespace", "CSIDriver", "StorageClass", "DaemonSet", "Deployment", "PodDisruptionBudget"} <= kinds
+    assert {"MutatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ConfigMap"} <= kinds
+    assert not {"PodMonitor", "PrometheusRule"} & kinds
+    for (kind, _), obj in found.items():
+        labels = obj["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "tonnage", kind
+        assert labels["app.kubernetes.io/version"], kind
+    assert found["DaemonSet", "tonnage-node"]["metadata"]["labels"]["app.kubernetes.io/component"] == "node"
+
+
+def test_driver_is_what_the_agent_is() -> None:
+    spec = objects(Installation())["CSIDriver", names.DRIVER]["spec"]
+    assert spec == {
+        "attachRequired": False,
+        "podInfoOnMount": True,
+        "storageCapacity": True,
+        "fsGroupPolicy": "File",
+        "requiresRepublish": False,
+        "seLinuxMount": True,
+        "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+    }
+
+
+def test_configuration_is_one_that_a_node_takes(tmp_path: Path) -> None:
+    pools = (
+        {"name": "a", "kind": "lvm", "path": "vg0"},
+        {"name": "b", "kind": "image", "path": "/data", "size": "1Gi"},
+    )
+    chosen = Installation(pools=pools, binding="controller", scope="label", drivers={"csi.x.y": "topology.x.y/node"})
+    file = tmp_path / "node.yaml"
+    file.write_text(objects(chosen)["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    read = driver_config.load(file, NodeFile)
+    merged = node_config.merge(read, NodeFile(), driver_config.pools_of(read, "node.yaml"), node="n1")
+
+    assert [str(pool) for pool in merged.driver.pools] == ["lvm:vg0,name=a", "image:/data,name=b,size=1Gi,rootfs=no"]
+    assert (merged.binding, merged.scope) == ("controller", "label")
+    assert [str(path) for path in merged.endpoints] == ["/var/lib/kubelet/plugins/csi.x.y/csi.sock"]
+    assert str(merged.driver.metrics) == f"0.0.0.0:{METRICS_PORT}"
+
+
+def test_folders_of_pools_are_mounted() -> None:
+    pools = ({"name": "a", "kind": "image", "path": "/data"}, {"name": "b", "kind": "btrfs", "path": "/data"})
+    pod = objects(Installation(pools=(*pools, {"name": "c", "kind": "lvm", "path": "vg0"})))[
+        "DaemonSet", "tonnage-node"
+    ]
+    spec = pod["spec"]["template"]["spec"]
+    mounts = {m["name"]: m for m in spec["containers"][0]["volumeMounts"]}
+    volumes = {v["name"]: v for v in spec["volumes"]}
+    assert mounts.keys() == volumes.keys()
+    assert [v["hostPath"]["path"] for n, v in volumes.items() if n.startswith("pool-")] == ["/data"]
+    assert mounts["pool-0"] == {"name": "pool-0", "mountPath": "/data", "mountPropagation": "Bidirectional"}
+    assert mounts["kubelet"]["mountPropagation"] == "Bidirectional"
+
+
+def test_no_more_power_than_needed() -> None:
+    found = objects(Installation())
+    node = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
+    controller = found["Deployment", "tonnage-controller"]["spec"]["template"]["spec"]
+    assert not node["hostNetwork"]
+    assert not node["hostPID"]
+    for pod in (node, controller):
+        assert all(c["securityContext"]["readOnlyRootFilesystem"] for c in pod["containers"])
+    assert node["containers"][0]["securityContext"]["privileged"]
+    restricted = controller["containers"][0]["securityContext"]
+    assert restricted["runAsNonRoot"]
+    assert not restricted["allowPrivilegeEscalation"]
+    assert restricted["capabilities"] == {"drop": ["ALL"]}
+    assert not [v for v in controller.get("volumes", []) if "hostPath" in v]
+
+
+def test_roles() -> None:
+    """No rule gives more than verbs by name; none can remove or write secrets, roles, pods."""
+    for (kind, name), role in objects(Installation(secrets={"apps": ["x"]})).items():
+        if kind not in ("Role", "ClusterRole"):
+            continue
+        for rule in role["rules"]:
+            assert not {"*", "deletecollection", "escalate", "bind", "impersonate"} & set(rule["verbs"]), name
+            assert "*" not in (*rule["resources"], *rule["apiGroups"]), name
+            if "secrets" in rule["resources"]:
+                assert (rule["verbs"], rule["resourceNames"]) == (["get"], ["x"])
+            if "pods" in rule["resources"]:
+                assert set(rule["verbs"]) <= {"get", "list", "watch"}
+
+
+@pytest.mark.parametrize("file", ["rbac-node.yaml", "rbac-controller.yaml"])
+def test_each_rule_says_why(file: str) -> None:
+    lines = template(file).splitlines()
+    rules = [number for number, line in enumerate(lines) if line.startswith("  - apiGroups:")]
+    assert rules
+    assert [lines[n] for n in rules if not lines[n - 1].startswith("  # ")] == []
+
+
+def test_older_clusters_have_no_policies() -> None:
+    kinds = {version: {kind for kind, _ in objects(Installation(kubernetes=version))} for version in ((1, 29), (1, 30))}
+    assert "ValidatingAdmissionPolicy" not in kinds[1, 29]
+    assert "ValidatingAdmissionPolicy" in kinds[1, 30]
+    assert "MutatingAdmissionPolicy" not in kinds[1, 30]
+    assert "MutatingAdmissionPolicy" not in {kind for kind, _ in objects(Installation(scope="all"))}
+
+
+def test_classes() -> None:
+    late = Class("late", {"pool": "b"}, default=True, fields={"reclaimPolicy": "Retain"})
+    now = Class("now", fields={"volumeBindingMode": "Immediate", "allowVolumeExpansion": True})
+    found = objects(Installation(classes=(late, now)))
+    assert found["StorageClass", "late"]["parameters"] == {"pool": "b"}
+    assert found["StorageClass", "late"]["metadata"]["annotations"] == {names.DEFAULT_CLASS: "true"}
+    assert found["StorageClass", "late"]["reclaimPolicy"] == "Retain"
+    assert found["StorageClass", "now"]["volumeBindingMode"] == "Immediate"
+    assert found["StorageClass", "now"]["allowVolumeExpansion"] is True
+
+
+@pytest.mark.parametrize(("given", "allowed"), [([], None), (["a", "b"], ["a", "b"])])
+def test_secrets_that_may_be_read(given: list[str], allowed: list[str] | None) -> None:
+    role = objects(Installation(secrets={"db": given}))["Role", "tonnage-node-secrets"]
+    assert role["metadata"]["namespace"] == "db"
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in role["rules"]] == [(["get"], allowed)]
+
+
+def test_monitoring() -> None:
+    found = objects(Installation(monitoring=True))
+    dashboard = json.loads(found["ConfigMap", "tonnage-dashboard"]["data"]["tonnage.json"])
+    shown = {name for panel in dashboard["panels"] for name in metric_names(panel["targets"][0]["expr"])}
+    rules = found["PrometheusRule", "tonnage"]["spec"]["groups"][0]["rules"]
+    asked = shown | {name for rule in rules for name in metric_names(rule["expr"])}
+    from prometheus_client.parser import text_string_to_metric_families as families
+
+    from tonnage.observe import metrics
+
+    known = {family.name for family in families(metrics.render().decode())}
+    assert {re.sub("_(total|bucket)$", "", name) for name in asked} <= known
+    assert found["PodMonitor", "tonnage"]["spec"]["podMetricsEndpoints"][0]["port"] == "metrics"
+
+
+def metric_names(expression: str) -> set[str]:
+    """Names of metrics in an expression of PromQL: our words with an underscore in them."""
+    return set(re.findall(r"\b(?:tonnage|controller|csi)_\w+", expression))
+
+
+def test_chart_is_made_of_the_same_templates() -> None:
+    made = gen_chart.chart_files()
+    stale = [str(path) for path, text in made.items() if not path.exists() or path.read_text() != text]
+    assert not stale, "run: python scripts/gen_chart.py"
+    there = {path.name for path in (gen_chart.CHART / "templates").glob("*.yaml")}
+    assert there == {part.file for part in PARTS}
+
+
+def test_chart_knows_what_the_program_knows() -> None:
+    schema = json.loads((gen_chart.CHART / "values.schema.json").read_text())["properties"]
+    values = yaml.safe_load((gen_chart.CHART / "values.yaml").read_text())
+    assert schema["pools"]["items"]["properties"]["kind"]["enum"] == list(pool_config.KINDS)
+    assert set(values) == set(schema) - {"global"}
+    assert values["metricsPort"] == METRICS_PORT
+    lines = (gen_chart.CHART / "values.yaml").read_text().splitlines()
+    assert [key for key in values if not is_explained(key, lines)] == []
+
+
+def is_explained(key: str, lines: list[str]) -> bool:
+    """Whether a comment stands before a value."""
+    place = next(number for number, line in enumerate(lines) if line.startswith(f"{key}:"))
+    return lines[place - 1].startswith("# ")
+
+
+def test_labels_of_pods_are_found() -> None:
+    found = objects(Installation())
+    for key in (("DaemonSet", "tonnage-node"), ("Deployment", "tonnage-controller")):
+        spec = found[key]["spec"]
+        wanted, labels = spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]
+        assert wanted.items() <= labels.items()
+    budget = found["PodDisruptionBudget", "tonnage-controller"]["spec"]["selector"]["matchLabels"]
+    assert budget == found["Deployment", "tonnage-controller"]["spec"]["selector"]["matchLabels"]
+
+
+def test_values_of_pools_are_plain() -> None:
+    """What a person would read: no tags or anchors of YAML."""
+    text = render(Installation())
+    assert "!!" not in text
+    assert "&id" not in text
+    assert msgspec.yaml.decode(text.split("---\n")[0])["kind"] == "Namespace"

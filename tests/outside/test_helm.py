@@ -1,0 +1,186 @@
+"""The chart, rendered by helm itself: the same objects as `tonnage manifests` prints, and bad values are refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from scripts.gen_chart import CHART
+
+from tonnage.apps.installation import Class, Installation
+from tonnage.apps.manifests import render
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]  # a first build of helm takes minutes
+Values = dict[str, Any]
+Template = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def template(go_program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """template(values, namespace=..., version=...): what helm makes of the chart."""
+    helm, folder = go_program("helm"), tmp_path_factory.mktemp("helm")
+
+    def run(
+        values: Values, *, namespace: str = "tonnage-system", version: str = "1.36.0"
+    ) -> subprocess.CompletedProcess[str]:
+        file = folder / "values.json"
+        file.write_text(json.dumps(values))
+        command = [str(helm), "template", "tonnage", str(CHART), "-n", namespace, "--kube-version", version]
+        home = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
+        return subprocess.run(
+            [*command, "-f", str(file)], capture_output=True, text=True, check=False, timeout=120, env=home
+        )
+
+    return run
+
+
+def objects(text: str) -> dict[tuple[str, str, str], Any]:
+    """(kind, namespace, name) -> object, without who manages it; texts of YAML read."""
+    found = {}
+    for obj in yaml.safe_load_all(text):
+        if obj is None:
+            continue
+        _forget(obj)
+        if "node.yaml" in obj.get("data", {}):
+            obj["data"]["node.yaml"] = yaml.safe_load(obj["data"]["node.yaml"])
+        if "tonnage.json" in obj.get("data", {}):
+            obj["data"]["tonnage.json"] = json.loads(obj["data"]["tonnage.json"])
+        found[obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]] = obj
+    return found
+
+
+def _forget(obj: Any) -> None:
+    if isinstance(obj, dict):
+        obj.pop("app.kubernetes.io/managed-by", None)
+        for value in obj.values():
+            _forget(value)
+    elif isinstance(obj, list):
+        for value in obj:
+            _forget(value)
+
+
+POOLS = [
+    {"name": "fast", "kind": "lvm", "path": "vg0", "thin": "t"},
+    {"name": "big", "kind": "image", "path": "/data", "size": "10Gi"},
+    {"name": "other", "kind": "btrfs", "path": "/more"},
+    {"name": "again", "kind": "static", "path": "/data"},
+]
+SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
+    "as it comes": ({}, Installation(), {}),
+    "another namespace": ({}, Installation(namespace="disks"), {"namespace": "disks"}),
+    "another image": (
+        {"image": {"repository": "example.invalid/tonnage", "tag": "9"}},
+        Installation(image="example.invalid/tonnage:9"),
+        {},
+    ),
+    "by digest": (
+        {"image": {"repository": "example.invalid/tonnage", "digest": f"sha256:{'0' * 64}"}},
+        Installation(image=f"example.invalid/tonnage@sha256:{'0' * 64}"),
+        {},
+    ),
+    "pools": ({"pools": POOLS}, Installation(pools=POOLS), {}),
+    "only volume groups": ({"pools": POOLS[:1]}, Installation(pools=POOLS[:1]), {}),
+    "classes": (
+        {
+            "classes": {
+                "tonnage-scratch": None,
+                "a": {"default": True, "parameters": {"pool": "fast"}},
+                "b": {"reclaimPolicy": "Retain", "volumeBindingMode": "Immediate", "allowVolumeExpansion": True},
+            }
+        },
+        Installation(
+            classes=(
+                Class("a", {"pool": "fast"}, default=True),
+                Class(
+                    "b",
+                    fields={"reclaimPolicy": "Retain", "volumeBindingMode": "Immediate", "allowVolumeExpansion": True},
+                ),
+            )
+        ),
+        {},
+    ),
+    "binding, scope, kubelet": (
+        {"bind": "controller", "scope": "all", "kubelet": "/data/kubelet"},
+        Installation(binding="controller", scope="all", kubelet="/data/kubelet"),
+        {},
+    ),
+    "secrets": (
+        {"secrets": {"apps": [], "db": ["key", "other"]}},
+        Installation(secrets={"apps": [], "db": ["key", "other"]}),
+        {},
+    ),
+    "other drivers": (
+        {"csiDrivers": {"csi.x.y": "topology.x.y/node"}},
+        Installation(drivers={"csi.x.y": "topology.x.y/node"}),
+        {},
+    ),
+    "Kubernetes 1.35": ({}, Installation(kubernetes=(1, 35)), {"version": "1.35.2"}),
+    "Kubernetes 1.29": ({}, Installation(kubernetes=(1, 29)), {"version": "1.29.0"}),
+    "monitoring": (
+        {"monitoring": {"podMonitor": True, "rules": True, "dashboard": True}},
+        Installation(monitoring=True),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_same_objects(name: str, template: Template) -> None:
+    values, chosen, how = SAME[name]
+    ended = template({"createNamespace": True, **values}, **how)
+    assert ended.returncode == 0, ended.stderr
+    ours, theirs = objects(render(chosen)), objects(ended.stdout)
+    assert theirs.keys() == ours.keys()
+    for key, obj in ours.items():
+        assert theirs[key] == obj, key
+
+
+def test_comments_are_there_too(template: Template) -> None:
+    text = template({}).stdout
+    assert "# Least power: what RBAC cannot say." in text
+    assert "kind: Namespace" not in text
+
+
+REFUSED: dict[str, tuple[Values, str]] = {
+    "unknown key": ({"pool": []}, "pool"),
+    "no pools": ({"pools": []}, "pools"),
+    "unknown kind": ({"pools": [{"kind": "zfs", "path": "/x"}]}, "kind"),
+    "a path that leaves": ({"pools": [{"kind": "image", "path": "/x/../etc"}]}, "path"),
+    "unknown field of a class": ({"classes": {"a": {"provisioner": "x"}}}, "provisioner"),
+    "a number as parameter": ({"classes": {"a": {"parameters": {"iops": 5}}}}, "iops"),
+    "unknown binding": ({"bind": "nobody"}, "bind"),
+    "unknown scope": ({"scope": "some"}, "scope"),
+    "kubelet's folder not absolute": ({"kubelet": "kubelet"}, "kubelet"),
+    "a port that needs root": ({"metricsPort": 80}, "metricsPort"),
+    "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
+    "replicas as text": ({"controller": {"replicas": "two"}}, "replicas"),
+    "policies by word": ({"policies": {"agent": "maybe"}}, "agent"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_values_are_refused(name: str, template: Template) -> None:
+    values, named = REFUSED[name]
+    ended = template(values)
+    assert ended.returncode != 0
+    assert "don't meet the specifications of the schema" in ended.stderr
+    assert named in ended.stderr
+
+
+def test_old_cluster_is_refused(template: Template) -> None:
+    ended = template({}, version="1.23.0")
+    assert ended.returncode != 0
+    assert "1.24" in ended.stderr
+
+
+def test_linted(go_program: Callable[[str], Path]) -> None:
+    ended = subprocess.run(
+        [go_program("helm"), "lint", "--strict", "--kube-version", "1.36.0", CHART],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
