@@ -160,7 +160,7 @@ async def test_a_released_volume_is_cleaned_and_published_anew(
     await eventually(_all(node, "small", "large"))
     small = (await _published(node))["small"]
     async with CsiClient(node.driver.endpoints[0]) as kubelet:
-        staging = real_folder / "staging"
+        staging = node.folder / "staging"
         handle, capability = small.spec.csi.volume_handle, VolumeCapability()
         await kubelet.stage(handle, staging, capability)
         (staging / "file").write_text("of the first owner")
@@ -186,7 +186,7 @@ async def test_what_is_retained_stays_with_its_content(
     await eventually(_all(node, "small", "large"))
     small = (await _published(node))["small"]
     async with CsiClient(node.driver.endpoints[0]) as kubelet:
-        staging = real_folder / "staging"
+        staging = node.folder / "staging"
         await kubelet.stage(small.spec.csi.volume_handle, staging, VolumeCapability())
         (staging / "file").write_text("of the first owner")
         await kubelet.unstage(small.spec.csi.volume_handle, staging)
