@@ -30,8 +30,10 @@ def test_time_is_up_and_no_process_is_left(in_qemu: Callable[..., Any]) -> None:
 
 
 CONTRACT = "tests/conformance/test_pools.py"
-SECONDS = 900.0
+SECONDS = 1500.0
 """Far above what a suite takes, for machines that do other things as well."""
+PATIENCE = "--timeout=900"
+"""For each test inside."""
 LABELS = "ndctl disable-region all && ndctl init-labels --force all && ndctl enable-region all"
 ONE_LABELLED = "ndctl disable-region all && ndctl init-labels --force nmem0 && ndctl enable-region all"
 
@@ -41,6 +43,7 @@ def test_contract_of_pools(qemu_suite: Callable[..., Any]) -> None:
     ended = qemu_suite(
         f"the contract of pools over {pool}",
         CONTRACT,
+        PATIENCE,
         before=LABELS,
         disks=["40G"],
         seconds=SECONDS,
@@ -51,7 +54,8 @@ def test_contract_of_pools(qemu_suite: Callable[..., Any]) -> None:
 
 def test_pmem(qemu_suite: Callable[..., Any]) -> None:
     suite = "tests/vm/guest_pmem.py"
-    qemu_suite("persistent memory", suite, disks=["2G", "1G"], before=ONE_LABELLED, seconds=SECONDS).check()
+    disks = ["2G", "1G"]
+    qemu_suite("persistent memory", suite, PATIENCE, disks=disks, before=ONE_LABELLED, seconds=SECONDS).check()
 
 
 def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> None:
@@ -61,6 +65,7 @@ def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> 
     ended = qemu_suite(
         f"csi-sanity over {pool}",
         "tests/outside/test_sanity.py::test_conforms",
+        PATIENCE,
         before=LABELS,
         disks=["12G"],
         seconds=SECONDS,

@@ -17,9 +17,8 @@ from tonnage.pools import pmemshape
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, VolumeRequest
 from tonnage.pools.formats import form_of
-from tonnage.pools.parameters import ERASE, MKFS_OPTIONS, RESERVE, SOURCE, check_shared, erase_of
+from tonnage.pools.parameters import ERASE, MKFS_OPTIONS, RESERVE, SOURCE, check_shared
 from tonnage.pools.pmemnode import MAPPED, PmemNode
-from tonnage.pools.pmemstore import ERASURES
 from tonnage.pools.storedpool import StoredPool
 
 
@@ -52,7 +51,6 @@ class PmemPool(StoredPool[PmemNode]):
     def check(self, parameters: Mapping[str, str]) -> None:
         """See StoredPool."""
         check_shared(parameters)
-        erase_of(parameters, ERASURES)
         pmemshape.mode_of(parameters, self.mode)
 
     async def want(self, request: VolumeRequest) -> requests.Want:

@@ -26,7 +26,7 @@ _MKFS_TIMEOUT = 600.0
 _DAX = "dax"
 _UNHELD = "pods reach the memory without the kernel's block layer, which could hold them back"
 MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
-"""Parameters that no volume in memory can have, and why."""
+"""Parameters that no volume in memory can have, and why. For the same reason device() is not offered."""
 
 
 class PmemNode(PmemStore):
@@ -102,14 +102,6 @@ class PmemNode(PmemStore):
         if record.block:
             return Stats(total=record.size, used=record.size, available=0)
         return filesystem.stats(path)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device."""
-        path = self.namespace(self.record(name)).device
-        if is_character(path):
-            raise Unsupported(f"volume {name}: memory of mode devdax is no block device")
-        number = os.stat(path).st_rdev
-        return os.major(number), os.minor(number)
 
     def fault(self, record: Record, path: Path | None) -> str:
         """See RecordStore."""

@@ -226,9 +226,10 @@ class PmemStore(RecordStore):
         found = region.find(record.uuid)
         if found is not None and is_used(found):
             raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
-        method = erase_of(record.volume().effective, ERASURES)
+        method = erase_of(record.volume().effective)
         if method != "none" and found is not None and record.state != "new":
-            self.erasures.add(region, record, found, method)
+            # Memory has nothing that could be handed back, so what may be discarded is overwritten.
+            self.erasures.add(region, record, found, "zero" if method == "discard" else method)
             self._forget(record)
             return
         region.directory.write(replace(record, length=0))
@@ -242,10 +243,6 @@ class PmemStore(RecordStore):
 
     def _erased(self, room: int) -> None:
         self.book("", -room)
-
-
-ERASURES = ("none", "zero", "shred")
-"""Persistent memory has no discard."""
 
 
 def _form(fstype: str, parameters: Mapping[str, str]) -> Format | None:
