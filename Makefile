@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check setup debian debian-test bench cluster cluster-down proto clean
+.PHONY: demo test check setup debian debian-test bench cluster cluster-down image proto clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -13,7 +13,7 @@ test: debian-test $(READY)  ## everything that this machine can run; what it can
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/python scripts/run_tests.py
 
 check: $(READY)        ## the inner loop: lint, types, layers, unit tests, 200 kills
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -40,6 +40,9 @@ cluster: debian-test $(READY)  ## a real Kubernetes on this machine (Go needed),
 
 cluster-down:          ## end it; nothing is left
 	@$(BIN)/python -m cluster down
+
+image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
+	@$(BIN)/python -m deploy.image
 
 proto:                 ## regenerate src/tonnage/csi/_proto from its .proto files
 	$(BIN)/python scripts/gen_proto.py
