@@ -1,0 +1,82 @@
+"""`tonnage manifests`: print the Kubernetes objects of an installation, for kubectl apply -f -."""
+
+from __future__ import annotations
+
+import argparse
+
+from tonnage.api import names
+from tonnage.apps import driver_config, installation
+from tonnage.apps.installation import Installation
+from tonnage.apps.node_config import BINDINGS, KUBELET
+from tonnage.cli.controller import drivers_of
+from tonnage.controllers.claim_scope import SCOPES
+from tonnage.errors import Invalid
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("--namespace", default=names.SYSTEM_NAMESPACE, metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--image", default=installation.IMAGE, metavar="IMAGE", help="default: %(default)s")
+    parser.add_argument(
+        "--pool", action="append", default=[], metavar="KIND[:WHERE][,key=value...]",
+        help="a pool of every node; repeatable, the first is the default one"
+        " (default: image:/var/lib/tonnage,name=scratch,rootfs=yes)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--class", action="append", default=[], dest="classes", metavar="NAME[,key=value...]",
+        help="a StorageClass: default=yes, a field of it, or a parameter, as fast,pool=nvme,reclaimPolicy=Retain;"
+        f" repeatable (default: {names.SCRATCH_CLASS})",
+    )  # fmt: skip
+    parser.add_argument("--bind", default=BINDINGS[0], choices=BINDINGS, help="who binds claims (default: %(default)s)")
+    parser.add_argument(
+        "--scope", default=SCOPES[0], choices=SCOPES, help="which claims agents watch (default: %(default)s)"
+    )
+    parser.add_argument("--kubelet", default=str(KUBELET), metavar="DIR", help="default: %(default)s")
+    parser.add_argument(
+        "--secret", action="append", default=[], metavar="NAMESPACE[/NAME]",
+        help="a secret that classes may name, or all of a namespace; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--driver", action="append", default=[], metavar="NAME=TOPOLOGY_KEY",
+        help="another CSI driver that the agents serve, its socket in the kubelet's plugins; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kubernetes", default=".".join(map(str, installation.KUBERNETES)), metavar="VERSION",
+        help="the cluster's: older ones have no policies (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print them."""
+    from tonnage.apps import manifests
+
+    print(manifests.render(chosen(options)), end="")
+    return 0
+
+
+def chosen(options: argparse.Namespace) -> Installation:
+    """What the command line says. Raises Invalid."""
+    if not names.is_dns_label(options.namespace):
+        raise Invalid(f"namespace {options.namespace[:80]!r}: want a DNS label")
+    if not options.image or any(letter.isspace() for letter in options.image):
+        raise Invalid(f"image {options.image[:80]!r}: want a reference, as {installation.IMAGE}")
+    pools = [installation.parse_pool(text) for text in options.pool] or [dict(installation.DEFAULT_POOL)]
+    if doubles := sorted({p["name"] for p in pools if [q["name"] for q in pools].count(p["name"]) > 1}):
+        raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
+    classes = [installation.parse_class(text) for text in options.classes or [names.SCRATCH_CLASS]]
+    if doubles := sorted({c.name for c in classes if [d.name for d in classes].count(c.name) > 1}):
+        raise Invalid(f"two classes are named {doubles[0]!r}")
+    return Installation(
+        namespace=options.namespace,
+        image=options.image,
+        pools=pools,
+        classes=classes,
+        binding=options.bind,
+        scope=options.scope,
+        kubelet=str(driver_config.absolute("kubelet", options.kubelet)),
+        secrets=installation.parse_secrets(options.secret),
+        drivers=drivers_of(options.driver),
+        kubernetes=installation.parse_version(options.kubernetes),
+        monitoring=options.monitoring,
+    )

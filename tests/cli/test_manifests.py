@@ -1,0 +1,66 @@
+"""`tonnage manifests`."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tonnage.apps.installation import Installation
+from tonnage.apps.manifests import render
+from tonnage.cli.main import main
+
+
+def test_prints_what_is_rendered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifests"]) == 0
+    assert capsys.readouterr().out == render(Installation())
+
+
+def test_options(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--namespace", "disks", "--image", "example.invalid/t:1", "--pool", "lvm:vg0,name=fast"]
+    given += ["--pool", "image:/data,name=big,size=10Gi", "--class", "a,pool=fast,default=yes", "--class", "b,pool=big"]
+    given += ["--bind", "controller", "--scope", "label", "--kubelet", "/data/kubelet/", "--secret", "apps/key"]
+    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring"]
+    assert main(["manifests", *given]) == 0
+    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
+
+    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    assert config == {
+        "pools": [
+            {"name": "fast", "kind": "lvm", "path": "vg0"},
+            {"name": "big", "kind": "image", "path": "/data", "size": "10Gi"},
+        ],
+        "bind": "controller",
+        "scope": "label",
+        "kubelet": "/data/kubelet",
+        "metrics": "0.0.0.0:9809",
+        "csiEndpoints": ["unix:///data/kubelet/plugins/csi.x.y/csi.sock"],
+    }
+    assert {name for kind, name in found if kind == "StorageClass"} == {"a", "b"}
+    assert found["Namespace", "disks"]
+    assert (
+        found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]["containers"][0]["image"]
+        == "example.invalid/t:1"
+    )
+    assert found["PrometheusRule", "tonnage"]
+    assert found["Role", "tonnage-node-secrets"]["metadata"]["namespace"] == "apps"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--namespace", "A"], "want a DNS label"),
+        (["--image", "a b"], "want a reference"),
+        (["--pool", "zfs:tank"], "zfs"),
+        (["--pool", "image:/a", "--pool", "image:/b"], "two pools are named 'image'"),
+        (["--pool", "image:/a/../b"], "without '..'"),
+        (["--class", "a", "--class", "a,pool=b"], "two classes are named 'a'"),
+        (["--kubelet", "kubelet"], "want an absolute path"),
+        (["--driver", "x"], "want NAME=TOPOLOGY_KEY"),
+        (["--kubernetes", "new"], "want one as 1.36"),
+    ],
+)
+def test_refused(given: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifests", *given]) == 2
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert shown.out == ""
