@@ -24,6 +24,7 @@ WORDS: Mapping[str, str] = {
     "provisioners": 'include "tonnage.provisioners" $',
     "drivers": 'include "tonnage.drivers" $',
     "secrets": "$.Values.secrets | toJson",
+    "lifecycleModes": 'ternary (list "Persistent" "Ephemeral") (list "Persistent") $.Values.inlineVolumes | toJson',
     "controllerReplicas": "$.Values.controller.replicas",
     "className": "$name",
     "classDefault": "$class.default | default false | quote",

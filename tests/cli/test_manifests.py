@@ -19,7 +19,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--namespace", "disks", "--image", "example.invalid/t:1", "--pool", "lvm:vg0,name=fast"]
     given += ["--pool", "image:/data,name=big,size=10Gi", "--class", "a,pool=fast,default=yes", "--class", "b,pool=big"]
     given += ["--bind", "controller", "--scope", "label", "--kubelet", "/data/kubelet/", "--secret", "apps/key"]
-    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring"]
+    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline"]
     assert main(["manifests", *given]) == 0
     found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
 
@@ -42,6 +42,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         == "example.invalid/t:1"
     )
     assert found["PrometheusRule", "tonnage"]
+    assert found["CSIDriver", "csi.tonnage.dev"]["spec"]["volumeLifecycleModes"] == ["Persistent"]
     assert found["Role", "tonnage-node-secrets"]["metadata"]["namespace"] == "apps"
 
 

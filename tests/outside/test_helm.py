@@ -119,6 +119,7 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
         Installation(drivers={"csi.x.y": "topology.x.y/node"}),
         {},
     ),
+    "no inline volumes": ({"inlineVolumes": False}, Installation(inline=False), {}),
     "Kubernetes 1.35": ({}, Installation(kubernetes=(1, 35)), {"version": "1.35.2"}),
     "Kubernetes 1.29": ({}, Installation(kubernetes=(1, 29)), {"version": "1.29.0"}),
     "monitoring": (

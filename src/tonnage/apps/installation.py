@@ -37,7 +37,8 @@ class Installation:
     """pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it.
     drivers: other CSI drivers that agents serve, name -> topology key; their sockets are where the kubelet's plugins
     are. kubernetes: the oldest version that has to take the objects. monitoring: with PodMonitor, alert rules (the
-    Prometheus operator's kinds) and dashboard."""
+    Prometheus operator's kinds) and dashboard. inline: whether pods may have CSI inline volumes, which no quota counts.
+    """
 
     namespace: str = names.SYSTEM_NAMESPACE
     image: str = IMAGE
@@ -50,6 +51,7 @@ class Installation:
     drivers: Mapping[str, str] = field(default_factory=dict)
     kubernetes: tuple[int, int] = KUBERNETES
     monitoring: bool = False
+    inline: bool = True
 
 
 def parse_class(text: str) -> Class:

@@ -67,9 +67,15 @@ def template(file: str) -> str:
 
 def render(chosen: Installation) -> str:
     """All objects as one text of YAML, in the order in which they are to be made. Raises Invalid."""
+    texts = [render_part(part.file, chosen) for part in PARTS]
+    return "---\n".join(text for text in texts if text)
+
+
+def render_part(file: str, chosen: Installation) -> str:
+    """The objects of one template, "" for none. Raises Invalid."""
     common = _common(chosen)
-    filled = [fill(template(part.file), {**common, **values}) for part in PARTS for values in part.each(chosen)]
-    return "---\n".join(filled)
+    part = next(part for part in PARTS if part.file == file)
+    return "---\n".join(fill(template(file), {**common, **values}) for values in part.each(chosen))
 
 
 def fill(text: str, values: Values) -> str:
@@ -112,6 +118,7 @@ def _common(chosen: Installation) -> Values:
         "controllerResources": _yaml(_CONTROLLER_RESOURCES),
         "controllerReplicas": "2",
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
+        "lifecycleModes": json.dumps(["Persistent", "Ephemeral"] if chosen.inline else ["Persistent"]),
         "pullPolicy": "IfNotPresent",
         "pullSecrets": "",
         "config": _yaml(_config(chosen)),

@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubernetes", default=".".join(map(str, installation.KUBERNETES)), metavar="VERSION",
         help="the cluster's: older ones have no policies (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--no-inline", action="store_true", help="no CSI inline volumes (volumes[].csi), which no quota counts"
+    )
     parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
 
 
@@ -79,4 +82,5 @@ def chosen(options: argparse.Namespace) -> Installation:
         drivers=drivers_of(options.driver),
         kubernetes=installation.parse_version(options.kubernetes),
         monitoring=options.monitoring,
+        inline=not options.no_inline,
     )
