@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from tonnage.api.core import ConfigMap
-from tonnage.api.kinds import CONFIG_MAPS
+from tonnage.api.kinds import CONFIG_MAPS, PODS
 from tonnage.apiserver.server import ApiServer
 from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
@@ -195,3 +197,54 @@ async def test_what_is_not_kept_is_read_no_further_than_its_metadata(server: Api
             event = batch[0]
             break
     assert (event.type, event.object.metadata.name, event.object.data) == ("OTHER", "b", {})
+
+
+class Scripted:
+    """A server that answers a list with nothing, and each watch with some lines."""
+
+    def __init__(self, *watches: bytes) -> None:
+        self.watches = list(watches)
+        self.lists = 0
+
+    async def request(self, request: Request) -> Response:
+        self.lists += 1
+        return Response(200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        yield self._lines(self.watches.pop(0) if self.watches else b"")
+
+    async def _lines(self, lines: bytes) -> AsyncIterator[bytes]:
+        if lines:
+            yield lines
+        else:
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _pod(type_: str, name: str, containers: str) -> bytes:
+    meta = f'{{"name": "{name}", "namespace": "default", "resourceVersion": "5", "creationTimestamp": null}}'
+    return f'{{"type": "{type_}", "object": {{"metadata": {meta}, "spec": {{"containers": {containers}}}}}}}\n'.encode()
+
+
+async def test_a_bookmark_of_kube_apiserver_is_no_pod() -> None:
+    scripted = Scripted(_pod("BOOKMARK", "", "null") + _pod("ADDED", "p", "[]"))
+    informers = Informers(Client(scripted))
+    informer = informers.of(PODS)
+    informers.start()
+    await settle(informer, {"p"})
+    assert scripted.lists == 1
+    await informers.close()
+
+
+async def test_an_object_that_cannot_be_read_blinds_nobody_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    scripted = Scripted(_pod("ADDED", "bad", "null"), _pod("ADDED", "good", "[]"))
+    informers = Informers(Client(scripted))
+    informer = informers.of(PODS)
+    informers.start()
+    await settle(informer, {"good"})
+    assert scripted.lists == 2
+    assert "object not read kind=pods" in caplog.text
+    await informers.close()

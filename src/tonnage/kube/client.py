@@ -263,8 +263,9 @@ async def _decode(
 
 
 def _event(kind: Kind[T], event: _Line, keep: Keep | None) -> WatchEvent[T]:
-    if keep is not None and event.type != "BOOKMARK":
-        metadata = _partials.decode(event.object).metadata
-        if not keep(metadata):
-            return WatchEvent("OTHER", kind.struct(metadata=metadata))
+    """A bookmark is an object of nothing: `containers` of a Pod's is null, which no Pod may have."""
+    if event.type == "BOOKMARK":
+        return WatchEvent(event.type, kind.struct(metadata=_partials.decode(event.object).metadata))
+    if keep is not None and not keep(metadata := _partials.decode(event.object).metadata):
+        return WatchEvent("OTHER", kind.struct(metadata=metadata))
     return WatchEvent(event.type, kind.decode(event.object))

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import Kind
@@ -93,6 +95,11 @@ class Informer(Generic[T]):
             log.debug("watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
             if isinstance(failure, ApiError):  # refused, so what we know of versions may be wrong
                 self._version = ""
+            await asyncio.sleep(delay)
+        except msgspec.MsgspecError as failure:  # one such object must not leave us blind for all others, for ever
+            delay = self._backoff.next("")
+            log.error("object not read kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
+            self._version = ""
             await asyncio.sleep(delay)
 
     async def _list(self) -> None:
