@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check setup debian debian-test bench cluster cluster-down image proto clean
+.PHONY: demo test check setup debian debian-test bench cluster cluster-down image chart proto clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -43,6 +43,9 @@ cluster-down:          ## end it; nothing is left
 
 image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image
+
+chart:                 ## regenerate the Helm chart's templates from src/tonnage/deploy
+	$(BIN)/python scripts/gen_chart.py
 
 proto:                 ## regenerate src/tonnage/csi/_proto from its .proto files
 	$(BIN)/python scripts/gen_proto.py

@@ -16,6 +16,7 @@ CLAIMS = "/api/v1/namespaces/power/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CAPACITIES = f"/apis/storage.k8s.io/v1/namespaces/{SYSTEM}/csistoragecapacities"
 NODES = "/api/v1/nodes"
+APPLY = "application/apply-patch+yaml"
 EVENTS = "/api/v1/namespaces/power/events"
 LONG = f"power-{'x' * 60}.{'y' * 60}"
 
@@ -88,11 +89,24 @@ def create_volume(change: Callable[[World, dict[str, Any]], Any], *, claim: str 
 
 
 def patch(path: str | Callable[[World], str], body: Any) -> Try:
-    """A patch with our token. {mine} and {other} in texts of it are the nodes' names."""
+    """A patch with our token."""
 
     def attempt(world: World) -> Answer:
         where = path if isinstance(path, str) else path(world)
         return world.try_("PATCH", where, body(world) if callable(body) else body)
+
+    return attempt
+
+
+def apply(path: str | Callable[[World], str], body: Any) -> Try:
+    """A server-side apply by force with our token; it makes what is not there."""
+
+    def attempt(world: World) -> Answer:
+        where = path if isinstance(path, str) else path(world)
+        wanted = body(world) if callable(body) else body
+        query = "?fieldManager=thief&force=true"
+        token = world.tokens[world.mine]
+        return world.plane.send("PATCH", where + query, wanted, token=token, content_type=APPLY)
 
     return attempt
 

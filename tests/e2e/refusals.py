@@ -11,6 +11,7 @@ from tests.e2e.attempts import (
     VOLUMES,
     Try,
     affinity,
+    apply,
     create_volume,
     delete,
     make_capacity,
@@ -171,6 +172,24 @@ REFUSED: dict[str, tuple[str, Try]] = {
         ONLY_BOUND,
         patch(f"{VOLUMES}/static-power-free/status", {"status": {"phase": "Bound"}}),
     ),
+    "own volume annotated by its status": (
+        ONLY_BOUND,
+        patch(
+            lambda w: f"{w.pv(1)}/status",
+            {"metadata": {"annotations": {"people/own": "y"}}, "status": {"phase": "Bound"}},
+        ),
+    ),
+    "another's volume by server-side apply": (
+        NOT_ITS_NODE,
+        apply(
+            lambda w: w.pv(2),
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"labels": {names.POOL_LABEL: "x"}}},
+        ),
+    ),
+    "new volume of another by server-side apply": (
+        NOT_ITS_NODE,
+        apply(f"{VOLUMES}/static-power-new", lambda w: w.volume(w.other, name="static-power-new")),
+    ),
     "all volumes": (RBAC, delete(VOLUMES)),
     # Claims
     "another's claim sent back": (
@@ -260,6 +279,17 @@ REFUSED: dict[str, tuple[str, Try]] = {
                 "metadata": {"annotations": {names.SELECTED_NODE: None}},
                 "spec": {"volumeName": f"pvc-{w.claims['mine']['metadata']['uid']}"},
             },
+        ),
+    ),
+    "own claim relabelled by its status": (
+        ONLY_BIND,
+        patch(f"{CLAIMS}/had-1/status", {"metadata": {"labels": {"people/own": "y"}}}),
+    ),
+    "own claim relabelled by server-side apply": (
+        ONLY_BIND,
+        apply(
+            f"{CLAIMS}/mine",
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine", "labels": {"x": "y"}}},
         ),
     ),
     "own claim lost": (ONLY_BOUND, patch(f"{CLAIMS}/mine/status", {"status": {"phase": "Lost"}})),
