@@ -81,7 +81,7 @@ def plane(installed: ControlPlane) -> Iterator[ControlPlane]:
     )
     yield installed
     installed.kubectl("delete", "storageclass", "other", "released")
-    installed.kubectl("delete", "node", NODE, "controller-2", "--ignore-not-found")
+    installed.kubectl("delete", "node", NODE, "controller-2", "controller-3", "--ignore-not-found")
     installed.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
@@ -231,10 +231,7 @@ async def test_a_gone_nodes_volume_is_released_and_erased_when_the_node_returns(
         await until("both are bound", lambda: {phase(plane, path), phase(plane, f"{CLAIMS}/data")} == {"Bound"})
     plane.kubectl("delete", "node", NODE)
 
-    def since() -> Any:
-        return plane.send("GET", path).body["metadata"]["annotations"].get(names.NODE_GONE_SINCE)
-
-    await until("the time is noted", lambda: since() is not None)
+    await until("the time is noted", lambda: _gone_since(plane, path) is not None)
     assert plane.send("GET", f"{CLAIMS}/data").status == 200
     long_ago = {"metadata": {"annotations": {names.NODE_GONE_SINCE: "2026-01-01T00:00:00Z"}}}
     plane.send("PATCH", path, long_ago)
@@ -247,6 +244,78 @@ async def test_a_gone_nodes_volume_is_released_and_erased_when_the_node_returns(
         await until("the PersistentVolume is gone", lambda: plane.send("GET", path).status == 404)
     assert await pool.list() == []
     plane.kubectl("delete", "node", NODE)
+
+
+def _stateful_set(plane: ControlPlane) -> None:
+    """One replica with a volume of class "released"; nodes without a kubelet get no pod by themselves."""
+    template = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "released",
+        },
+    }
+    containers = [{"name": "c", "image": "none.invalid/none", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]
+    plane.create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "web", "namespace": NAMESPACE},
+            "spec": {
+                "selector": {"matchLabels": {"app": "web"}},
+                "serviceName": "web",
+                "replicas": 1,
+                "volumeClaimTemplates": [template],
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": containers, "terminationGracePeriodSeconds": 0},
+                },
+            },
+        }
+    )
+
+
+async def test_a_stateful_sets_pod_gets_a_new_volume_when_its_node_is_lost(
+    plane: ControlPlane, replicas: Replicas, tmp_path: Path
+) -> None:
+    pool = MemoryPool("scratch", 10 << 30, directories=False)
+    path, web = f"{CLAIMS}/data-web-0", f"/api/v1/namespaces/{NAMESPACE}/pods/web-0"
+
+    async def until(what: str, holds: Callable[[], bool]) -> None:
+        await asyncio.to_thread(lambda: plane.until(what, holds, seconds=300))
+
+    def uid(of: str) -> str:
+        found = plane.send("GET", of)
+        return str(found.body["metadata"]["uid"]) if found.status == 200 else ""
+
+    node(plane, "controller-3")  # stays
+    node(plane, NODE)
+    _stateful_set(plane)
+    async with _agent(plane, tmp_path, pool):
+        await until("pod and claim are there", lambda: bool(uid(path) and uid(web)))
+        plane.send("PATCH", path, {"metadata": {"annotations": {names.SELECTED_NODE: NODE}}})
+        await until("bound", lambda: phase(plane, path) == "Bound")
+    claim_uid, pod_uid = uid(path), uid(web)
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "web-0"}, "target": target}
+    assert plane.send("POST", f"{web}/binding", binding).status == 201
+
+    out = [{"key": names.OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}]
+    plane.send("PATCH", f"/api/v1/nodes/{NODE}", {"spec": {"taints": out}})
+    volume = f"/api/v1/persistentvolumes/pvc-{claim_uid}"
+    await until("the time is noted", lambda: _gone_since(plane, volume) is not None)
+    plane.send("PATCH", volume, {"metadata": {"annotations": {names.NODE_GONE_SINCE: "2026-01-01T00:00:00Z"}}})
+    await until("another pod with another claim", lambda: uid(web) not in ("", pod_uid))
+    await until("another claim", lambda: uid(path) not in ("", claim_uid))
+    assert phase(plane, path) == "Pending"
+    assert await pool.list() != []
+    plane.kubectl("-n", NAMESPACE, "delete", "statefulset", "web")
+    plane.kubectl("delete", "node", NODE, "controller-3")
+
+
+def _gone_since(plane: ControlPlane, path: str) -> Any:
+    return plane.send("GET", path).body["metadata"]["annotations"].get(names.NODE_GONE_SINCE)
 
 
 def test_when_the_leader_is_killed_the_other_goes_on(plane: ControlPlane, replicas: Replicas) -> None:
