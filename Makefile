@@ -35,8 +35,8 @@ debian-test:
 $(READY): pyproject.toml constraints.txt scripts/venv
 	@sh scripts/venv $(PYTHON) $(VENV)
 
-cluster: debian-test $(READY)  ## a real Kubernetes on this machine (Go needed), two nodes; prints its KUBECONFIG
-	@$(BIN)/python -m cluster up
+cluster: debian-test image  ## a real Kubernetes on this machine (Go needed), two nodes that have our image; prints its KUBECONFIG
+	@$(BIN)/python -m cluster up --image dist/tonnage.tar
 
 cluster-down:          ## end it; nothing is left
 	@$(BIN)/python -m cluster down

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster import image, programs
+from cluster import image, programs, service
 from cluster.control_plane import ControlPlane
 from cluster.node import Node
 from cluster.processes import Failed, Processes, until
@@ -46,6 +46,8 @@ def up(
     try:
         found["kubeconfig"] = str(plane.start())
         started = [Node(folder, n, built, processes) for n in range(1, nodes + 1)]
+        if started:
+            service.start(processes, plane.port)
         for node in started:
             node.start(plane.authority, plane.server, [*made, *images])
         _wait_usable(found["kubeconfig"], [node.name for node in started])
@@ -83,6 +85,7 @@ def down(folder: Path, *, keep_logs: bool = False) -> None:
     numbers = sorted({int(name.split("-")[1]) for name in processes.names() if name.startswith("node-")}, reverse=True)
     for number in numbers:
         Node(folder, number, built, processes).stop()
+    service.stop(processes)
     for name in reversed(processes.names()):
         processes.end(name)
     if keep_logs:
@@ -98,6 +101,14 @@ def main() -> int:
     actions = parser.add_subparsers(dest="action", required=True)
     start = actions.add_parser("up", help="start one")
     start.add_argument("--nodes", type=int, default=2)
+    start.add_argument(
+        "--image",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="ARCHIVE",
+        help="an image that pods may use; repeatable",
+    )
     actions.add_parser("down", help="end it")
     inside = actions.add_parser("exec", help="run a command inside a node")
     inside.add_argument("node")
@@ -106,7 +117,7 @@ def main() -> int:
     folder: Path = options.dir.absolute()
     try:
         if options.action == "up":
-            print(f"export KUBECONFIG={up(folder, options.nodes)['kubeconfig']}")
+            print(f"export KUBECONFIG={up(folder, options.nodes, images=options.image)['kubeconfig']}")
         elif options.action == "down":
             down(folder)
         else:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from cluster import service
 from cluster.pki import Authority
 from cluster.processes import Processes, free_port
 
@@ -39,7 +40,14 @@ class ControlPlane:
     def start(self) -> Path:
         """Start everything; the administrator's kubeconfig. Raises Failed."""
         pki = self.authority
-        names = ("127.0.0.1", "10.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+        names = (
+            "127.0.0.1",
+            service.ADDRESS,
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+        )
         pki.server("apiserver", "kube-apiserver", names)
         pki.client("admin", "test-admin", "system:masters")
         pki.client("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
@@ -85,7 +93,7 @@ class ControlPlane:
                 f"--secure-port={self.port}",
                 "--advertise-address=127.0.0.1",
                 "--endpoint-reconciler-type=none",
-                "--service-cluster-ip-range=10.0.0.0/24",
+                f"--service-cluster-ip-range={service.RANGE}",
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
                 "--allow-privileged=true",

@@ -10,7 +10,6 @@ from deploy.image.build import build
 from deploy.image.debian import Missing
 from deploy.image.python import Broken
 
-from tonnage import __version__
 from tonnage.apps.installation import IMAGE
 
 
@@ -18,7 +17,9 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m deploy.image", description="Build tonnage's container image.")
     parser.add_argument("--name", default=IMAGE, help="with its tag (default: %(default)s)")
-    parser.add_argument("--output", type=Path, default=Path(f"dist/tonnage-{__version__}.tar"), help="the archive")
+    parser.add_argument(
+        "--output", type=Path, default=Path("dist/tonnage.tar"), help="the archive (default: %(default)s)"
+    )
     options = parser.parse_args()
     try:
         made = build(options.output, options.name)

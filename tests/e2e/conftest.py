@@ -7,24 +7,31 @@ built before), its tests are skipped with the reason.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import ssl
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster import programs
 from cluster.__main__ import down, up
+from deploy.image import debian
+from deploy.image.build import build
 
 from tonnage.apps import manifests
-from tonnage.apps.installation import Installation
+from tonnage.apps.installation import IMAGE, Installation
+
+if TYPE_CHECKING:
+    from tests.e2e.machines import Machines
 
 Object = dict[str, Any]
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
@@ -175,3 +182,32 @@ def installed(control_plane: ControlPlane) -> ControlPlane:
     control_plane.until("claims are labelled", scopes)
     control_plane.until("agents are held to their nodes", restrains)
     return control_plane
+
+
+@pytest.fixture(scope="session")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """A cluster of two nodes with real kubelets, tonnage installed on them from our own image; for the whole session.
+
+    Its control plane is not `control_plane`. Two such clusters at once would take each other's addresses: one waits.
+    """
+    from tests.e2e.machines import Machines
+
+    if os.geteuid() != 0:
+        pytest.skip("needs root: kubelets and containers")
+    folder = tmp_path_factory.mktemp("machines")
+    with Path(tempfile.gettempdir(), "cluster-nodes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            kubectl = programs.debian("kubectl", "kubernetes-client")
+            image = build(folder / "tonnage.tar", IMAGE)
+            found = up(folder / "cluster", 2, images=[image.file])
+        except (programs.Missing, debian.Missing) as reason:
+            pytest.skip(f"no real Kubernetes: {reason}")
+        try:
+            plane = ControlPlane(folder / "cluster", Path(str(found["kubeconfig"])), str(found["server"]), kubectl)
+            made = Machines(plane, ("node-1", "node-2"))
+            made.install()
+            yield made
+        finally:
+            down(folder / "cluster")
+            image.file.unlink()
