@@ -107,6 +107,16 @@ def test_inodes_are_as_many_as_the_class_says(real_folder: Path) -> None:
     assert GI // 65536 <= found[2] < GI // 32768
 
 
+@pytest.mark.parametrize(("options", "size"), [("", 1236 * MI), ("-n 4096", 4 * GI)])
+def test_a_small_btrfs_has_no_room_for_metadata_apart(options: str, size: int) -> None:
+    """The files of a pod would be refused at 94 % of 1236Mi, with room for data left and none for metadata."""
+    form = form_of("btrfs", options)
+    assert "--mixed" in form.mkfs("image", form.length(size), uuid4())
+    large = form_of("btrfs", "-n 32k")
+    assert "--mixed" not in large.mkfs("image", large.length(size), uuid4()), "which mixed ones cannot have"
+    assert "--mixed" not in form.mkfs("image", form.length(8 * GI), uuid4())
+
+
 def _available(form: Format, size: int, image: Path, target: Path) -> tuple[int, bool]:
     with _mounted(form, size, image, target) as same:
         stat = os.statvfs(target)
