@@ -22,6 +22,7 @@ from tonnage.errors import (
     Unsupported,
 )
 from tonnage.host import device, loop, mount
+from tonnage.pools import staticdisk
 from tonnage.pools.base import VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.static import StaticPool
@@ -492,3 +493,15 @@ async def test_the_end_of_a_pool_cleans_what_is_quick_and_leaves_the_rest_to_the
     assert [e.method for e in await pool.erasing()] == ["shred"]
     await _clean(pool)
     assert await pool.list() == []
+
+
+@pytest.mark.parametrize(
+    ("described", "slot"),
+    [
+        ("/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vdb", "pci0000:00/0000:00:02.0"),
+        ("/sys/devices/platform/a003e00.virtio_mmio/virtio0/block/vda", "platform/a003e00.virtio_mmio"),
+        ("/sys/devices/virtual/block/zram0", "zram0"),
+    ],
+)
+def test_a_disk_without_a_name_is_known_by_its_slot(described: str, slot: str) -> None:
+    assert staticdisk._slot(Path(described)) == slot

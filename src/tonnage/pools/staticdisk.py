@@ -10,6 +10,7 @@ the directory is ever changed.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -192,7 +193,16 @@ def _device_id(place: str) -> str:
 
 
 def _first_id(described: Path) -> str:
-    return next((f"{key}={text}" for key, text in _ids(described)), "unnamed")
+    return next((f"{key}={text}" for key, text in _ids(described)), "") or f"at={_slot(described)}"
+
+
+def _slot(described: Path) -> str:
+    """Where a disk that has no name is plugged in, as virtual ones without a serial number: their /dev/vdb may be another
+    one after a restart, and what is done to it, cleaning above all, must not be done to that one."""
+    if "virtual" in described.parts:
+        return described.name
+    parts = described.relative_to("/sys/devices").parts[:-2]  # block/vdb
+    return "/".join(part for part in parts if not re.fullmatch(r"virtio\d+", part))  # numbered as they are found
 
 
 def _ids(described: Path) -> Iterator[tuple[str, str]]:
