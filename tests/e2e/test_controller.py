@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
+from tonnage.api import kinds, names
 from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
@@ -193,7 +193,7 @@ def test_a_pod_whose_node_was_set_by_hand(plane: ControlPlane, replicas: Replica
 
 
 @asynccontextmanager
-async def _agent(plane: ControlPlane, folder: Path, pool: MemoryPool) -> Any:
+async def _agent(plane: ControlPlane, folder: Path, pool: MemoryPool, *, watches: str = "label") -> Any:
     driver = NodeDriver([pool], node_name=NODE, kubelet=folder, sockets=folder)
     await driver.start()
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))
@@ -204,10 +204,11 @@ async def _agent(plane: ControlPlane, folder: Path, pool: MemoryPool) -> Any:
         endpoints=driver.endpoints,
         poll=0,
         sweep_every=0,
+        watches=watches,
     )
     task = asyncio.create_task(agent.run())
     try:
-        yield
+        yield agent
     finally:
         await agent.stop()
         await asyncio.gather(task, return_exceptions=True)
@@ -243,6 +244,22 @@ async def test_a_gone_nodes_volume_is_released_and_erased_when_the_node_returns(
     async with _agent(plane, tmp_path, pool):
         await until("the PersistentVolume is gone", lambda: plane.send("GET", path).status == 404)
     assert await pool.list() == []
+    plane.kubectl("delete", "node", NODE)
+
+
+async def test_an_agent_that_watches_all_claims_keeps_its_own(
+    plane: ControlPlane, replicas: Replicas, tmp_path: Path
+) -> None:
+    node(plane, NODE)
+    pool = MemoryPool("scratch", 10 << 30, directories=False)
+    async with _agent(plane, tmp_path, pool, watches="all") as agent:
+        claim(plane, "all-theirs", names.SCRATCH_CLASS, node="n7")
+        claim(plane, "all-mine", names.SCRATCH_CLASS, node=NODE)
+        await asyncio.to_thread(plane.until, "mine is bound", lambda: phase(plane, f"{CLAIMS}/all-mine") == "Bound")
+        claims = agent._informers.of(kinds.CLAIMS, labels=agent.scope.selector)
+        assert [c.metadata.name for c in claims.cache] == ["all-mine"]
+        assert claims.others > 0
+    plane.kubectl("-n", NAMESPACE, "delete", "pvc", "all-mine", "--wait=false")
     plane.kubectl("delete", "node", NODE)
 
 
