@@ -197,8 +197,8 @@ def _first_id(described: Path) -> str:
 
 
 def _slot(described: Path) -> str:
-    """Where a disk that has no name is plugged in, as virtual ones without a serial number: their /dev/vdb may be another
-    one after a restart, and what is done to it, cleaning above all, must not be done to that one."""
+    """Where a disk that has no name is plugged in, as virtual ones without a serial number: their /dev/vdb may be
+    another one after a restart, and what is done to it, cleaning above all, must not be done to that one."""
     if "virtual" in described.parts:
         return described.name
     parts = described.relative_to("/sys/devices").parts[:-2]  # block/vdb
