@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.apiserver.server import ApiServer, extractor
+from tonnage.apiserver.sqlite import SqliteStore
 from tonnage.apps.data import DataFolder, Settings
 from tonnage.apps.debris import clean, leftovers, remove
 from tonnage.errors import Busy, HostError, Precondition
 from tonnage.host import loop, mount
-from tonnage.pools.directory import MARKER
+from tonnage.pools.directory import MARKER, OWN
 
 VOLUME = "kubelet/pods/uid/volumes/kubernetes.io~csi/pv/mount"
 
@@ -132,6 +135,43 @@ def test_a_pool_that_another_process_uses_is_not_removed(data: DataFolder, real_
             remove(data)
     assert marker.exists()
     assert data.exists()
+
+
+async def _known(data: DataFolder) -> str:
+    """Make the cluster's database; the cluster's uid."""
+    server = ApiServer(SqliteStore(data.state, extractor()))
+    await server.start()
+    uid = server.cluster_id()
+    await server.stop()
+    return uid
+
+
+@pytest.mark.real
+def test_disks_of_another_cluster_are_kept(real_folder: Path) -> None:
+    data = DataFolder(real_folder / "data")
+    data.open(Settings(pools=[f"static:{real_folder / 'disks'}"]))
+    data.close()
+    data.node("node-1").mkdir()
+    asyncio.run(_known(data))
+    records = real_folder / "disks" / "node-1" / OWN
+    records.mkdir(parents=True)
+    (records / "ssd.json").write_text('{"volume": {"owner": {"tonnage.dev/cluster": "theirs"}}}')
+    with pytest.raises(Precondition, match="volumes of another cluster"):
+        remove(data)
+
+
+@pytest.mark.real
+def test_volumes_of_another_cluster_in_the_same_directory_are_kept(data: DataFolder, real_folder: Path) -> None:
+    ours, pool = asyncio.run(_known(data)), real_folder / "disk" / "node-1"
+    (pool / "pvc-1.json").write_text(f'{{"owner": {{"tonnage.dev/cluster": "{ours}"}}}}')
+    (pool / "pvc-2.json").write_text('{"owner": {"tonnage.dev/cluster": "theirs"}}')
+    with pytest.raises(Precondition, match=r"volumes of another cluster \(pvc-2\).*nothing was removed"):
+        remove(data)
+    assert sorted(entry.name for entry in pool.glob("*.json")) == ["pvc-1.json", "pvc-2.json"]
+    assert data.exists()
+    (pool / "pvc-2.json").unlink()
+    remove(data)
+    assert not pool.exists()
 
 
 def test_the_root_of_a_disk_can_be_a_data_folder(tmp_path: Path) -> None:

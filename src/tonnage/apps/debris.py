@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
+import msgspec
+
 from tonnage.aio.clock import RealClock
+from tonnage.api import names
 from tonnage.apps.data import DataFolder
 from tonnage.errors import Busy, HostError, Precondition, TonnageError, Unavailable
 from tonnage.host import loop, mount, tree
@@ -17,6 +22,7 @@ from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 from tonnage.pools import config as pool_config
 from tonnage.pools.btrfsimage import ROOT
 from tonnage.pools.directory import MARKER, OWN
+from tonnage.pools.snapshots import FOLDER as SNAPSHOTS
 
 _KILL_SECONDS = 5.0
 _PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4)  # seconds
@@ -71,7 +77,8 @@ def _loops_left(data: DataFolder) -> bool:
 def remove(data: DataFolder) -> None:
     """clean(), then remove the data folder and the cluster's part of pools elsewhere. May be repeated.
 
-    Raises Precondition when something that is not the cluster's is mounted where it would be removed, HostError.
+    Raises Precondition when something that is not the cluster's is mounted where it would be removed, or when a pool
+    elsewhere has volumes of another cluster, HostError.
     """
     if not data.exists():
         return
@@ -84,9 +91,12 @@ def remove(data: DataFolder) -> None:
                     f"{found.target} is a mount that is not tonnage's, in a folder that would be removed: unmount it "
                     "and repeat; nothing was removed"
                 )
+    prepared, cluster = _elsewhere(data, prepared=True), _cluster(data)
+    for pool in (*elsewhere, *prepared):
+        _refuse_others(pool, cluster)
     for pool in elsewhere:
         _erase(pool)
-    for directory in _elsewhere(data, prepared=True):
+    for directory in prepared:
         _give_up(directory)
     data.purge()
 
@@ -107,6 +117,38 @@ async def _end_containers(kubelet: Path) -> None:
                     raise HostError(f"container {found.name} of pod {pod.name} does not end when killed") from None
         await runtime.clean(pod.name)
     await runtime.close()
+
+
+def _cluster(data: DataFolder) -> str:
+    """The cluster's uid, "" where its database cannot tell."""
+    query = "SELECT data FROM objects WHERE collection = 'namespaces' AND name = 'kube-system'"
+    try:
+        with closing(sqlite3.connect(f"{data.state.absolute().as_uri()}?mode=ro", uri=True)) as state:
+            (found,) = state.execute(query).fetchone() or ("{}",)
+        return str(msgspec.json.decode(found)["metadata"]["uid"])
+    except (sqlite3.Error, msgspec.MsgspecError, KeyError, TypeError):
+        return ""
+
+
+class _Owned(msgspec.Struct):
+    """What is looked for in the record of a volume or snapshot, or of a disk that is a volume."""
+
+    owner: dict[str, str] = {}
+    volume: _Owned | None = None
+
+
+def _refuse_others(pool: Path, cluster: str) -> None:
+    """Raises Precondition for a pool that another cluster, given the same directory, has volumes in."""
+    clusters = {cluster} if cluster else set()
+    for record in (record for folder in (pool, pool / SNAPSHOTS, pool / OWN) for record in folder.glob("*.json")):
+        with suppress(msgspec.MsgspecError, OSError):
+            found = msgspec.json.decode(record.read_bytes(), type=_Owned)
+            clusters.add((found.volume or found).owner.get(names.PARAM_CLUSTER, cluster))
+        if len(clusters - {""}) > 1:
+            raise Precondition(
+                f"pool directory {pool} has volumes of another cluster ({record.stem}): purge them there first, or"
+                " remove the directory yourself; nothing was removed"
+            )
 
 
 def _erase(pool: Path) -> None:
