@@ -117,7 +117,8 @@ def main() -> int:
     folder: Path = options.dir.absolute()
     try:
         if options.action == "up":
-            print(f"export KUBECONFIG={up(folder, options.nodes, images=options.image)['kubeconfig']}")
+            images = [archive.absolute() for archive in options.image]  # nodes have another working directory
+            print(f"export KUBECONFIG={up(folder, options.nodes, images=images)['kubeconfig']}")
         elif options.action == "down":
             down(folder)
         else:
