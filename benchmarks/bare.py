@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,7 +15,8 @@ from tonnage.pools.formats import EXT4
 
 
 def life(folder: Path, size: int) -> float:
-    """Milliseconds for a file, mkfs.ext4 with our options, loop device, mount, bind, and everything undone."""
+    """Milliseconds for a file, mkfs.ext4 with our options, loop device, mount, bind, and everything undone: each step
+    that CSI answers is on the disk before the next."""
     image, staging, target = folder / "bare.img", folder / "bare-staging", folder / "bare-target"
     length = EXT4.length(size)
     began = time.perf_counter()
@@ -21,6 +24,7 @@ def life(folder: Path, size: int) -> float:
     try:
         os.ftruncate(fd, length)
         os.fsync(fd)
+        _sync(folder)
         subprocess.run(EXT4.mkfs(str(image), length, uuid4()), check=True, capture_output=True)
         os.fsync(fd)
         staging.mkdir()
@@ -38,17 +42,34 @@ def life(folder: Path, size: int) -> float:
     target.rmdir()
     staging.rmdir()
     image.unlink()
+    _sync(folder)
     return (time.perf_counter() - began) * 1000
 
 
-def commits(folder: Path) -> tuple[float, float]:
-    """Milliseconds for the commit of a btrfs after a subvolume with a limit was made, and after it was deleted."""
+def _sync(folder: Path) -> None:
+    with _open(folder) as at:
+        os.fsync(at)
+
+
+def created(folder: Path, name: str) -> float:
+    """Milliseconds for the commit of a btrfs in which a subvolume with a limit was made."""
+    with _open(folder) as at:
+        btrfs.create(at, name, 1 << 27)
+        return _commit(at)
+
+
+def deleted(folder: Path, name: str) -> float:
+    """Milliseconds for the commit of a btrfs in which a subvolume was deleted."""
+    with _open(folder) as at:
+        btrfs.delete(at, name)
+        return _commit(at)
+
+
+@contextmanager
+def _open(folder: Path) -> Iterator[int]:
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        btrfs.create(at, "bare", 1 << 27)
-        made = _commit(at)
-        btrfs.delete(at, "bare")
-        return made, _commit(at)
+        yield at
     finally:
         os.close(at)
 

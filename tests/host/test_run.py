@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -45,6 +46,21 @@ def test_time_limit_kills_the_whole_group() -> None:
 def test_time_limit_holds_when_only_a_grandchild_keeps_the_output_open() -> None:
     with pytest.raises(CommandFailed, match="not done"):
         run(["sh", "-c", "sleep 1000 & exit 0"], timeout=0.3)
+
+
+def test_program_that_closes_its_output_is_waited_for() -> None:
+    with pytest.raises(CommandFailed, match="exit code 3"):
+        run(["sh", "-c", "exec >&- 2>&-; sleep 0.05; exit 3"])
+    with pytest.raises(CommandFailed, match="not done"):
+        run(["sh", "-c", "exec >&- 2>&-; sleep 1000"], timeout=0.3)
+
+
+def test_programs_are_waited_for_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "pidfd_open", absent)
+    assert run(["sh", "-c", "echo yes; exec >&- 2>&-; sleep 0.05"]) == "yes\n"
 
 
 def test_output_is_bounded() -> None:

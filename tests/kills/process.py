@@ -158,20 +158,22 @@ class Processes:
             told["code"], told["body"], told["why"] = answers[0]
 
     def _count_formats(self, told: dict[str, Any]) -> None:
-        """Count runs of mkfs and uses of what one has left; the btrfs that a pool makes of itself is no volume's."""
+        """Count runs of mkfs and uses of what one in memory has left; the btrfs that a pool makes of itself is no
+        volume's."""
         told["formats"] = 0
         start, apply = subprocess.Popen.__init__, Template.apply
 
         def counting(process: Any, command: Any, *rest: Any, **more: Any) -> None:
-            told["formats"] += os.path.basename(command[0]).startswith("mkfs.") and self.is_open
+            in_memory = any(os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:") for fd in more.get("pass_fds", ()))
+            told["formats"] += os.path.basename(command[0]).startswith("mkfs.") and self.is_open and not in_memory
             start(process, command, *rest, **more)
 
         def applying(template: Template, *rest: Any) -> None:
             told["formats"] += 1
             apply(template, *rest)
 
-        def forgetful(_templates: Templates, *_key: Any) -> None:
-            return None
+        def forgetful(_templates: Templates, _length: int, _options: str, make: Callable[[], Template]) -> Template:
+            return make()
 
         replaced: list[tuple[type, str, object]] = [
             (subprocess.Popen, "__init__", counting),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import subprocess
@@ -23,10 +24,12 @@ from tonnage.csi.errors import CsiError
 from tonnage.csi.words import VolumeCapability
 from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
+from tonnage.pools import imagefile
 from tonnage.pools.base import State, VolumeRequest
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.disks import Disks
 from tonnage.pools.image import ImagePool
+from tonnage.pools.templates import Templates
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -100,6 +103,22 @@ async def test_every_file_system(
         assert (await pool.stats("v", staging)).available >= 319 * MI
         await pool.unstage("v", staging)
         assert _loops(real_folder) == []
+
+
+async def test_mkfs_runs_on_the_image_where_it_cannot_run_in_memory(
+    opened: Opener, real_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_name: str, _flags: int) -> int:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    monkeypatch.setattr(imagefile, "_templates", Templates())
+    pool, staging = await opened(), real_folder / "staging"
+    for name in ("v", "w"):
+        await pool.create(VolumeRequest(name, 21 * MI))
+        await pool.stage(name, staging)
+        assert (await pool.stats(name, staging)).available >= 21 * MI
+        await pool.unstage(name, staging)
 
 
 async def test_a_size_below_the_file_systems_least(opened: Opener) -> None:

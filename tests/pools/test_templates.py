@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tonnage.errors import HostError
 from tonnage.host import device
 from tonnage.pools import templates
 from tonnage.pools.formats import EXT4, GI, MI
@@ -30,12 +31,35 @@ def test_a_change_moves_the_checksum_by_the_same_bits(data: bytes, other: bytes)
 
 
 def test_the_least_used_is_forgotten() -> None:
-    kept = Templates(most=2)
-    for length in (1, 2):
-        kept.keep(length, Template(b"", ()))
-    kept.get(1)
-    kept.keep(3, Template(b"", ()))
-    assert [kept.get(length) is not None for length in (1, 2, 3)] == [True, False, True]
+    kept, made = Templates(most=2), list[int]()
+
+    def make(length: int) -> Template:
+        made.append(length)
+        return Template(b"", ())
+
+    for length in (1, 2, 1, 3, 1, 2):
+        assert kept.get(length, "", lambda length=length: make(length)) is not None  # type: ignore[misc]
+    assert made == [1, 2, 3, 2]
+
+
+def test_options_have_templates_of_their_own() -> None:
+    kept, one, other = Templates(), Template(b"a", ()), Template(b"b", ())
+    assert kept.get(1, "", lambda: one) is one
+    assert kept.get(1, "-I 1024", lambda: other) is other
+    assert kept.get(1, "", lambda: other) is one
+
+
+def test_that_there_can_be_none_is_kept_and_a_failure_is_not() -> None:
+    kept, template = Templates(), Template(b"", ())
+
+    def fail() -> Template:
+        raise HostError("mkfs was killed")
+
+    with pytest.raises(HostError):
+        kept.get(1, "", fail)
+    assert kept.get(1, "", lambda: template) is template
+    assert kept.get(2, "", lambda: None) is None
+    assert kept.get(2, "", fail) is None
 
 
 def test_nothing_is_taken_for_ext4_that_is_not(tmp_path: Path) -> None:
@@ -82,6 +106,19 @@ class TestReal:
         source, _, _ = made
         os.pwrite(source, b"\x00\x00\x00\x00", 1024 + 0x3FC)
         assert templates.read(source) is None
+
+    @pytest.mark.parametrize("place", [0x5A, 0x80, 0x3FC], ids=["group", "other", "checksum"])
+    def test_a_copy_of_the_superblock_that_is_not_understood(self, place: int, real_folder: Path) -> None:
+        path, first_copy = real_folder / "image", 32768 * 4096
+        path.touch()
+        os.truncate(path, EXT4.length(GI))
+        subprocess.run(EXT4.mkfs(str(path), EXT4.length(GI), uuid4()), check=True, capture_output=True)
+        fd = os.open(path, os.O_RDWR)
+        assert templates.read(fd) is not None
+        (byte,) = os.pread(fd, 1, first_copy + place)
+        os.pwrite(fd, bytes([byte ^ 1]), first_copy + place)
+        assert templates.read(fd) is None
+        os.close(fd)
 
     def test_an_ext4_without_seed_is_not_copied(self, real_folder: Path) -> None:
         path = real_folder / "plain"

@@ -265,8 +265,19 @@ def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     Raises Precondition while it is in use or when there is a symlink on the way to it, HostError.
     """
     try:
-        with nofollow.parent(target) as (at, name):
-            libc.umount2(os.fsencode(nofollow.by_fd(at, name)), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
+        with nofollow.parent(target) as (at, _):
+            return umount_in(at, target, lazy=lazy)
+    except OSError as failure:
+        if failure.errno in _NOTHING:
+            return False
+        raise HostError(f"cannot unmount {target}: {failure.strerror}") from failure
+
+
+def umount_in(at: int, target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
+    """The same with the folder that holds target open already, for who has more to do there."""
+    try:
+        name = os.fsencode(nofollow.by_fd(at, os.path.basename(target)))
+        libc.umount2(name, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
     except OSError as failure:
         if failure.errno == errno.EINVAL or failure.errno in _NOTHING:
             return False

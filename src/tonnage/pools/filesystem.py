@@ -80,10 +80,10 @@ def unpublish(target: Path) -> None:
     Raises Precondition while it is in use, when it holds files without being a mount, and for a symlink on the way,
     HostError.
     """
-    while mount.umount(target):
-        pass
     try:
         with nofollow.parent(target) as (at, name):
+            while mount.umount_in(at, target):
+                pass
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
             if stat.S_ISREG(found.st_mode) and found.st_size:
                 raise Precondition(f"{target} is a file with content, which nothing of ours is: look at it")

@@ -116,29 +116,63 @@ def format_image(fd: int, path: Path, record: Record) -> None:
             _extend(fd, record)
     except OSError as failure:
         raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
-    _mkfs(fd, record)
+    template = _template(record)
     try:
+        if template is None:
+            _mkfs(fd, record)
+        else:
+            template.apply(fd, record.uuid)
         os.fsync(fd)
     except OSError as failure:
         raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
-def _mkfs(fd: int, record: Record) -> None:
-    if (template := _templates.get(record.length, record.mkfs)) is not None and record.fstype == "ext4":
-        template.apply(fd, record.uuid)
-        return
-    form, path = form_of(record.fstype, record.mkfs), f"/dev/fd/{fd}"
+def _template(record: Record) -> templates.Template | None:
+    """What to copy instead of running mkfs; None where that cannot be had. Raises HostError."""
+    if record.fstype != "ext4" or record.length > _TEMPLATE_MOST:
+        return None
+    return _templates.get(record.length, record.mkfs, lambda: _new_template(record))
+
+
+def _new_template(record: Record) -> templates.Template | None:
+    """Run mkfs on a file in memory. None where that cannot be had, or its work is not understood. Raises HostError."""
+    try:
+        fd = os.memfd_create("mkfs", os.MFD_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        os.ftruncate(fd, record.length)
+        _run_mkfs(fd, record)
+        return templates.read(fd)
+    except OSError:
+        return None
+    except CommandFailed as failure:
+        if _is_old(failure):
+            return None  # it would fill the memory with zeros
+        raise
+    finally:
+        os.close(fd)
+
+
+def _run_mkfs(fd: int, record: Record, *, prezeroed: bool = True) -> None:
+    """Run mkfs on an open file. Raises CommandFailed."""
+    command = form_of(record.fstype, record.mkfs).mkfs(f"/dev/fd/{fd}", record.length, record.uuid, prezeroed=prezeroed)
     with _mkfs_at_once:
-        try:
-            run(form.mkfs(path, record.length, record.uuid), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
-        except CommandFailed as failure:
-            if "prezeroed" not in failure.stderr:
-                raise
-            plain = form.mkfs(path, record.length, record.uuid, prezeroed=False)  # e2fsprogs before 1.47
-            run(plain, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
-            return
-    if record.fstype == "ext4" and record.length <= _TEMPLATE_MOST and (read := templates.read(fd)) is not None:
-        _templates.keep(record.length, read, record.mkfs)
+        run(command, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+
+
+def _mkfs(fd: int, record: Record) -> None:
+    try:
+        _run_mkfs(fd, record)
+    except CommandFailed as failure:
+        if not _is_old(failure):
+            raise
+        _run_mkfs(fd, record, prezeroed=False)
+
+
+def _is_old(failure: CommandFailed) -> bool:
+    """Whether it is mkfs.ext4 of e2fsprogs before 1.47, which does not know assume_storage_prezeroed."""
+    return "prezeroed" in failure.stderr
 
 
 def fill_image(fd: int, path: Path, record: Record, folder: Path) -> None:
