@@ -70,7 +70,12 @@ def _into(folder: Path, action: str, *arguments: str, time: int = 0) -> None:
     if ended.returncode:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise Missing(f"pip {action}: {ended.stderr.strip()[-600:]}")
-    unfinished.rename(folder)
+    try:
+        unfinished.rename(folder)
+    except OSError:  # another process was quicker
+        if not folder.exists():
+            raise
+        shutil.rmtree(unfinished)
 
 
 def unpack(wheel: Path, site: str) -> Tree:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from cluster import programs
 from cluster.__main__ import BUSYBOX
 from cluster.node import Node
 from cluster.processes import Processes
+from scripts.gen_chart import CHART
 from tests.e2e.conftest import ControlPlane
 
 from tonnage.api import names
@@ -23,6 +26,8 @@ SYSTEM = names.SYSTEM_NAMESPACE
 AGENTS = "app.kubernetes.io/component=node"
 POOL = "/var/lib/tonnage"
 POOL_SIZE = "6Gi"
+_POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,size={POOL_SIZE}"
+_POOL = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "size": POOL_SIZE}
 GIB = 2**30
 WRITER = "n=0; while n=$((n + 1)); do echo $n >> /data/log && sync /data/log || exit 1; sleep 0.1; done"
 
@@ -39,17 +44,26 @@ class Machines:
         folder = self.plane.folder
         return Node(folder, int(name.rpartition("-")[2]), programs.folder(), Processes(folder / "processes"))
 
-    def install(self) -> None:
-        """`tonnage manifests | kubectl apply`, and wait until the agents have taken their nodes' start-up taint off."""
+    def install(self, helm: Path | None) -> None:
+        """From the chart, or from `tonnage manifests` where there is no helm; the same objects (test_helm.py).
+
+        Returns when the agents have taken their nodes' start-up taint off.
+        """
         self.plane.kubectl("taint", "node", *self.names, f"{names.STARTUP_TAINT}=:NoSchedule")
-        pool = f"image:{POOL},name=scratch,rootfs=yes,size={POOL_SIZE}"
-        made = subprocess.run(
-            [sys.executable, "-m", "tonnage.cli", "manifests", "--pool", pool],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made.stdout)
-        self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names), seconds=120)
-        self.plane.until("nodes have no start-up taint", lambda: not self.tainted(), seconds=60)
+        if helm:
+            self._install_chart(helm)
+        else:
+            made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT)
+            self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
+        self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names), seconds=180)
+        self.plane.until("nodes have no start-up taint", lambda: not self.tainted())
+
+    def _install_chart(self, helm: Path) -> None:
+        self.plane.kubectl("create", "namespace", SYSTEM)
+        self.plane.kubectl("label", "namespace", SYSTEM, "pod-security.kubernetes.io/enforce=privileged")
+        home, flags = self.plane.folder / "helm", (f"--kubeconfig={self.plane.kubeconfig}", "--namespace", SYSTEM)
+        pools = json.dumps([_POOL])
+        _run(helm, "install", "tonnage", CHART, *flags, "--set-json", f"pools={pools}", home=home)
 
     def tainted(self) -> list[str]:
         """Nodes whose agent is not ready."""
@@ -167,6 +181,13 @@ def container(body: Any) -> tuple[str, int]:
     """The one container of a pod that runs, and how often it was started again."""
     (status,) = body["status"]["containerStatuses"]
     return str(status["containerID"]), int(status["restartCount"])
+
+
+def _run(*command: str | Path, home: Path = Path("/nonexistent")) -> str:
+    environment = {**os.environ, "HOME": str(home)}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
 def _text(file: Path) -> str:
