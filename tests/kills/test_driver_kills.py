@@ -48,8 +48,10 @@ class Campaigns:
         self._all: dict[str, Future[subprocess.CompletedProcess[str]]] = {}
 
     def begin(self, kinds: list[str]) -> None:
-        """Run those, in this order."""
-        parts = sum(_SHARES.get(kind, 1.0) for kind in kinds)
+        """Run those, in this order. One alone has all the kills; several have their shares of what all kinds have, so
+        that guests and the machine's own kinds may run in sessions of their own."""
+        shared = kinds if len(kinds) == 1 else KINDS
+        parts = sum(_SHARES.get(kind, 1.0) for kind in shared)
         for kind in kinds:
             kills = max(1, round(self._kills * _SHARES.get(kind, 1.0) / parts))
             self._all[kind] = self._threads.submit(self._run, kind, kills)
