@@ -33,6 +33,7 @@ VERBS = {
     "node": ("tonnage.cli.node", "run a node of a Kubernetes cluster: its CSI driver and its agent"),
     "controller": ("tonnage.cli.controller", "run the duties of a Kubernetes cluster that no node can have"),
     "manifests": ("tonnage.cli.manifests", "print the Kubernetes objects of an installation"),
+    "doctor": ("tonnage.cli.doctor", "look at an installation on Kubernetes: what is wrong, and what to do"),
     "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
     "pools": ("tonnage.cli.pools", "show what pools have, promise and lack; make them of devices"),
     "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),

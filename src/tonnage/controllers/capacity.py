@@ -62,7 +62,7 @@ class CapacityPublisher:
     ) -> None:
         self._client, self._drivers, self._ledger, self._readings = client, drivers, ledger, readings
         self._scope, self._clock, self._namespace = scope, clock, namespace
-        self._managed_by = names.label_value(f"tonnage-{scope.node}")
+        self._managed_by = managed_by(scope.node)
         self._objects: dict[str, CSIStorageCapacity] = {}
         self._wake = asyncio.Event()
         self._written = self._increased = float("-inf")
@@ -149,8 +149,7 @@ class CapacityPublisher:
         return found
 
     def _name(self, source: Source) -> str:
-        text = "\0".join((source.driver, source.storage_class, self._scope.node))
-        return f"csisc-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+        return object_name(source.driver, source.storage_class, self._scope.node)
 
     def _seen(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
         """Somebody, usually this process, wrote or removed one of our objects."""
@@ -259,6 +258,17 @@ class CapacityPublisher:
 
     def _keep(self, obj: CSIStorageCapacity) -> None:
         self._objects[obj.metadata.name] = obj
+
+
+def object_name(driver: str, storage_class: str, node: str) -> str:
+    """Name of the capacity object of a driver's class on a node: always the same, so that none is made twice."""
+    text = "\0".join((driver, storage_class, node))
+    return f"csisc-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+
+
+def managed_by(node: str) -> str:
+    """Value of the label that says whose agent writes the object."""
+    return names.label_value(f"tonnage-{node}")
 
 
 def _numbers(obj: CSIStorageCapacity) -> tuple[int, int | None]:

@@ -227,5 +227,10 @@ def _within(segment: Mapping[str, str], term: TopologyTerm) -> bool:
 
 def allowed_here(storage_class: StorageClass, driver: Driver) -> bool:
     """Whether the class allows volumes in the driver's segment."""
+    return allowed_in(storage_class, driver.segment)
+
+
+def allowed_in(storage_class: StorageClass, segment: Mapping[str, str]) -> bool:
+    """Whether the class allows volumes in that segment."""
     terms = storage_class.allowed_topologies
-    return not terms or any(_within(driver.segment, term) for term in terms)
+    return not terms or any(_within(segment, term) for term in terms)

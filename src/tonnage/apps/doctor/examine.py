@@ -1,0 +1,35 @@
+"""All checks in the order in which one would ask: the first fault is most often the cause of the others."""
+
+from __future__ import annotations
+
+from tonnage.aio.clock import Clock
+from tonnage.apps.doctor import (
+    access,
+    capacity,
+    claims,
+    classes,
+    installation,
+    machine,
+    registration,
+    scoping,
+    view,
+    volumes,
+)
+from tonnage.apps.doctor.findings import Finding
+from tonnage.apps.node_config import NodeConfig
+from tonnage.kube.client import Client
+
+
+async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeConfig | None = None) -> list[Finding]:
+    """Look at the installation in that namespace, and at the machine as that node where one is given. May be repeated.
+
+    Raises Unavailable without a connection, ApiError for an answer of the API server that makes no sense.
+    """
+    found = await view.read(client, namespace, now=clock.time())
+    findings = [*installation.check(found), *registration.check(found)]
+    findings += await access.check(found, client)
+    findings += await scoping.check(found, client)
+    findings += [*classes.check(found), *capacity.check(found), *claims.check(found), *volumes.check(found)]
+    if node is not None:
+        findings += await machine.check(found, client, node, clock)
+    return findings

@@ -1,0 +1,48 @@
+"""What a check has found: how bad it is, in one sentence, and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+
+class Level(StrEnum):
+    """How bad: OK; WARN, somebody should know; FAIL, something does not work as installed."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """about: the object that was looked at. todo: the next step, "" where there is none."""
+
+    check: str
+    about: str
+    level: Level
+    text: str
+    todo: str = ""
+
+
+def ok(check: str, about: str, text: str) -> Finding:
+    """As it should be."""
+    return Finding(check, about, Level.OK, text)
+
+
+def warn(check: str, about: str, text: str, todo: str) -> Finding:
+    """Works, but somebody should know."""
+    return Finding(check, about, Level.WARN, text, todo)
+
+
+def fail(check: str, about: str, text: str, todo: str) -> Finding:
+    """Does not work as installed."""
+    return Finding(check, about, Level.FAIL, text, todo)
+
+
+def few(items: Iterable[str], most: int = 5) -> str:
+    """Some names in a sentence: all of them, or the first and how many more there are."""
+    found = list(items)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more

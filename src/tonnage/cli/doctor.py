@@ -1,0 +1,98 @@
+"""`tonnage doctor`: what is wrong with an installation on Kubernetes, and what to do. It changes nothing.
+
+Exit code 0: no fault (warnings there may be); 1: faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tonnage.aio.clock import RealClock
+from tonnage.api import names
+from tonnage.apps.doctor.examine import examine
+from tonnage.apps.doctor.findings import Finding, Level
+from tonnage.apps.node_config import NodeConfig
+from tonnage.cli import listing, node
+from tonnage.cli.output import Output
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
+
+_FILE = Path("/etc/tonnage/node.yaml")
+"""Where an agent's pod has its node's file."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: as kubectl finds it)")
+    parser.add_argument(
+        "--namespace", default=os.environ.get("POD_NAMESPACE") or names.SYSTEM_NAMESPACE, metavar="NAME",
+        help="the installation's (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE.yaml",
+        help=f"on a node: its file, to look at the machine as well (default in an agent's pod: {_FILE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--node-name", default="", metavar="NAME", help="with --config; default: $NODE_NAME, else the host's"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, tell; 1 when there are faults."""
+    access = node.access_of(options.kubeconfig)
+    machine = _machine(options)
+
+    async def look() -> list[Finding]:
+        client = Client(HttpTransport(access, user_agent="tonnage-doctor"))
+        try:
+            return await examine(client, options.namespace, clock=RealClock(), node=machine)
+        finally:
+            await client.close()
+
+    findings = asyncio.run(look())
+    show(options.output, findings)
+    return 1 if any(finding.level is Level.FAIL for finding in findings) else 0
+
+
+def _machine(options: argparse.Namespace) -> NodeConfig | None:
+    """The node that this machine is, None for a workstation."""
+    file = options.config or (_FILE if os.environ.get("NODE_NAME") and _FILE.exists() else None)
+    if file is None:
+        return None
+    parser = argparse.ArgumentParser()
+    node.add_arguments(parser)
+    given = ["--config", str(file), "--namespace", options.namespace]
+    return node.configured(
+        parser.parse_args([*given, "--node-name", options.node_name] if options.node_name else given)
+    )
+
+
+def show(form: str, findings: list[Finding]) -> None:
+    """As a table with what to do below each line that is not ok, or as a document."""
+    counts = Counter(finding.level for finding in findings)
+    if form != "table":
+        document: dict[str, Any] = {"faults": counts[Level.FAIL], "warnings": counts[Level.WARN], "findings": findings}
+        print(listing.text(form, document), end="")
+        return
+    out = Output()
+    out.table(("", "CHECK", "WHAT", "FOUND"), [(f.level, f.check, f.about, f.text) for f in findings])
+    todo = [finding for finding in findings if finding.todo]
+    if todo:
+        out.title("What to do")
+    for finding in todo:
+        out.line(f"  {finding.level} {finding.about}: {finding.todo}")
+    faults, warnings = counts[Level.FAIL], counts[Level.WARN]
+    healthy = (
+        "all is well"
+        if not faults and not warnings
+        else "nothing is broken"
+        if not faults
+        else "the first is most often the cause"
+    )
+    out.line(f"{faults} fault{'s' * (faults != 1)}, {warnings} warning{'s' * (warnings != 1)}: {healthy}")

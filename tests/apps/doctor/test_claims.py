@@ -1,0 +1,188 @@
+"""Claims that wait: the reason in one sentence, and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tonnage.aio.clock import rfc3339
+from tonnage.api import names
+from tonnage.api.core import Event, Lease, Node, PersistentVolumeClaim
+from tonnage.api.pods import Pod
+from tonnage.api.storage import CSINode, StorageClass
+from tonnage.apps.doctor import claims
+from tonnage.apps.doctor.findings import Finding, Level
+from tonnage.apps.doctor.view import Published, View, Workload
+
+NOW = 1_800_000_000.0
+OLD, YOUNG = rfc3339(NOW - 100), rfc3339(NOW - 5)
+Make = Callable[..., View]
+
+
+def _claim(node: str = "", **more: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "data", "namespace": "team", "uid": "u1", "creationTimestamp": OLD}
+    if node:
+        metadata |= {"annotations": {names.SELECTED_NODE: node}, "labels": {names.NODE_LABEL: node}}
+    spec = {"storageClassName": "fast", "resources": {"requests": {"storage": "40Gi"}}, **more.pop("spec", {})}
+    status = {"phase": more.pop("phase", "Pending")}
+    return {"metadata": {**metadata, **more}, "spec": spec, "status": status}
+
+
+def _pod(**more: Any) -> dict[str, Any]:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    message = "0/2 nodes are available: 2 node(s) did not have enough free storage."
+    condition = {"type": "PodScheduled", "status": "False", "message": more.pop("message", message)}
+    status = {"conditions": [condition] if condition["message"] else []}
+    spec = {"volumes": [volume], **more}
+    return {"metadata": {"name": "web", "namespace": "team"}, "spec": spec, "status": status}
+
+
+def _capacity(node: str, room: str, reason: str = "") -> dict[str, Any]:
+    notes = {names.REASON: reason} if reason else {}
+    metadata = {"name": f"c-{node}", "labels": {names.NODE_LABEL: node}, "annotations": notes}
+    return {"metadata": metadata, "storageClassName": "fast", "capacity": room, "maximumVolumeSize": room}
+
+
+@pytest.fixture
+def view() -> Make:
+    """view(claim, pod=..., capacities=..., ready=True, mode=..., leads=False, event=""): two nodes have the driver."""
+
+    def make(claim: dict[str, Any], **more: Any) -> View:
+        made = View(names.SYSTEM_NAMESPACE, NOW, daemon_sets=[Workload()])
+        mode = more.get("mode", names.WAIT_FOR_FIRST_CONSUMER)
+        storage_class = {"metadata": {"name": "fast"}, "provisioner": names.DRIVER, "volumeBindingMode": mode}
+        made.classes = [msgspec.convert(storage_class, StorageClass)]
+        made.nodes = [msgspec.convert({"metadata": {"name": n}}, Node) for n in ("n1", "n2", "bare")]
+        entry = {"drivers": [{"name": names.DRIVER}]}
+        made.csi_nodes = [msgspec.convert({"metadata": {"name": n}, "spec": entry}, CSINode) for n in ("n1", "n2")]
+        ready = {"conditions": [{"type": "Ready", "status": str(more.get("ready", True))}]}
+        made.agents = [
+            msgspec.convert({"metadata": {"name": f"agent-{n}"}, "spec": {"nodeName": n}, "status": ready}, Pod)
+            for n in ("n1", "n2", "bare")
+        ]
+        made.claims = [msgspec.convert(claim, PersistentVolumeClaim)]
+        made.pods = [msgspec.convert(more["pod"], Pod)] if "pod" in more else []
+        made.capacities = [msgspec.convert(c, Published) for c in more.get("capacities", ())]
+        if more.get("leads"):
+            spec = {"holderIdentity": "one", "renewTime": rfc3339(NOW - 3, micro=True)}
+            made.lease = msgspec.convert({"spec": spec}, Lease)
+        if text := more.get("event"):
+            made.events = {"u1": [msgspec.convert({"type": "Warning", "message": text}, Event)]}
+        return made
+
+    return make
+
+
+def _only(view: View) -> Finding:
+    (found,) = claims.check(view)
+    return found
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        _claim(),  # no pod wants it yet: its class waits for one
+        _claim("n1", creationTimestamp=YOUNG),
+        _claim("n1", phase="Bound", spec={"volumeName": "pv"}),
+        _claim(spec={"storageClassName": "others"}),
+        _claim(deletionTimestamp=YOUNG),
+    ],
+)
+def test_nothing_is_wrong(view: Make, claim: dict[str, Any]) -> None:
+    assert _only(view(claim)).level is Level.OK
+
+
+def test_no_node_has_room(view: Make) -> None:
+    found = _only(view(_claim(), pod=_pod(), capacities=[_capacity("n1", "10Gi"), _capacity("n2", "30Gi")]))
+
+    assert found.level is Level.WARN
+    assert found.about == "team/data"
+    assert found.text == ("pod web fits on no node: it asks for 40Gi, and the most that a node can give is 30Gi (n2)")
+    assert "ask for less" in found.todo
+
+
+def test_room_for_one_but_not_for_the_pod(view: Make) -> None:
+    found = _only(view(_claim(), pod=_pod(), capacities=[_capacity("n1", "50Gi")]))
+
+    assert "its pod needs more volumes than this one" in found.text
+
+
+def test_no_node_can_ever_serve_the_class(view: Make) -> None:
+    both = [_capacity("n1", "0", "there is no pool 'nope'"), _capacity("n2", "0", "there is no pool 'nope'")]
+    found = _only(view(_claim(), pod=_pod(), capacities=both))
+
+    assert found.level is Level.FAIL
+    assert found.text == "pod web fits on no node: there is no pool 'nope'"
+
+
+def test_nobody_publishes(view: Make) -> None:
+    found = _only(view(_claim(), pod=_pod()))
+
+    assert found.level is Level.FAIL
+    assert "no node publishes room for class fast" in found.text
+
+
+def test_the_pod_waits_for_something_else(view: Make) -> None:
+    found = _only(view(_claim(), pod=_pod(message="0/2 nodes are available: 2 Insufficient cpu.")))
+
+    assert found.level is Level.WARN
+    assert "pod web is not scheduled: 0/2 nodes are available: 2 Insufficient cpu." in found.text
+    assert "not about its volumes" in found.todo
+
+
+def test_the_pod_was_placed_by_hand(view: Make) -> None:
+    found = _only(view(_claim(), pod=_pod(message="", nodeName="n1")))
+
+    assert found.level is Level.FAIL
+    assert "put on node n1 by hand" in found.text
+
+
+@pytest.mark.parametrize(
+    ("node", "more", "level", "text"),
+    [
+        ("gone", {}, Level.FAIL, "it was sent to node gone, which is gone"),
+        ("n1", {"ready": False}, Level.FAIL, "whose agent is not ready"),
+        ("bare", {}, Level.FAIL, "which has no driver"),
+        ("n1", {}, Level.FAIL, "its agent says nothing of it"),
+        ("n1", {"event": "access mode X is not possible"}, Level.WARN, "cannot make its volume: access mode X"),
+    ],
+)
+def test_it_was_sent(view: Make, node: str, more: dict[str, Any], level: Level, text: str) -> None:
+    found = _only(view(_claim(node), **more))
+
+    assert found.level is level
+    assert text in found.text
+    assert found.todo
+
+
+def test_it_was_sent_and_not_labelled(view: Make) -> None:
+    found = _only(view(_claim("n1", labels={})))
+
+    assert found.level is Level.FAIL
+    assert "is not labelled with it" in found.text
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_class_that_binds_at_once(view: Make, leads: bool) -> None:
+    found = _only(view(_claim(), mode="Immediate", leads=leads, capacities=[_capacity("n1", "1Gi")]))
+
+    assert found.level is (Level.WARN if leads else Level.FAIL)
+    assert ("no node is chosen yet" if leads else "no controller leads") in found.text
+
+
+def test_its_volume_is_lost(view: Make) -> None:
+    found = _only(view(_claim("n1", phase="Lost", spec={"volumeName": "pv-1"})))
+
+    assert found.level is Level.FAIL
+    assert "pv-1" in found.text
+    assert "adopt" in found.todo
+
+
+def test_deleted_while_a_pod_has_it(view: Make) -> None:
+    claim = _claim("n1", deletionTimestamp=OLD, finalizers=["kubernetes.io/pvc-protection"])
+
+    assert "as soon as pods web have ended" in _only(view(claim, pod=_pod())).text
+    assert "waits for kubernetes.io/pvc-protection" in _only(view(claim)).text
