@@ -100,7 +100,7 @@ _EXT4 = ("mkfs.ext4", "-q", "-F", "-O", "quota,project")
 _UNENFORCED = {"allowUnenforced": "true"}
 KINDS: Mapping[str, Kind] = {
     "image sparse": Kind(_SPARSE, changes={"iops": "1000"}),
-    "image erasing": Kind(_SPARSE, parameters={"erase": "zero"}, changes={"erase": "shred"}),
+    "image erasing": Kind(f"{_SPARSE},eraserate=0", parameters={"erase": "zero"}, changes={"erase": "shred"}),
     "image thick": Kind("image:{home},name=p,size=200Mi", disk=("mkfs.ext4", "-q", "-F")),
     "image block": Kind(_SPARSE, block=True, inline=False, disk=_XFS, given=1024, programs=("mkfs.xfs",)),
     "image reflink": Kind(_SPARSE, disk=_XFS, given=1024, programs=("mkfs.ext4", "mkfs.xfs")),

@@ -40,7 +40,7 @@ _XFS = ("mkfs.xfs", "-q", "-f", "-K", "-s", "size=4096")
 _IMAGE = "image:{home},name=p,size=2Gi,sparse=yes,overcommit=yes"
 POWERED: Mapping[str, Kind] = {
     "image on ext4": replace(KINDS["image sparse"], disk=_EXT4, given=256, pool=_IMAGE),
-    "erasing image on ext4": replace(KINDS["image erasing"], disk=_EXT4, given=256, pool=_IMAGE),
+    "erasing image on ext4": replace(KINDS["image erasing"], disk=_EXT4, given=256),
     "image on xfs": replace(KINDS["image reflink"], disk=_XFS, given=320, pool=_IMAGE),
     "thick image on ext4": replace(KINDS["image thick"], disk=_EXT4, given=256),
     "raw block image on xfs": replace(KINDS["image block"], disk=_XFS, given=320),
