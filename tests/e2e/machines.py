@@ -90,9 +90,9 @@ class Machines:
             if item["storageClassName"] == names.SCRATCH_CLASS
         }
 
-    def start(self, name: str, size: str = "4Gi", *, command: str = "sleep 100000") -> None:
-        """A pod with a disk of its own at /data."""
-        self.plane.apply(pod(name, size, command))
+    def start(self, name: str, size: str = "4Gi", *, command: str = "sleep 100000", node: str = "") -> None:
+        """A pod with a disk of its own at /data. node: the only one where it may go, if any."""
+        self.plane.apply(pod(name, size, command, node))
 
     def is_ready(self, name: str) -> bool:
         """Whether a pod runs."""
@@ -146,8 +146,8 @@ class Machines:
             self.plane.until("all room is back", lambda: set(self.capacities().values()) == {whole}, seconds=60)
 
 
-def pod(name: str, size: str, command: str) -> dict[str, Any]:
-    """A pod with a generic ephemeral volume."""
+def pod(name: str, size: str, command: str, node: str = "") -> dict[str, Any]:
+    """A pod with a generic ephemeral volume. node: as of Machines.start()."""
     spec = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": names.SCRATCH_CLASS,
@@ -165,6 +165,7 @@ def pod(name: str, size: str, command: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "terminationGracePeriodSeconds": 0,
+            "nodeSelector": {"kubernetes.io/hostname": node} if node else {},
             "containers": [container],
             "volumes": [{"name": "disk", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}],
         },

@@ -91,7 +91,7 @@ def _lacks_room(machines: Machines, name: str) -> bool:
 def test_kubelet_is_restarted_under_a_pod(machines: Machines) -> None:
     """Nothing is unmounted, nothing mounted twice, and the pod does not notice."""
     plane = machines.plane
-    with machines.removed("under-kubelet"):
+    with machines.removed("under-kubelet", "beside-it"):
         machines.start("under-kubelet", command=WRITER)
         node = machines.wait_ready("under-kubelet")
         uid = machines.uid("under-kubelet-disk")
@@ -100,7 +100,11 @@ def test_kubelet_is_restarted_under_a_pod(machines: Machines) -> None:
         part = machines.node(node)
         part.stop_kubelet()
         part.start_kubelet()
-        plane.until("the driver is registered again", lambda: _registered(machines, node))
+        plane.until("the kubelet has its pod again", lambda: _answers(machines, "under-kubelet"))
+        machines.start(
+            "beside-it", "1Gi", node=node
+        )  # so its driver is registered again, and its volumes were looked at
+        machines.wait_ready("beside-it")
         written = _written(machines, "under-kubelet")
         plane.until("the pod goes on writing", lambda: _written(machines, "under-kubelet") > written + 3)
         assert (machines.mounts(node, uid), container(plane.get("pod", "under-kubelet"))) == before
@@ -108,9 +112,8 @@ def test_kubelet_is_restarted_under_a_pod(machines: Machines) -> None:
         plane.until("nothing is left", lambda: not machines.left(uid), seconds=60)
 
 
-def _registered(machines: Machines, node: str) -> bool:
-    drivers = machines.plane.get("csinode", node)["spec"].get("drivers") or []
-    return [driver["name"] for driver in drivers] == [names.DRIVER] and machines.is_ready("under-kubelet")
+def _answers(machines: Machines, pod: str) -> bool:
+    return machines.plane.try_kubectl("exec", pod, "--", "true").returncode == 0
 
 
 def _written(machines: Machines, pod: str) -> int:
