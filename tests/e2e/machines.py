@@ -26,8 +26,8 @@ SYSTEM = names.SYSTEM_NAMESPACE
 AGENTS = "app.kubernetes.io/component=node"
 POOL = "/var/lib/tonnage"
 POOL_SIZE = "6Gi"
-_POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,size={POOL_SIZE}"
-_POOL = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "size": POOL_SIZE}
+_POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,keep=1Gi,size={POOL_SIZE}"
+_POOL = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "keep": "1Gi", "size": POOL_SIZE}
 GIB = 2**30
 WRITER = "n=0; while n=$((n + 1)); do echo $n >> /data/log && sync /data/log || exit 1; sleep 0.1; done"
 
