@@ -1,0 +1,195 @@
+"""A node looked at from itself: a real driver over a memory pool, an API server in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.api import kinds, names
+from tonnage.apiserver.server import ApiServer, extractor
+from tonnage.apiserver.store import MemoryStore
+from tonnage.apps import node_config
+from tonnage.apps.doctor import machine, view
+from tonnage.apps.doctor.findings import Finding, Level
+from tonnage.apps.driver import StandaloneDriver
+from tonnage.apps.node_config import NodeConfig, NodeFile
+from tonnage.controllers.capacity import object_name
+from tonnage.csi.client import CsiClient
+from tonnage.csi.words import TopologyRequirement, VolumeCapability
+from tonnage.kube.client import Client
+from tonnage.pools import config as pool_config
+
+SYSTEM, NODE = names.SYSTEM_NAMESPACE, "n1"
+
+
+class _HastyClock(RealClock):
+    """Does not wait between two looks."""
+
+    async def sleep(self, seconds: float) -> None:
+        return
+
+
+@pytest.fixture
+async def kube() -> AsyncIterator[Client]:
+    """A client of a server with a class of ours."""
+    server = ApiServer(MemoryStore(extractor()))
+    await server.start()
+    client = Client(server.transport("system:admin"))
+    for name in ("kube-system", SYSTEM):
+        if name not in {n.metadata.name for n in (await client.list(kinds.NAMESPACES)).items}:
+            await client.create(kinds.NAMESPACES, {"metadata": {"name": name}})
+    late = {"provisioner": names.DRIVER, "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
+    await client.create(kinds.STORAGE_CLASSES, {"metadata": {"name": "fast"}, **late})
+    yield client
+    await server.stop()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> NodeConfig:
+    """Of a node with a pool of 10Gi."""
+    (tmp_path / "plugins_registry").mkdir()
+    pools = [pool_config.parse("memory,name=scratch,size=10Gi")]
+    return node_config.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
+
+
+@pytest.fixture
+async def driver(config: NodeConfig) -> AsyncIterator[StandaloneDriver]:
+    """It runs."""
+    running = StandaloneDriver(config.driver)
+    await running.start()
+    yield running
+    await running.stop()
+
+
+async def _publish(kube: Client, capacity: str) -> None:
+    body: dict[str, Any] = {
+        "metadata": {"name": object_name(names.DRIVER, "fast", NODE)},
+        "storageClassName": "fast",
+        "nodeTopology": {"matchLabels": {names.TOPOLOGY_NODE: NODE}},
+        "capacity": capacity,
+    }
+    await kube.create(kinds.CAPACITIES, body, SYSTEM)
+
+
+async def _look(kube: Client, config: NodeConfig) -> dict[str, Finding]:
+    found = await view.read(kube, SYSTEM, now=RealClock().time())
+    findings = await machine.check(found, kube, config, _HastyClock())
+    return {f.check: f for f in sorted(findings, key=lambda f: f.level is not Level.OK)}
+
+
+async def test_all_is_well(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
+    await _publish(kube, "10Gi")
+
+    found = await _look(kube, config)
+
+    assert found.keys() == {"node", "driver", "room", "orphans"}
+    assert {f.level for f in found.values()} == {Level.OK}
+
+
+@pytest.mark.parametrize(
+    ("published", "level", "text"),
+    [
+        ("20Gi", Level.FAIL, "published are 20Gi, and the pool has 10Gi: pods are sent where they do not fit"),
+        ("5Gi", Level.WARN, "published are 5Gi, and the pool has 10Gi: room is not given away"),
+        ("10239Mi", Level.OK, "what is published for 1 classes is what the pools have"),
+    ],
+)
+async def test_what_is_published_differs(
+    kube: Client, config: NodeConfig, driver: StandaloneDriver, published: str, level: Level, text: str
+) -> None:
+    await _publish(kube, published)
+
+    found = (await _look(kube, config))["room"]
+
+    assert found.level is level
+    assert found.text == text
+
+
+async def test_less_is_published_while_claims_wait(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
+    await _publish(kube, "5Gi")
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}}
+    await kube.create(
+        kinds.CLAIMS, {"metadata": {"name": "c", "labels": {names.NODE_LABEL: NODE}}, "spec": spec}, SYSTEM
+    )
+
+    found = (await _look(kube, config))["room"]
+
+    assert found.level is Level.OK
+    assert f"promised to {SYSTEM}/c" in found.text
+
+
+async def test_no_driver(kube: Client, config: NodeConfig) -> None:
+    found = (await _look(kube, config))["driver"]
+
+    assert found.level is Level.FAIL
+    assert "its socket does not answer" in found.text
+
+
+async def test_the_registration_is_gone(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
+    assert config.driver.registry is not None
+    (socket,) = config.driver.registry.iterdir()
+    socket.unlink()
+
+    found = (await _look(kube, config))["driver"]
+
+    assert found.level is Level.FAIL
+    assert f"{socket} is not there" in found.text
+
+
+async def test_another_pool_in_the_file(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
+    pools = [*config.driver.pools, pool_config.parse("memory,name=new,size=1Gi")]
+    kubelet = NodeFile(kubelet=str(config.driver.roots[0]))
+    changed = node_config.merge(NodeFile(), kubelet, pools, node=NODE)
+
+    found = (await _look(kube, changed))["driver"]
+
+    assert found.level is Level.WARN
+    assert "has no pool new" in found.text
+
+
+async def test_a_volume_of_nobody(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
+    place = {names.TOPOLOGY_NODE: NODE}
+    cluster = (await kube.get(kinds.NAMESPACES, "kube-system")).metadata.uid
+    record = {
+        names.CSI_PVC_NAME: "c",
+        names.CSI_PVC_NAMESPACE: "team",
+        names.CSI_PV_NAME: "pvc-1",
+        names.PARAM_CLUSTER: cluster,
+    }
+    async with CsiClient(config.driver.endpoint) as csi:
+        topology = TopologyRequirement([place], [place])
+        await csi.create_volume("pvc-1", 1 << 30, [VolumeCapability()], parameters=record, topology=topology)
+
+    found = (await _look(kube, config))["orphans"]
+
+    assert found.level is Level.WARN
+    assert "1 volumes belong to nobody and are kept: scratch/pvc-1" in found.text
+
+
+def test_file_systems_that_the_kernel_knows(tmp_path: Path) -> None:
+    listed = tmp_path / "filesystems"
+    listed.write_text("nodev\ttmpfs\n\text4\n")
+
+    assert machine.knows("ext4", listed=listed, modules=tmp_path)
+    assert machine.knows("xfs", listed=listed, modules=tmp_path / "none")  # nobody can tell
+    folder = tmp_path / os.uname().release / "kernel" / "fs"
+    (folder / "xfs").mkdir(parents=True)
+    assert not machine.knows("xfs", listed=listed, modules=tmp_path)
+    (folder / "xfs" / "xfs.ko.xz").touch()
+    assert machine.knows("xfs", listed=listed, modules=tmp_path)
+
+
+async def test_a_program_is_missing(kube: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PATH", str(tmp_path))
+    pools = [pool_config.parse(f"image:{tmp_path}/pool,size=1Gi")]
+    lacking = node_config.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
+
+    found = (await _look(kube, lacking))["kernel"]
+
+    assert found.level is Level.FAIL
+    assert "the program mkfs.ext4" in found.text

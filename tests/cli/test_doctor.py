@@ -1,0 +1,50 @@
+"""`tonnage doctor`: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tonnage.apps.doctor.findings import fail, ok, warn
+from tonnage.cli import doctor
+
+FINDINGS = [
+    ok("api", "versions", "served"),
+    fail("csidriver", "csi.tonnage.dev", "there is no such CSIDriver", "apply it"),
+    warn("volumes", "v", "kept", "look"),
+]
+
+
+def test_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.show("table", FINDINGS)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert lines[0].split() == ["CHECK", "WHAT", "FOUND"]
+    assert lines[1].split() == ["ok", "api", "versions", "served"]
+    assert "  FAIL csi.tonnage.dev: apply it" in lines
+    assert "  warn v: look" in lines
+    assert lines[-1] == "1 fault, 1 warning: the first is most often the cause"
+
+
+def test_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.show("table", FINDINGS[:1])
+
+    assert capsys.readouterr().out.splitlines()[-1] == "0 faults, 0 warnings: all is well"
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_documents(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.show(form, FINDINGS)
+    out = capsys.readouterr().out
+    found = json.loads(out) if form == "json" else yaml.safe_load(out)
+
+    assert (found["faults"], found["warnings"]) == (1, 1)
+    assert found["findings"][1] == {
+        "check": "csidriver",
+        "about": "csi.tonnage.dev",
+        "level": "FAIL",
+        "text": "there is no such CSIDriver",
+        "todo": "apply it",
+    }
