@@ -129,9 +129,10 @@ class Patient:
         assert not ended.stderr, ended.stderr
         return ended.returncode, json.loads(ended.stdout)["findings"]
 
-    def on_node(self, *, agent: bool = True) -> tuple[int, list[dict[str, str]]]:
-        """The same, run on the node."""
-        return self.look("--config", str(self.file), "--node-name", NODE, agent=agent)
+    def on_node(self, *, agent: bool = True, kubeconfig: str = "") -> tuple[int, list[dict[str, str]]]:
+        """The same, run on the node, as the administrator or by that file."""
+        given = ["--kubeconfig", str(self.folder / kubeconfig)] if kubeconfig else []
+        return self.look("--config", str(self.file), "--node-name", NODE, *given, agent=agent)
 
     def faults(self, *, agent: bool = True, node: bool = False) -> dict[str, str]:
         """What is wrong by now: check -> text and what to do. The exit code says the same."""
@@ -190,6 +191,19 @@ def test_all_is_green(patient: Patient) -> None:
     code, from_afar = patient.look()
     assert code == 0
     assert {f["check"] for f in from_afar} < {f["check"] for f in findings}
+
+
+def test_with_the_rights_of_an_agent(patient: Patient) -> None:
+    """As `kubectl exec` into its pod: what it may not see is told, and no fault is made of it."""
+    code, found = patient.on_node(kubeconfig="node.kubeconfig")
+
+    told = {f["check"]: f for f in found if f["level"] != "ok"}
+    assert code == 0
+    assert set(told) == {"rights", "scoping", "orphans"}
+    assert {"csidrivers", "daemonsets"} <= set(told["rights"]["text"].replace(",", "").split())
+    assert {(f["check"], f["about"]) for f in found if f["level"] == "ok"} > {
+        *(("access", "tonnage-node"), ("room", NODE), ("driver", NODE)),
+    }
 
 
 def test_the_csi_driver_is_deleted(patient: Patient) -> None:

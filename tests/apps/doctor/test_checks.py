@@ -115,6 +115,14 @@ def test_an_agent_without_a_pod(ward: Ward) -> None:
     assert "1 of 2 agents have a pod" in [f.text for f in installation.check(ward.view)]
 
 
+def test_agents_of_another_version(ward: Ward) -> None:
+    ward.view.agents[0].metadata.labels["app.kubernetes.io/version"] = "0.0.1"
+
+    (found,) = [f for f in installation.check(ward.view) if f.level is not Level.OK]
+    assert (found.check, found.level) == ("agents", WARN)
+    assert "agents of version 0.0.1 run" in found.text
+
+
 def test_nothing_is_installed(ward: Ward) -> None:
     ward.view.daemon_sets, ward.view.agents, ward.view.csi_nodes = [], [], []
 

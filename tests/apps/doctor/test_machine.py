@@ -94,9 +94,13 @@ async def test_all_is_well(kube: Client, config: NodeConfig, driver: StandaloneD
 @pytest.mark.parametrize(
     ("published", "level", "text"),
     [
-        ("20Gi", Level.FAIL, "published are 20Gi, and the pool has 10Gi: pods are sent where they do not fit"),
-        ("5Gi", Level.WARN, "published are 5Gi, and the pool has 10Gi: room is not given away"),
-        ("10239Mi", Level.OK, "what is published for 1 classes is what the pools have"),
+        (
+            "20Gi",
+            Level.FAIL,
+            "published are 20Gi, and the pool has 10Gi, for over a minute: pods are sent where they do not fit",
+        ),
+        ("5Gi", Level.WARN, "published are 5Gi, and the pool has 10Gi, for over a minute: room is not given away"),
+        ("10239Mi", Level.OK, "what is published for 1 classes is what the pools have, but for promises"),
     ],
 )
 async def test_what_is_published_differs(
@@ -120,7 +124,6 @@ async def test_less_is_published_while_claims_wait(kube: Client, config: NodeCon
     found = (await _look(kube, config))["room"]
 
     assert found.level is Level.OK
-    assert f"promised to {SYSTEM}/c" in found.text
 
 
 async def test_no_driver(kube: Client, config: NodeConfig) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from tonnage import __version__
 from tonnage.aio.clock import parse_rfc3339
 from tonnage.api import names
 from tonnage.api.pods import Pod
@@ -20,6 +21,7 @@ from tonnage.apps.installation import Installation
 APPLY = "apply the installation again: tonnage manifests ... | kubectl apply -f -, or helm upgrade"
 _NEEDED = ("v1/persistentvolumeclaims", "storage.k8s.io/v1/csistoragecapacities", "storage.k8s.io/v1/csinodes")
 _GRAVE = ("attachRequired", "podInfoOnMount", "storageCapacity")
+VERSION_LABEL = "app.kubernetes.io/version"
 STALE = 90.0
 """Seconds after which a Lease that was not renewed leads nobody: long, since this machine's clock may differ."""
 
@@ -108,6 +110,10 @@ def _daemon_set(view: View, found: Workload) -> Iterator[Finding]:
         yield fail("agents", about, "no node is chosen by it", "look at its nodeSelector and at the nodes' labels")
     elif not bad:
         yield ok("agents", about, f"{wanted} of {wanted} agents are ready")
+    versions = {v for p in mine if (v := p.metadata.labels.get(VERSION_LABEL)) and v != __version__}
+    if versions:
+        text = f"agents of version {few(sorted(versions))} run, and this is {__version__}: what it expects may differ"
+        yield warn("agents", about, text, "wait until the upgrade is through, or use their version of tonnage doctor")
 
 
 def why_not_ready(pod: Pod) -> str:

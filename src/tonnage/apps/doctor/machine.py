@@ -30,8 +30,8 @@ from tonnage.kube.client import Client
 
 SLACK = 64 << 20
 """Bytes by which a number may be behind: others write to the disk as well, and it is read once a minute."""
-LOOKS = 4
-LOOK_EVERY = 1.0
+PAUSES = (0.0, 1.0, 1.0, 3.0, 10.0, 20.0, 40.0)
+"""Seconds before each look at numbers that do not agree: an agent reads what others do to the disk once a minute."""
 _MADE_IN = {"image": ("ext4",), "lvm": ("ext4",), "pmem": ("ext4",), "btrfs": ("btrfs",)}
 _LOOPS = frozenset({"image", "btrfs"})
 
@@ -131,7 +131,7 @@ async def _capacities(view: View, client: Client, config: NodeConfig, driver: Dr
         if finding is not None:
             found.append(finding)
     if compared and not found:
-        text = f"what is published for {compared} classes is what the pools have"
+        text = f"what is published for {compared} classes is what the pools have, but for promises"
         found.append(ok("room", config.driver.node_name, text))
     return found
 
@@ -139,38 +139,44 @@ async def _capacities(view: View, client: Client, config: NodeConfig, driver: Dr
 async def _compare(
     view: View, client: Client, config: NodeConfig, driver: Driver, storage_class: StorageClass, clock: Clock
 ) -> Finding | None:
-    """Looked at several times: an increase is published once a second, and volumes come and go."""
+    """Looked at again while they differ: numbers are published a moment later, and volumes come and go."""
     node, name = config.driver.node_name, storage_class.metadata.name
-    object_ = object_name(driver.name, name, node)
-    for look in range(LOOKS):
-        if look:
-            await clock.sleep(LOOK_EVERY)
+    about, object_ = f"{node}/{name}", object_name(driver.name, name, node)
+    waiting = _waiting(view, node)
+    published = has = 0
+    for pause in PAUSES:
+        await clock.sleep(pause)
         try:
-            room = await driver.client.get_capacity(
-                capacity_parameters(storage_class), topology=driver.segment if driver.topology else None
-            )
-            has = room.available
-        except CsiError as failure:
-            if not failure.infeasible:
-                return fail("room", f"{node}/{name}", f"the driver does not say: {failure.message}", "see its log")
-            has = 0
-        try:
+            has = await _room(driver, storage_class)
             published = to_bytes((await client.get(PUBLISHED, object_, config.namespace)).capacity or "0")
+        except CsiError as failure:
+            return fail("room", about, f"the driver does not say: {failure.message}", "look in the agent's log")
         except ApiNotFound:
             return None  # capacity.py tells
-        if abs(published - has) <= SLACK:
+        if abs(published - has) <= SLACK or (published < has and waiting):
             return None
-    text = f"published are {from_bytes(published)}, and the pool has {from_bytes(has)}"
+    text = f"published are {from_bytes(published)}, and the pool has {from_bytes(has)}, for over a minute"
     todo = f"kubectl -n {config.namespace} delete csistoragecapacity {object_}: a running agent makes it anew"
     if published > has:
-        return fail("room", f"{node}/{name}", f"{text}: pods are sent where they do not fit", todo)
+        return fail("room", about, f"{text}: pods are sent where they do not fit", todo)
+    return warn("room", about, f"{text}: room is not given away", todo)
+
+
+async def _room(driver: Driver, storage_class: StorageClass) -> int:
+    """Bytes that the driver has for a class, 0 for one that it cannot serve. Raises CsiError."""
+    topology = driver.segment if driver.topology else None
+    try:
+        return (await driver.client.get_capacity(capacity_parameters(storage_class), topology=topology)).available
+    except CsiError as failure:
+        if not failure.infeasible:
+            raise
+        return 0
+
+
+def _waiting(view: View, node: str) -> bool:
+    """Whether claims are promised room on the node, which is less to give until their volumes are made."""
     label = names.label_value(node)
-    waiting = [
-        c.key for c in view.our_claims if not c.spec.volume_name and c.metadata.labels.get(names.NODE_LABEL) == label
-    ]
-    if waiting:
-        return ok("room", f"{node}/{name}", f"{text}: the rest is promised to {few(waiting)}")
-    return warn("room", f"{node}/{name}", f"{text}: room is not given away", todo)
+    return any(c.metadata.labels.get(names.NODE_LABEL) == label and not c.spec.volume_name for c in view.our_claims)
 
 
 async def _orphans(client: Client, config: NodeConfig, clock: Clock) -> list[Finding]:
