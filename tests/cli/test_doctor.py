@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
+from tonnage.api import names
+from tonnage.apiserver.server import ApiServer, extractor
+from tonnage.apiserver.store import MemoryStore
 from tonnage.apps.doctor.findings import fail, ok, warn
 from tonnage.cli import doctor
+from tonnage.cli.main import main
+from tonnage.errors import Unsupported
+from tonnage.kube.client import Client
 
 FINDINGS = [
     ok("api", "versions", "served"),
@@ -48,3 +55,18 @@ def test_documents(form: str, capsys: pytest.CaptureFixture[str]) -> None:
         "text": "there is no such CSIDriver",
         "todo": "apply it",
     }
+
+
+async def test_a_box_has_no_installation() -> None:
+    server = ApiServer(MemoryStore(extractor()))
+    await server.start()
+    try:
+        with pytest.raises(Unsupported, match="is a box"):
+            await doctor.look(Client(server.transport("system:admin")), names.SYSTEM_NAMESPACE, None)
+    finally:
+        await server.stop()
+
+
+def test_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--kubeconfig", str(tmp_path / "none")]) == 2
+    assert "none" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from tonnage.apps.doctor.findings import Finding, Level
 from tonnage.apps.node_config import NodeConfig
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
+from tonnage.errors import Unsupported
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 
@@ -48,16 +49,25 @@ def run(options: argparse.Namespace) -> int:
     access = node.access_of(options.kubeconfig)
     machine = _machine(options)
 
-    async def look() -> list[Finding]:
+    async def connected() -> list[Finding]:
         client = Client(HttpTransport(access, user_agent="tonnage-doctor"))
         try:
-            return await examine(client, options.namespace, clock=RealClock(), node=machine)
+            return await look(client, options.namespace, machine)
         finally:
             await client.close()
 
-    findings = asyncio.run(look())
+    findings = asyncio.run(connected())
     show(options.output, findings)
     return 1 if any(finding.level is Level.FAIL for finding in findings) else 0
+
+
+async def look(client: Client, namespace: str, machine: NodeConfig | None) -> list[Finding]:
+    """What is found. Raises Unsupported for a box, and as examine()."""
+    if b"+tonnage" in await client.read("/version"):
+        raise Unsupported(
+            "this cluster is a box of `tonnage up`, which has no installation: see `tonnage pools`, docs/pending.md"
+        )
+    return await examine(client, namespace, clock=RealClock(), node=machine)
 
 
 def _machine(options: argparse.Namespace) -> NodeConfig | None:
