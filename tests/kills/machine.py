@@ -13,7 +13,10 @@ from tonnage.host import btrfs, loop, mount, quota
 from tonnage.host.run import run
 
 MI = 1024**2
-_PAUSE, _PAUSES = 0.005, 4000  # the kernel frees devices and groups a moment later, on a busy machine much later
+_PAUSE, _PATIENCE = (
+    0.005,
+    30.0,
+)  # seconds: the kernel frees devices and groups a moment later, on a busy machine much later
 _NEXT_QUOTA = 0x800009  # Q_GETNEXTQUOTA of quotactl(2)
 
 
@@ -42,9 +45,8 @@ class Machine:
 
     def check(self, expected: object) -> None:
         """Raises AssertionError unless all is as expected, or is so soon."""
-        for _ in range(_PAUSES):
-            if (found := self.look()) == expected:
-                return
+        deadline = time.monotonic() + _PATIENCE
+        while (found := self.look()) != expected and time.monotonic() < deadline:
             time.sleep(_PAUSE)
         assert found == expected, f"something is left, or missing: {found}, not {expected}"
 

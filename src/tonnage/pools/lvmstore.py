@@ -69,6 +69,8 @@ class LvmStore(LvmTable):
             for lv, entry in list(self.entries.items()):
                 self._recover(lv, entry)
             self._wake()
+            for name in list(self.records):
+                self._part(self.lv(name))
             for record in list(self.records.values()):
                 if record.state == "new" and not record.block and (path := self.device_of(record)) is not None:
                     lvmdevice.wipe_stale(path, record)
@@ -118,6 +120,17 @@ class LvmStore(LvmTable):
                 self.set_aside(lv, entry)
             elif entry.kind is Kind.ORIGIN:
                 self.let_go(self.set_aside(lv, entry), entry)
+        except TonnageError as failure:
+            log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
+
+    def _part(self, lv: str) -> None:
+        """Let the kernel forget a thick snapshot that an lvremove had taken out of the group when it was killed."""
+        name = f"{lvm.mapper_name(self.group, lv)}-real"
+        if self.account.thick_snapshots(lv) or dm.status(name) is None:
+            return
+        log.info("removing what an unfinished call left device=%s", name)
+        try:
+            lvm.lvm("lvchange", "--refresh", f"{self.group}/{lv}")
         except TonnageError as failure:
             log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
 
