@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 
 import pytest
 
+from tonnage.errors import HostError
 from tonnage.pools.threads import Threads
 
 
@@ -96,4 +98,15 @@ def test_work_may_end_after_its_loop(caplog: pytest.LogCaptureFixture) -> None:
     assert asyncio.run(threads.run(int)) == 0  # the one thread is free again
     assert done.is_set()
     assert not [entry for entry in caplog.records if entry.name == "concurrent.futures"]
+    threads.close()
+
+
+async def test_an_error_of_the_machine_is_told_as_one() -> None:
+    threads = Threads("t")
+
+    def work() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(HostError, match="Input/output error"):
+        await threads.run(work)
     threads.close()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from tonnage.errors import HostError
+
+log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -23,7 +27,10 @@ class Threads:
 
     async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run blocking work and wait for its end, even when cancelled meanwhile: what it began cannot be taken back,
-        and the caller's locks must outlast it. The cancellation is raised then."""
+        and the caller's locks must outlast it. The cancellation is raised then.
+
+        Raises HostError for an OSError of the work: a disk may fail at any step.
+        """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix=f"pool-{self._name}")
         future = self._executor.submit(partial(work, *args, **kwargs))
@@ -35,7 +42,11 @@ class Threads:
                 stopped = stop
         if stopped is not None:
             raise stopped
-        return future.result()
+        try:
+            return future.result()
+        except OSError as failure:
+            log.warning("unforeseen error of the machine pool=%s error=%r", self._name, failure, exc_info=failure)
+            raise HostError(str(failure)) from failure
 
     def close(self) -> None:
         """End the threads. May be repeated; run() starts new ones."""
