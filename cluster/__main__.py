@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster import image, programs, service
+from cluster import image, network, programs
 from cluster.control_plane import ControlPlane
 from cluster.node import Node
 from cluster.processes import Failed, Processes, until
@@ -40,14 +40,15 @@ def up(
     busybox = programs.debian("busybox", "busybox-static")
     for program, package in (("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2")):
         programs.debian(program, package)
-    plane = ControlPlane(folder, built, processes, arguments=arguments)
     made = _images(folder, busybox)
+    addresses = network.take(folder, nodes)
+    plane = ControlPlane(folder, built, processes, network=addresses, arguments=arguments)
     found: dict[str, object] = {"folder": str(folder), "server": plane.server, "programs": str(built)}
     try:
         found["kubeconfig"] = str(plane.start())
-        started = [Node(folder, n, built, processes) for n in range(1, nodes + 1)]
+        started = [Node(folder, n, built, processes, addresses) for n in range(1, nodes + 1)]
         if started:
-            service.start(processes, plane.port)
+            network.serve(addresses, processes, plane.port)
         for node in started:
             node.start(plane.authority, plane.server, [*made, *images])
         _wait_usable(found["kubeconfig"], [node.name for node in started])
@@ -84,8 +85,8 @@ def down(folder: Path, *, keep_logs: bool = False) -> None:
     built = programs.folder()
     numbers = sorted({int(name.split("-")[1]) for name in processes.names() if name.startswith("node-")}, reverse=True)
     for number in numbers:
-        Node(folder, number, built, processes).stop()
-    service.stop(processes)
+        Node(folder, number, built, processes, network.of(folder)).stop()
+    network.release(folder, processes)
     for name in reversed(processes.names()):
         processes.end(name)
     if keep_logs:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cluster import service
+from cluster.network import Network
 from cluster.pki import Authority
 from cluster.processes import Processes, free_port
 
@@ -25,10 +25,12 @@ class ControlPlane:
         programs: Path,
         processes: Processes,
         *,
+        network: Network,
         arguments: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._folder, self._programs, self._processes = folder, programs, processes
         self._arguments = arguments or {}
+        self._network = network
         self.authority = Authority(folder / "pki")
         self.port = free_port()
 
@@ -42,7 +44,7 @@ class ControlPlane:
         pki = self.authority
         names = (
             "127.0.0.1",
-            service.ADDRESS,
+            self._network.service,
             "localhost",
             "kubernetes",
             "kubernetes.default",
@@ -93,7 +95,7 @@ class ControlPlane:
                 f"--secure-port={self.port}",
                 "--advertise-address=127.0.0.1",
                 "--endpoint-reconciler-type=none",
-                f"--service-cluster-ip-range={service.RANGE}",
+                f"--service-cluster-ip-range={self._network.services}",
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
                 "--allow-privileged=true",

@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 
 from cluster import programs
+from cluster.network import Network
 from cluster.pki import Authority
 from cluster.processes import Failed, Processes, until
 
@@ -25,15 +26,15 @@ _SETUP = Path(__file__).parent / "namespaces.sh"
 
 
 class Node:
-    """Node number `number` (from 1) of a cluster below `folder`. images: archives that its pods may use."""
+    """Node number `number` (from 1) of a cluster below `folder`."""
 
-    def __init__(self, folder: Path, number: int, built: Path, processes: Processes) -> None:
+    def __init__(self, folder: Path, number: int, built: Path, processes: Processes, network: Network) -> None:
         self.name = f"node-{number}"
-        self.address = f"10.99.0.{number}"
-        self._number, self._built, self._processes = number, built, processes
+        self.address = network.node(number)
+        self._pods, self._bridge = network.pods(number), network.bridge(number)
+        self._built, self._processes = built, processes
         self._folder = folder / self.name
         self._group = f"tonnage-{folder.name}-{number}"[:60]
-        self._bridge = f"tonbr{number}"
 
     def start(
         self, authority: Authority, server: str, images: Sequence[Path], *, labels: Mapping[str, str] | None = None
@@ -110,7 +111,7 @@ class Node:
             "ipam": {
                 "type": "host-local",
                 "dataDir": f"{self._folder}/ipam",
-                "ranges": [[{"subnet": f"10.98.{self._number}.0/24"}]],
+                "ranges": [[{"subnet": self._pods}]],
             },
         }
         return json.dumps({"cniVersion": "1.0.0", "name": "test", "plugins": [bridge]})

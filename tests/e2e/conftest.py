@@ -7,12 +7,10 @@ built before), its tests are skipped with the reason.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import ssl
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -188,29 +186,27 @@ def installed(control_plane: ControlPlane) -> ControlPlane:
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """A cluster of two nodes with real kubelets, tonnage installed on them from our own image; for the whole session.
 
-    Its control plane is not `control_plane`. Two such clusters at once would take each other's addresses: one waits.
+    Its control plane is not `control_plane`.
     """
     from tests.e2e.machines import Machines
 
     if os.geteuid() != 0:
         pytest.skip("needs root: kubelets and containers")
     folder = tmp_path_factory.mktemp("machines")
-    with Path(tempfile.gettempdir(), "cluster-nodes.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            kubectl = programs.debian("kubectl", "kubernetes-client")
-            image = build(folder / "tonnage.tar", IMAGE)
-            found = up(folder / "cluster", 2, images=[image.file])
-        except (programs.Missing, debian.Missing) as reason:
-            pytest.skip(f"no real Kubernetes: {reason}")
-        try:
-            plane = ControlPlane(folder / "cluster", Path(str(found["kubeconfig"])), str(found["server"]), kubectl)
-            made = Machines(plane, ("node-1", "node-2"))
-            made.install(_helm())
-            yield made
-        finally:
-            down(folder / "cluster")
-            image.file.unlink()
+    try:
+        kubectl = programs.debian("kubectl", "kubernetes-client")
+        image = build(folder / "tonnage.tar", IMAGE)
+        found = up(folder / "cluster", 2, images=[image.file])
+    except (programs.Missing, debian.Missing) as reason:
+        pytest.skip(f"no real Kubernetes: {reason}")
+    try:
+        plane = ControlPlane(folder / "cluster", Path(str(found["kubeconfig"])), str(found["server"]), kubectl)
+        made = Machines(plane, ("node-1", "node-2"))
+        made.install(_helm())
+        yield made
+    finally:
+        down(folder / "cluster")
+        image.file.unlink()
 
 
 def _helm() -> Path | None:

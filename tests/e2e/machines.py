@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster import programs
+from cluster import network, programs
 from cluster.__main__ import BUSYBOX
 from cluster.node import Node
 from cluster.processes import Processes
@@ -42,7 +42,8 @@ class Machines:
     def node(self, name: str) -> Node:
         """What starts and stops a node's parts."""
         folder = self.plane.folder
-        return Node(folder, int(name.rpartition("-")[2]), programs.folder(), Processes(folder / "processes"))
+        number = int(name.rpartition("-")[2])
+        return Node(folder, number, programs.folder(), Processes(folder / "processes"), network.of(folder))
 
     def install(self, helm: Path | None) -> None:
         """From the chart, or from `tonnage manifests` where there is no helm; the same objects (test_helm.py).
