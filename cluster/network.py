@@ -52,7 +52,7 @@ class Network:
 
 
 def take(folder: Path, nodes: int) -> Network:
-    """The network of a new cluster in `folder`; without nodes it needs no addresses. Raises Failed when all are taken."""
+    """The network of a new cluster in `folder`; without nodes it needs no addresses. Raises Failed if all are taken."""
     if nodes > _MOST_NODES:
         raise Failed(f"{nodes} nodes: at most {_MOST_NODES} are possible")
     if not nodes:

@@ -10,6 +10,9 @@ import struct
 from dataclasses import dataclass
 from uuid import UUID
 
+from tonnage.errors import HostError
+
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _BLKGETSIZE64 = 0x80081272
 _HEAD = 0x11000  # far enough for btrfs' superblock at 64 KiB
 
@@ -29,6 +32,16 @@ def size(fd: int) -> int:
         answer = fcntl.ioctl(fd, _BLKGETSIZE64, b"\0" * 8)
         return int(struct.unpack("=Q", answer)[0])
     return found.st_size
+
+
+def find(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result | None:
+    """os.stat() of what is at path, None when nothing is. Raises HostError: an error of the machine is no absence."""
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except OSError as failure:
+        if failure.errno in _NOTHING:
+            return None
+        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
 
 
 def is_pristine(fd: int) -> bool:

@@ -139,7 +139,10 @@ def set_capacity(index: int) -> None:
 
 
 def backing(index: int) -> str | None:
-    """The path of the file behind a device, None when it is free. A deleted file's path is its former one."""
+    """The path of the file behind a device, None when it is free. A deleted file's path is its former one.
+
+    Raises HostError when that cannot be seen.
+    """
     return _backing(index).removesuffix(_DELETED) or None
 
 
@@ -147,8 +150,10 @@ def _backing(index: int) -> str:
     try:
         with open(f"/sys/block/loop{index}/loop/backing_file", "rb") as file:
             return os.fsdecode(file.read().removesuffix(b"\n"))
-    except OSError:
-        return ""
+    except OSError as failure:
+        if failure.errno in _FREE:
+            return ""
+        raise HostError(f"cannot see what is behind {device(index)}: {failure.strerror}") from failure
 
 
 def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
@@ -166,8 +171,10 @@ def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
         return backs(index, path)
     try:
         number = os.stat(folder).st_dev
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError as failure:
+        raise HostError(f"cannot look at {folder}: {failure.strerror}") from failure
     found = identity(index)
     return found is not None and found[0] == number
 
@@ -178,18 +185,29 @@ def identity(index: int) -> tuple[int, int] | None:
     Unlike its path they mean the same in every mount namespace, also after the one it was attached in is gone.
     Raises HostError when that cannot be seen.
     """
+    if (info := _status(index)) is None:
+        return None
+    number = info[0]  # new_encode_dev of the kernel
+    return os.makedev((number >> 8) & 0xFFF, (number & 0xFF) | (number >> 12) & 0xFFF00), info[1]
+
+
+def _status(index: int) -> tuple[int, ...] | None:
+    """struct loop_info64 of a device, None when it is free. Raises HostError."""
     try:
         fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            info = _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
+            return _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
         finally:
             os.close(fd)
     except OSError as failure:
         if failure.errno in _FREE:
             return None
         raise HostError(f"cannot see what is behind {device(index)}: {failure.strerror}") from failure
-    number = info[0]  # new_encode_dev of the kernel
-    return os.makedev((number >> 8) & 0xFFF, (number & 0xFF) | (number >> 12) & 0xFFF00), info[1]
+
+
+def _has(index: int, flag: int) -> bool:
+    info = _status(index)
+    return info is not None and bool(info[8] & flag)
 
 
 def backs(index: int, path: str | os.PathLike[str]) -> bool:
@@ -204,12 +222,13 @@ def backs(index: int, path: str | os.PathLike[str]) -> bool:
 
 
 def is_autoclear(index: int) -> bool:
-    """Whether a device frees itself when its last user closes it."""
-    try:
-        with open(f"/sys/block/loop{index}/loop/autoclear") as file:
-            return file.read().strip() == "1"
-    except OSError:
-        return False
+    """Whether a device frees itself when its last user closes it. Raises HostError."""
+    return _has(index, _AUTOCLEAR)
+
+
+def is_readonly(index: int) -> bool:
+    """Whether a device refuses writes; a free one does not. Raises HostError."""
+    return _has(index, _READ_ONLY)
 
 
 @cache

@@ -269,22 +269,8 @@ def remove(path: Path) -> None:
 def loop_of(path: Path) -> int | None:
     """The number of the loop device whose node is at path, None when there is none. Raises HostError when that cannot
     be seen: an error of the machine is not an absence."""
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError as failure:
-        if failure.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
-            return None
-        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
-    return loop.index_of(found.st_rdev) if found.st_rdev else None
-
-
-def is_readonly(index: int) -> bool:
-    """Whether a loop device refuses writes."""
-    try:
-        with open(f"/sys/block/loop{index}/ro") as file:
-            return file.read().strip() == "1"
-    except OSError:
-        return False
+    found = device.find(path, follow=False)
+    return loop.index_of(found.st_rdev) if found is not None and found.st_rdev else None
 
 
 def shows(image: Path, path: Path) -> bool:

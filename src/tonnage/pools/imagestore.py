@@ -287,7 +287,7 @@ class ImageStore(FolderStore):
             filesystem.publish(source, target, block=False, readonly=readonly)
         elif mount.is_mount(target):
             index = imagefile.loop_of(target)
-            if index is None or not loop.backs(index, image) or imagefile.is_readonly(index) != readonly:
+            if index is None or not loop.backs(index, image) or loop.is_readonly(index) != readonly:
                 raise AlreadyExists(f"{target} shows something else, or not with readonly={readonly}")
         elif readonly:  # a read-only bind of a device node does not stop writes, a read-only device does
             filesystem.make_file(target)
@@ -298,7 +298,7 @@ class ImageStore(FolderStore):
     def unpublish(self, name: str, target: Path) -> None:
         """See Pool.unpublish."""
         index = imagefile.loop_of(target)
-        if index is not None and imagefile.is_readonly(index):
+        if index is not None and loop.is_readonly(index):
             self._hide_block(name, target)
         else:
             filesystem.unpublish(target)
@@ -307,7 +307,7 @@ class ImageStore(FolderStore):
         """See Pool.device: a loop device, while it is attached writable."""
         image = self.content(self.record(name).name)
         for index, _ in loop.attached():
-            if loop.backs(index, image) and not imagefile.is_readonly(index):
+            if loop.backs(index, image) and not loop.is_readonly(index):
                 number = os.stat(loop.device(index)).st_rdev
                 return os.major(number), os.minor(number)
         return None

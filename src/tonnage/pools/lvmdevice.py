@@ -152,16 +152,14 @@ def mount_at(path: str, record: Record, target: Path, options: Sequence[str], *,
 
 def is_shown(path: str, node: Path) -> bool:
     """Whether the node at a place is of that device."""
-    try:
-        return os.stat(path).st_rdev == os.stat(node, follow_symlinks=False).st_rdev != 0
-    except OSError:
-        return False
+    wanted, shown = device.find(path), device.find(node, follow=False)
+    return wanted is not None and shown is not None and wanted.st_rdev == shown.st_rdev != 0
 
 
 def is_published(path: str, target: Path, *, readonly: bool) -> bool:
     """Whether the node at target is of that device, or of a read-only view of it."""
     if (index := imagefile.loop_of(target)) is not None:
-        return readonly and imagefile.is_readonly(index) and loop.backs(index, os.path.realpath(path))
+        return readonly and loop.is_readonly(index) and loop.backs(index, os.path.realpath(path))
     return not readonly and is_shown(path, target)
 
 
@@ -190,8 +188,9 @@ def publish_readonly(path: str, target: Path) -> None:
 def unpublish(target: Path) -> None:
     """Take away what shows a volume at target, and target. Raises Precondition while it is in use, HostError."""
     index = imagefile.loop_of(target)
+    is_view = index is not None and loop.is_readonly(index)
     filesystem.unpublish(target)
-    if index is not None and imagefile.is_readonly(index):
+    if index is not None and is_view:
         loop.detach(index)
 
 
@@ -207,7 +206,7 @@ def free_loops(paths: Collection[str]) -> None:
 
 def roots(path: str) -> Iterator[int]:
     """The roots of all mounts of a device's file system that can be seen, opened; the caller closes them."""
-    number = _number(path)
+    number = _own_number(path)
     for entry in mount.mounts():
         if _number(entry.source) != number or entry.fstype not in FORMATS:
             continue
@@ -221,25 +220,30 @@ def roots(path: str) -> Iterator[int]:
 
 def is_mounted(path: str, target: Path) -> bool:
     """Whether the mount at target is of that device's file system."""
-    try:
-        number, shown = os.stat(path).st_rdev, os.stat(target).st_dev
-    except OSError:
+    wanted, shown = device.find(path), device.find(target)
+    if wanted is None or shown is None:
         return False
-    if number == shown:
+    if wanted.st_rdev == shown.st_dev:
         return True
     real = str(target.resolve())  # btrfs has device numbers of its own
-    return any(entry.target == real and _number(entry.source) == number for entry in mount.mounts())
+    return any(entry.target == real and _number(entry.source) == wanted.st_rdev for entry in mount.mounts())
 
 
 def is_bound(path: str) -> bool:
     """Whether the device's node is bound to some place, so that a pod could open it."""
-    number = _number(path)
+    number = _own_number(path)
     return any(
         entry.fstype == "devtmpfs" and entry.root != "/" and _number(entry.target) == number for entry in mount.mounts()
     )
 
 
+def _own_number(path: str) -> int:
+    found = device.find(path)
+    return found.st_rdev or -1 if found is not None else -1
+
+
 def _number(path: str) -> int:
+    """For what others have mounted, which may be out of order for reasons of its own."""
     try:
         return os.stat(path).st_rdev or -1
     except OSError:

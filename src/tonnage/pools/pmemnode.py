@@ -179,8 +179,7 @@ def _shows(device: str, path: Path, *, block: bool) -> bool:
     """Whether what is mounted at path is of that device: a block and a character device may have the same number."""
     if not block:
         return lvmdevice.is_mounted(device, path)
-    try:
-        wanted, shown = os.stat(device), os.stat(path, follow_symlinks=False)
-    except OSError:
+    wanted, shown = devices.find(device), devices.find(path, follow=False)
+    if wanted is None or shown is None:
         return False
     return (wanted.st_rdev, wanted.st_mode >> 12) == (shown.st_rdev, shown.st_mode >> 12)
