@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -68,6 +71,7 @@ def test_names_of_the_device_mapper() -> None:
         ("Logical volume vg0/s0 in use.", Precondition),
         ("Cannot change VG vg0 while PVs are missing.\n  See vgreduce --removemissing", Unavailable),
         ("Maximum number of logical volumes (7) reached in volume group vg0", Exhausted),
+        ("Cannot create new thin volume, free space in thin pool vg0/thin reached threshold.", Exhausted),
         ("Something else", HostError),
     ],
 )
@@ -143,3 +147,32 @@ def test_a_report_that_was_cut_off_anywhere() -> None:
 def test_a_report_that_is_garbage(text: str) -> None:
     with pytest.raises(HostError, match="not understood"):
         lvm.parse(text)
+
+
+def test_lvm_s_lock_is_taken_as_lvm_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lvm, "_LOCKS", str(tmp_path))
+    path = tmp_path / "V_vg0"
+    with path.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(_is_free_inside, path)
+            path.unlink()  # as LVM does before it gives the lock back
+            other.close()
+            assert waiting.result(60) is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def _is_free_inside(path: Path) -> bool:
+    """Whether somebody else gets the lock while we have it."""
+    with lvm.alone("vg0"), path.open("w") as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_a_lock_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lvm, "_LOCKS", str(tmp_path / "nowhere"))
+    with pytest.raises(HostError, match="LVM's lock"), lvm.alone("vg0"):
+        raise AssertionError

@@ -8,30 +8,36 @@ import os
 import struct
 from dataclasses import dataclass
 
-from tonnage.errors import HostError
+from tonnage.errors import HostError, Precondition
 
 CONTROL = "/dev/mapper/control"
-_DEV_STATUS, _TABLE_STATUS = 0xC138FD07, 0xC138FD0C
+_DEV_STATUS, _TABLE_STATUS, _TARGET_MESSAGE = 0xC138FD07, 0xC138FD0C, 0xC138FD0E
 _HEAD = struct.Struct("=3I2I1IiIIIQ128s129s7x")  # struct dm_ioctl
 _TARGET = struct.Struct("=QQiI16s")  # struct dm_target_spec
+_MESSAGE = struct.Struct("=Q")  # struct dm_target_msg, without its text
 _SIZE = 16 * 1024
+
+
+def _call(command: int, name: str, payload: bytes = b"") -> bytes:
+    """The kernel's answer about a device. Raises OSError, ENXIO when there is none of that name."""
+    head = _HEAD.pack(4, 0, 0, _SIZE, _HEAD.size, 0, 0, 0, 0, 0, 0, name.encode(), b"")
+    buffer = bytearray((head + payload).ljust(_SIZE, b"\0"))
+    fd = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(fd, command, buffer)
+    finally:
+        os.close(fd)
+    return bytes(buffer)
 
 
 def _ask(command: int, name: str) -> bytes | None:
     """The kernel's answer about a device, None when there is none of that name. Raises HostError."""
-    head = _HEAD.pack(4, 0, 0, _SIZE, _HEAD.size, 0, 0, 0, 0, 0, 0, name.encode(), b"")
-    buffer = bytearray(head.ljust(_SIZE, b"\0"))
     try:
-        fd = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.ioctl(fd, command, buffer)
-        finally:
-            os.close(fd)
+        return _call(command, name)
     except OSError as failure:
         if failure.errno == errno.ENXIO:
             return None
         raise HostError(f"cannot ask device-mapper about {name}: {failure.strerror}") from failure
-    return bytes(buffer)
 
 
 def open_count(name: str) -> int:
@@ -56,11 +62,13 @@ def status(name: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class ThinPool:
-    """How full a thin pool is, each from 0 to 1. writable: whether it takes writes."""
+    """How full a thin pool is, each from 0 to 1. writable: whether it takes writes. transaction: the number that LVM
+    gave to its last change, -1 where it is not told."""
 
     data: float
     metadata: float
     writable: bool
+    transaction: int = -1
 
 
 def thin_pool(name: str) -> ThinPool | None:
@@ -72,7 +80,48 @@ def thin_pool(name: str) -> ThinPool | None:
     words = found[1].split()
     if len(words) < 6:  # "Fail" or "Error"
         return ThinPool(1.0, 1.0, writable=False)
-    return ThinPool(_ratio(words[2]), _ratio(words[1]), writable="rw" in words)
+    return ThinPool(_ratio(words[2]), _ratio(words[1]), writable="rw" in words, transaction=int(words[0]))
+
+
+def thin_mapped(name: str) -> int:
+    """How many sectors of a thin volume's device have blocks: 0 for one that nobody has written to.
+
+    Raises HostError, also where there is no such device or it has failed.
+    """
+    found = status(name)
+    words = found[1].split() if found and found[0] == "thin" else []
+    if not words or not words[0].isdigit():
+        raise HostError(f"{name} is no thin volume that can be looked at (dmsetup status): {found}")
+    return int(words[0])
+
+
+def delete_thin(pool: str, number: int) -> bool:
+    """Remove a thin device from an active thin pool by its number; whether there was one.
+
+    Raises Precondition while it is active, HostError.
+    """
+    try:
+        _send(pool, f"delete {number}")
+    except OSError as failure:
+        if failure.errno == errno.ENODATA:
+            return False
+        if failure.errno == errno.EBUSY:
+            raise Precondition(f"device {number} of thin pool {pool} is in use") from failure
+        raise HostError(f"cannot remove device {number} of thin pool {pool}: {failure.strerror}") from failure
+    return True
+
+
+def set_transaction(pool: str, before: int, after: int) -> None:
+    """Let an active thin pool be at another transaction, if it is at `before`. Raises HostError."""
+    try:
+        _send(pool, f"set_transaction_id {before} {after}")
+    except OSError as failure:
+        raise HostError(f"thin pool {pool} does not take transaction {after}: {failure.strerror}") from failure
+
+
+def _send(name: str, text: str) -> None:
+    """A message to a device's target. Raises OSError."""
+    _call(_TARGET_MESSAGE, name, _MESSAGE.pack(0) + text.encode() + b"\0")
 
 
 def _ratio(text: str) -> float:

@@ -7,10 +7,12 @@ Nothing in /etc is written: what we need differently from lvm.conf is told to ea
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,6 +25,7 @@ AT_ONCE = 4
 """Commands of one process that run at a time. LVM locks the volume group, more would only wait for it."""
 _KEEP = 64 * 1024**2
 _TIMEOUT = 120.0
+_LOCKS = "/run/lock/lvm"
 _CONFIG = (
     "activation{udev_sync=0 udev_rules=0 verify_udev_operations=1 monitoring=0 error_when_full=1"
     " thin_pool_autoextend_threshold=100} devices{obtain_device_list_from_udev=0} backup{archive=0}"
@@ -212,19 +215,29 @@ def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
 
     Raises Exhausted, NotFound, Precondition (in use), Unavailable (the group is not there) by what lvm says, HostError.
     """
-    command = ["lvm", arguments[0], "--config", f"{_CONFIG} {config}".strip(), *arguments[1:]]
     with _gate:
-        try:
-            return run(command, timeout=_TIMEOUT, keep=keep)
-        except CommandFailed as failure:
-            raise meaning(arguments, failure) from failure
+        return _run(arguments, config, keep)
+
+
+def lvm_alone(*arguments: str, keep: int = 64 * 1024) -> str:
+    """Run one lvm command inside alone(), without LVM's locks and whatever other commands there are: these may be
+    waiting for us. Raises what lvm() does."""
+    return _run((*arguments[:1], "--nolocking", *arguments[1:]), "", keep)
+
+
+def _run(arguments: Sequence[str], config: str, keep: int) -> str:
+    command = ["lvm", arguments[0], "--config", f"{_CONFIG} {config}".strip(), *arguments[1:]]
+    try:
+        return run(command, timeout=_TIMEOUT, keep=keep)
+    except CommandFailed as failure:
+        raise meaning(arguments, failure) from failure
 
 
 _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
     (
         re.compile(
             r"insufficient (free space|suitable)|not enough (free|pvs)|no space left|maximum metadata size"
-            r"|maximum number of logical volumes",
+            r"|maximum number of logical volumes|reached threshold",
             re.I,
         ),
         Exhausted,
@@ -258,6 +271,60 @@ def extents_of(group: str, name: str) -> list[str]:
     if not found:
         raise HostError(f"lvm lvs does not say where {group}/{name} lies")
     return found
+
+
+@dataclass(frozen=True)
+class ThinNumbers:
+    """What LVM's metadata say of a thin pool. transaction: the number of its last change. devices: those of its
+    volumes."""
+
+    transaction: int
+    devices: frozenset[int]
+
+
+def thin_numbers(group: str, pool: str) -> ThinNumbers:
+    """The numbers of a thin pool; to be called inside alone(). Raises HostError."""
+    fields = "lv_name,pool_lv,thin_id,transaction_id"
+    text = lvm_alone("lvs", "--all", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
+    try:
+        [report] = msgspec.json.decode(text)["report"]
+        rows = {row["lv_name"].strip("[]"): row for row in report["lv"]}
+        devices = frozenset(int(row["thin_id"]) for row in rows.values() if row["pool_lv"].strip("[]") == pool)
+        return ThinNumbers(int(rows[pool]["transaction_id"]), devices)
+    except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as failure:
+        raise HostError(f"lvm lvs is not understood: {failure!r}") from failure
+
+
+@contextmanager
+def alone(group: str) -> Iterator[None]:
+    """Hold LVM's own lock of a group: nobody's command changes it meanwhile, ours neither, but for --nolocking ones.
+
+    As LVM does (lib/misc/lvm-flock.c): who gives a lock back removes its file, so whoever got it looks again.
+    Raises HostError.
+    """
+    path = f"{_LOCKS}/V_{group}"
+    try:
+        fd = os.open(path, flags := os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        while not _is_there(path, fd):
+            os.close(fd)
+            fd = os.open(path, flags, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError as failure:
+        raise HostError(f"cannot take LVM's lock {path}: {failure.strerror}") from failure
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+        os.close(fd)
+
+
+def _is_there(path: str, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def mapper_name(group: str, name: str) -> str:

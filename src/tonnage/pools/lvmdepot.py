@@ -79,7 +79,8 @@ class LvmDepot(LvmGrowth):
     def _lvsnapshot(self, booking: Booking, origin: str, *arguments: str) -> None:
         tags = [word for tag in booking.tags for word in ("--addtag", tag)]
         command = ["lvcreate", "--yes", "--quiet", "--snapshot", "--name", booking.name, *tags, *arguments]
-        lvm.lvm(*command, f"{self.group}/{origin}")
+        make = self.thin.make if booking.layout.thin else lvm.lvm
+        make(*command, f"{self.group}/{origin}")
 
     def _copy(self, booking: Booking, origin_lv: str, origin: Record, half: Entry) -> None:
         """A volume with blocks of its own, read from another of one moment."""

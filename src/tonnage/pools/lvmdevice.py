@@ -29,6 +29,7 @@ _MKFS_TIMEOUT = 600.0
 _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
 _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: udev looks at a device for a moment after it was made or written
 _ZEROOUT = 0x127F  # BLKZEROOUT
+_DISCARD = 0x1277  # BLKDISCARD
 _STEP = 256 * 1024**2
 _ENDS = 1024**2  # bytes at both ends of a device where signatures are
 
@@ -114,6 +115,13 @@ def zero(fd: int, start: int = 0) -> None:
     end = device.size(fd)
     for at in range(start, end, _STEP):
         zero_range(fd, at, min(_STEP, end - at))
+    os.fsync(fd)
+
+
+def discard(fd: int) -> None:
+    """Hand back all blocks of a device; where it cannot, its content stays. Raises OSError."""
+    with suppress(OSError):
+        fcntl.ioctl(fd, _DISCARD, struct.pack("=QQ", 0, device.size(fd)))
     os.fsync(fd)
 
 

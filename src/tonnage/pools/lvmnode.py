@@ -51,6 +51,8 @@ class LvmNode(LvmStore):
     def _prepare(self, record: Record, device: str) -> Record:
         """Make the content and leave state new, before anybody can see it."""
         layout = self.layout_of(self.lv(record.name), record)
+        if layout.thin:
+            self.empty(self.lv(record.name))
         with lvmdevice.locked(device) as fd:
             lvmdevice.prepare(fd, device, record, zeroed=layout.thin)
         ready = replace(record, state="formatted", pending=False)

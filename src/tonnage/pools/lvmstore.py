@@ -252,10 +252,26 @@ class LvmStore(LvmTable):
         command = ["lvcreate", "--yes", "--quiet", "--name", booking.name, *tags]
         if booking.layout.thin:
             command += ["--thinpool", self.bounds.thin, "--virtualsize", f"{booking.size}b"]
+            self.thin.make(*command, self.group)
+            self.empty(booking.name)
         else:
             command += ["--wipesignatures", "y", "--zero", "y", "--extents", str(booking.extents)]
-            command += booking.layout.arguments()
-        lvm.lvm(*command, self.group)
+            lvm.lvm(*command, *booking.layout.arguments(), self.group)
+
+    def empty(self, lv: str) -> None:
+        """Throw away what is in a thin volume that nobody was ever given: LVM may have given it a device that a killed
+        command had left, with the content of another volume. Raises HostError."""
+        mapper = lvm.mapper_name(self.group, lv)
+        if not dm.thin_mapped(mapper):
+            return
+        log.warning("new thin volume is not empty, emptied volume=%s/%s", self.group, lv)
+        try:
+            with lvmdevice.locked(self.activate(lv)) as fd:
+                lvmdevice.discard(fd)
+                if dm.thin_mapped(mapper):  # its pool ignores discards
+                    lvmdevice.zero(fd)
+        except OSError as failure:
+            raise HostError(f"cannot empty {self.group}/{lv}: {failure.strerror}") from failure
 
     def delete(self, name: str) -> None:
         """See RecordStore."""

@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from tonnage.errors import Unavailable
+from tonnage.errors import HostError, TonnageError, Unavailable
 from tonnage.host import dm, lvm
 from tonnage.host.lvm import Group
 from tonnage.pools.lvmgroup import Account
@@ -51,7 +51,40 @@ class ThinWatch:
             lvm.lvm("lvchange", "--errorwhenfull", "y", self._path)
             self._account.distrust()
         if not found.active:
-            lvm.lvm("lvchange", "--activate", "y", self._path)
+            self._activate()
+        self._settle()
+
+    def _activate(self) -> None:
+        command = ("lvchange", "--activate", "y", self._path)
+        try:
+            lvm.lvm(*command)
+        except HostError as failure:
+            from tonnage.pools import lvmstale
+
+            if not lvmstale.catch_up(self._account.name, self._bounds.thin, str(failure)):
+                raise
+            lvm.lvm(*command)
+            self._account.distrust()
+
+    def make(self, *command: str) -> None:
+        """Run an LVM command that makes something in the thin pool; once more when what a killed one had left there was
+        in its way. Raises what lvm() does."""
+        try:
+            lvm.lvm(*command)
+        except TonnageError:
+            if not self._settle():
+                raise
+            lvm.lvm(*command)
+
+    def _settle(self) -> bool:
+        """Whether something was in the way, and is no more."""
+        from tonnage.pools import lvmstale
+
+        try:
+            return lvmstale.settle(self._account.name, self._bounds.thin)
+        except TonnageError as failure:
+            log.warning("cannot look after thin pool pool=%s error=%s", self._path, failure)
+            return False
 
     def _make(self) -> Group:
         if not self._bounds.thin_size:
