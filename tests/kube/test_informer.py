@@ -28,7 +28,7 @@ class Shaky:
 
     async def request(self, request: Request) -> Response:
         self.requests += 1
-        self.lists += request.method == "GET"
+        self.lists += request.method == "GET" and request.query.get("limit") != "1"  # one is asked for the version
         if self.broken or self.requests % 3 == 0:
             raise Unavailable("the line is dead")
         return await self.inner.request(request)

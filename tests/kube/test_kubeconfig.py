@@ -42,7 +42,7 @@ async def test_token_and_namespace(tmp_path: Path) -> None:
 async def test_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
     file, now = tmp_path / "token", [0.0]
     file.write_text("one\n")
-    token = kubeconfig.file_token(file, now=lambda: now[0])
+    token = kubeconfig.FileToken(file, now=lambda: now[0])
 
     assert await token() == "one"
     file.write_text("two")

@@ -40,6 +40,10 @@ log = logging.getLogger(__name__)
 
 
 class NodeDriver:
+class _Rewound(Exception):
+    """The API server went back in time."""
+
+
     """Pools, a CSI socket for each driver name, and their registration with the kubelet.
 
     sockets: a short folder for the CSI sockets (a path may have 107 bytes). registry: the kubelet's folder of
@@ -145,6 +149,8 @@ class NodeAgent:
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
         self._build(client, namespace, poll, binding, sweep_every)
+        self._rewound = asyncio.Event()
+        self._informers.on_rewind = self._rewound.set
         self.claim_scope = ClaimScope(
             client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
         )
@@ -176,7 +182,7 @@ class NodeAgent:
         )
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(
-            client, informers, drivers, ledger, self.readings, scope, clock, namespace=namespace
+            client, informers, self._events, drivers, ledger, self.readings, scope, clock, namespace=namespace
         )
         self.sweep = Sweep(
             client,
@@ -195,7 +201,11 @@ class NodeAgent:
         self.readings.want_all()
 
     async def run(self) -> None:
-        """Work until stop() or cancellation. Volumes, and what is being made of them, stay as they are."""
+        """Work until stop() or cancellation. Volumes, and what is being made of them, stay as they are.
+
+        Returns when the API server has gone back to an older state, or become another cluster: nothing that was seen or
+        promised holds any more, so a new agent has to begin as after a kill.
+        """
         self._tasks = asyncio.current_task()
         try:
             await self.claim_scope.decide()
@@ -218,6 +228,7 @@ class NodeAgent:
             for csi in self._clients:
                 csi.close()
 
+                tasks.create_task(self._end_when_rewound())
     async def stop(self) -> None:
         """End run() and wait for it. May be repeated."""
         task, self._tasks = self._tasks, None
@@ -229,11 +240,17 @@ class NodeAgent:
         async with asyncio.TaskGroup() as tasks:
             for csi in self._clients:
                 tasks.create_task(self._attach(csi))
+        except* _Rewound:
+            log.warning("agent begins anew node=%s", self.scope.node)
         self.drivers.complete = True
         self.capacity.wake()
 
     async def _attach(self, csi: CsiClient) -> None:
         """Ask until the driver answers: it may start later than its agent."""
+    async def _end_when_rewound(self) -> None:
+        await self._rewound.wait()
+        raise _Rewound
+
         backoff = Backoff(initial=0.05, maximum=10.0)
         while True:
             try:

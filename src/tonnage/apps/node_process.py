@@ -36,7 +36,11 @@ class NodeProcess:
         self._tasks.start(supervise("agent", self._run_agent), "agent")
 
     async def _run_agent(self) -> None:
-        """Find out which cluster it is, then serve it: volumes are marked with its uid."""
+        """Find out which cluster it is, then serve it: volumes are marked with its uid. Again if it becomes another."""
+        while True:
+            await self._serve_cluster()
+
+    async def _serve_cluster(self) -> None:
         config = self.config
         self.agent = NodeAgent(
             self._client,

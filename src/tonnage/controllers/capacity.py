@@ -3,13 +3,15 @@
 Decreases go out at once and then at most every 100 ms; increases at most once a second for the node, since each wakes
 every waiting pod; nothing is written when nothing changed. The objects belong to the Node, so that they go with it.
 `tonnage.dev/counted` tells the scheduler up to which claim the numbers include its promises.
+
+The objects are this agent's alone. What somebody else does to them is put right at once, and said on the Node.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +21,26 @@ from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
-from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.api.meta import OwnerReference, to_builtins
+from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.controllers.capacity_object import (
+    counted,
+    difference,
+    least,
+    less,
+    managed_by,
+    numbers,
+    object_name,
+    reason,
+    version,
+)
 from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope
 from tonnage.controllers.ledger import Ledger, Room, Source
 from tonnage.controllers.readings import Readings
-from tonnage.errors import ApiAlreadyExists, ApiNotFound, TonnageError
-from tonnage.kube.client import Client
+from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound, TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
@@ -52,6 +67,7 @@ class CapacityPublisher:
         self,
         client: Client,
         informers: Informers,
+        events: EventRecorder,
         drivers: Drivers,
         ledger: Ledger,
         readings: Readings,
@@ -60,10 +76,12 @@ class CapacityPublisher:
         *,
         namespace: str,
     ) -> None:
-        self._client, self._drivers, self._ledger, self._readings = client, drivers, ledger, readings
+        self._client, self._events, self._drivers = client, events, drivers
+        self._ledger, self._readings = ledger, readings
         self._scope, self._clock, self._namespace = scope, clock, namespace
         self._managed_by = managed_by(scope.node)
         self._objects: dict[str, CSIStorageCapacity] = {}
+        self._left: dict[str, CSIStorageCapacity] = {}  # as our last write left them
         self._wake = asyncio.Event()
         self._written = self._increased = float("-inf")
         self._backoff = Backoff(initial=1.0, maximum=300.0)
@@ -72,6 +90,8 @@ class CapacityPublisher:
         self._informer.cache.on_change(self._seen)
         self._nodes = informers.of(NODES, fields=f"metadata.name={scope.node}")
         self._nodes.cache.on_change(self._node_changed)
+        self._restored = asyncio.Event()
+        self._informer.on_restored(self._restored.set)
         drivers.on_add(lambda _: self.wake())
 
     def wake(self) -> None:
@@ -89,7 +109,7 @@ class CapacityPublisher:
             except TonnageError as failure:
                 pause = self._backoff.next("")
                 log.warning("capacity not published retry=%.0fs error=%s", pause, failure)
-                await self._clock.sleep(pause)
+                await _either(self._restored, pause)
                 continue
             await self._sleep(pause)
 
@@ -99,22 +119,24 @@ class CapacityPublisher:
         Raises ApiError, Unavailable.
         """
         self._wake.clear()
+        self._restored.clear()
         wishes = self._wishes()
-        await self._remove_obsolete({w.name for w in wishes})
         now = self._clock.monotonic()
-        lower = [w for w in wishes if self._is_urgent(w)]
+        changed = {w.name for w in wishes if self._is_changed(w)}
+        refused = await self._remove_obsolete(wishes)
+        lower = [w for w in wishes if w.name in changed or self._is_urgent(w)]
         higher = [w for w in wishes if self._is_higher(w) and w not in lower]
         may_rise = now >= self._increased + INCREASE_EVERY
         if lower and now >= self._written + DECREASE_EVERY:
             self._written = now
-            for wish in lower:
-                await self._write(wish, rise=may_rise)
+            refused += await self._write_all(lower, rise=may_rise)
             lower = []
         if higher and may_rise:
             self._increased = now
-            for wish in higher:
-                await self._write(wish, rise=True)
+            refused += await self._write_all(higher, rise=True)
             higher = []
+        if refused:
+            raise refused[0]
         if lower:
             return self._written + DECREASE_EVERY - now
         return self._increased + INCREASE_EVERY - now if higher else None
@@ -124,9 +146,7 @@ class CapacityPublisher:
         if pause is not None and pause <= DECREASE_EVERY:
             await self._clock.sleep(pause)
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await self._wake.wait()
+        await _either(self._wake, pause)
 
     # What should be there
 
@@ -157,23 +177,60 @@ class CapacityPublisher:
             assert old is not None
             self._objects.pop(old.metadata.name, None)
             self._wake.set()
-            return
+            return  # _is_changed() sees that it is missing
         have = self._objects.get(new.metadata.name)
-        if have is None or _version(new) > _version(have):
+        if have is None or version(new) > version(have):
             self._objects[new.metadata.name] = new
             self._wake.set()
 
-    async def _remove_obsolete(self, wanted: set[str]) -> None:
-        """Objects of classes and drivers that are gone. One without a reading is left as it is (5.8)."""
-        kept = set(wanted)
+    async def _remove_obsolete(self, wishes: Sequence[_Wish]) -> list[ApiError]:
+        """Objects of classes and drivers that are gone, and doubles; what was refused. One without a reading is left
+        as it is (5.8)."""
+        refused: list[ApiError] = []
+        kept, classes = {w.name for w in wishes}, {w.storage_class.metadata.name for w in wishes}
         for driver in self._drivers:
             kept |= {self._name(s) for s in self._readings.sources(driver)}
         for name, obj in list(self._objects.items()):
             known = self._drivers.get(obj.metadata.labels.get(names.CAPACITY_DRIVER, "")) is not None
             if name not in kept and (known or self._drivers.complete):
-                with suppress(ApiNotFound):
-                    await self._client.delete(CAPACITIES, name, self._namespace)
+                if known and obj.storage_class_name in classes:
+                    self._say(f"{name} was made by somebody beside the one of class {obj.storage_class_name}: removed")
+                try:
+                    with suppress(ApiNotFound):
+                        await self._client.delete(CAPACITIES, name, self._namespace)
+                except ApiError as failure:
+                    refused.append(failure)
+                    continue
                 self._objects.pop(name, None)
+                self._left.pop(name, None)
+        return refused
+
+    # What others did
+
+    def _is_changed(self, wish: _Wish) -> bool:
+        """Whether somebody has changed or removed the object since we wrote it; said once."""
+        have, left = self._objects.get(wish.name), self._left.get(wish.name)
+        if left is None or have is left:
+            return False
+        del self._left[wish.name]
+        if have is None:
+            if self._owner() not in left.metadata.owner_references:
+                return False  # it went with its Node
+            self._say(f"{wish.name} of class {left.storage_class_name} was removed by somebody: made again")
+            return False  # what is missing is written anyway
+        what = difference(left, have)
+        if not what:  # what is not ours
+            self._left[wish.name] = have
+            return False
+        self._say(f"{wish.name} of class {left.storage_class_name} was changed by somebody ({what}): put right")
+        return True
+
+    def _say(self, text: str) -> None:
+        log.warning("capacity object tampered with node=%s object=%s", self._scope.node, text)
+        node = self._nodes.cache.get(self._scope.node)
+        if node is not None:
+            text = f"capacity object {text}; only the agent of the node may write it"
+            self._events.warning(refer(NODES, node), "CapacityTampered", text)
 
     # Comparing
 
@@ -181,35 +238,60 @@ class CapacityPublisher:
         have = self._objects.get(wish.name)
         if have is None:
             return False
-        available, maximum = _numbers(have)
-        lowered = wish.room.available < available or _less(wish.room.maximum, maximum)
-        return lowered or _counted(have) < self._ledger.promised or _reason(have) != wish.reason
+        available, maximum = numbers(have)
+        lowered = wish.room.available < available or less(wish.room.maximum, maximum)
+        told = counted(have) >= self._ledger.promised and reason(have) == wish.reason
+        return lowered or not told or not self._is_labelled(have, wish)
+
+    def _is_labelled(self, have: CSIStorageCapacity, wish: _Wish) -> bool:
+        """Whether it says whose it is, and belongs to our Node."""
+        owner, labels = self._owner(), have.metadata.labels
+        owned = owner is None or have.metadata.owner_references == [owner]
+        return owned and self._labels(wish).items() <= labels.items()
 
     def _is_higher(self, wish: _Wish) -> bool:
         have = self._objects.get(wish.name)
         if have is None:  # it will belong to the Node, so there must be one
             return self._nodes.cache.get(self._scope.node) is not None
-        available, maximum = _numbers(have)
-        return wish.room.available > available or _less(maximum, wish.room.maximum)
+        available, maximum = numbers(have)
+        return wish.room.available > available or less(maximum, wish.room.maximum)
 
     # Writing
 
+    async def _write_all(self, wishes: Sequence[_Wish], *, rise: bool) -> list[ApiError]:
+        """What was refused: one object that is, does not keep the others from being written."""
+        refused: list[ApiError] = []
+        for wish in wishes:
+            try:
+                await self._write(wish, rise=rise)
+            except ApiError as failure:
+                refused.append(failure)
+        return refused
+
     async def _write(self, wish: _Wish, *, rise: bool) -> None:
         have = self._objects.get(wish.name)
-        if have is None or not _same_place(have, wish):
+        if have is None or not self._is_in_place(have, wish):
             await self._create(wish, have)
             return
         room = wish.room
         if not rise:  # the count must be told now, the larger number later: what was published is still safe
-            available, maximum = _numbers(have)
-            room = Room(min(room.available, available), _least(room.maximum, maximum))
+            available, maximum = numbers(have)
+            room = Room(min(room.available, available), least(room.maximum, maximum))
+        metadata: dict[str, Any] = {
+            "annotations": {names.COUNTED: str(wish.counted), names.REASON: wish.reason or None}
+        }
+        if not self._is_labelled(have, wish):
+            metadata["labels"] = self._labels(wish)
+            if owner := self._owner():
+                metadata["ownerReferences"] = [to_builtins(owner)]
         body = {
-            "metadata": {"annotations": {names.COUNTED: str(wish.counted), names.REASON: wish.reason or None}},
+            "metadata": metadata,
             "capacity": from_bytes(room.available),
             "maximumVolumeSize": None if room.maximum is None else from_bytes(room.maximum),
         }
         try:
-            self._keep(await self._client.patch(CAPACITIES, wish.name, body, self._namespace))
+            self._left.pop(wish.name, None)  # until we know what became of it
+            self._keep(await self._client.patch(CAPACITIES, wish.name, body, self._namespace), ours=True)
         except ApiNotFound:
             self._objects.pop(wish.name, None)
             self._wake.set()
@@ -218,17 +300,28 @@ class CapacityPublisher:
         if have is not None:  # its topology and class cannot be changed
             await self._client.delete(CAPACITIES, wish.name, self._namespace)
             self._objects.pop(wish.name, None)
-        node = self._nodes.cache.get(self._scope.node)
-        if node is None:
+            self._left.pop(wish.name, None)
+        owner = self._owner()
+        if owner is None:
             return
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self._scope.node, "uid": node.metadata.uid}
         try:
-            self._keep(await self._client.create(CAPACITIES, self._body(wish, owner), self._namespace))
+            self._keep(await self._client.create(CAPACITIES, self._body(wish, owner), self._namespace), ours=True)
         except ApiAlreadyExists:  # made before a restart, and the watch is behind
             self._keep(await self._client.get(CAPACITIES, wish.name, self._namespace))
             self._wake.set()
 
-    def _body(self, wish: _Wish, owner: dict[str, str]) -> dict[str, Any]:
+    def _is_in_place(self, have: CSIStorageCapacity, wish: _Wish) -> bool:
+        labels = have.node_topology.match_labels if have.node_topology else None
+        return labels == dict(wish.driver.segment) and have.storage_class_name == wish.storage_class.metadata.name
+
+    def _owner(self) -> OwnerReference | None:
+        """Our Node as the owner of its objects; None while it is not there."""
+        node = self._nodes.cache.get(self._scope.node)
+        if node is None:
+            return None
+        return OwnerReference("v1", NODES.kind, self._scope.node, node.metadata.uid, controller=True)
+
+    def _labels(self, wish: _Wish) -> dict[str, str]:
         labels = {
             names.CAPACITY_DRIVER: wish.driver.name,
             names.CAPACITY_MANAGED_BY: self._managed_by,
@@ -237,16 +330,19 @@ class CapacityPublisher:
         pool = wish.driver.pool(wish.storage_class)
         if pool and not wish.reason:  # a class may name any text as its pool, and a label may not hold it
             labels[names.POOL_LABEL] = names.label_value(pool)
+        return labels
+
+    def _body(self, wish: _Wish, owner: OwnerReference) -> dict[str, Any]:
         body: dict[str, Any] = {
             "metadata": {
                 "name": wish.name,
                 "namespace": self._namespace,
-                "labels": labels,
+                "labels": self._labels(wish),
                 "annotations": {
                     names.COUNTED: str(wish.counted),
                     **({names.REASON: wish.reason} if wish.reason else {}),
                 },
-                "ownerReferences": [{**owner, "controller": True}],
+                "ownerReferences": [to_builtins(owner)],
             },
             "nodeTopology": {"matchLabels": dict(wish.driver.segment)},
             "storageClassName": wish.storage_class.metadata.name,
@@ -256,48 +352,17 @@ class CapacityPublisher:
             body["maximumVolumeSize"] = from_bytes(wish.room.maximum)
         return body
 
-    def _keep(self, obj: CSIStorageCapacity) -> None:
-        self._objects[obj.metadata.name] = obj
+    def _keep(self, obj: CSIStorageCapacity, *, ours: bool = False) -> None:
+        """ours: we have written it just now. The watch may already have told of what somebody made of it since."""
+        have = self._objects.get(obj.metadata.name)
+        if have is None or version(obj) >= version(have):
+            self._objects[obj.metadata.name] = obj
+        if ours:
+            self._left[obj.metadata.name] = obj
 
 
-def object_name(driver: str, storage_class: str, node: str) -> str:
-    """Name of the capacity object of a driver's class on a node: always the same, so that none is made twice."""
-    text = "\0".join((driver, storage_class, node))
-    return f"csisc-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
-
-
-def managed_by(node: str) -> str:
-    """Value of the label that says whose agent writes the object."""
-    return names.label_value(f"tonnage-{node}")
-
-
-def _numbers(obj: CSIStorageCapacity) -> tuple[int, int | None]:
-    maximum = None if obj.maximum_volume_size is None else to_bytes(obj.maximum_volume_size)
-    return to_bytes(obj.capacity or "0"), maximum
-
-
-def _counted(obj: CSIStorageCapacity) -> int:
-    text = obj.metadata.annotations.get(names.COUNTED, "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def _reason(obj: CSIStorageCapacity) -> str:
-    return obj.metadata.annotations.get(names.REASON, "")
-
-
-def _version(obj: CSIStorageCapacity) -> int:
-    return int(obj.metadata.resource_version or 0)
-
-
-def _same_place(obj: CSIStorageCapacity, wish: _Wish) -> bool:
-    labels = obj.node_topology.match_labels if obj.node_topology else None
-    return labels == dict(wish.driver.segment) and obj.storage_class_name == wish.storage_class.metadata.name
-
-
-def _less(one: int | None, other: int | None) -> bool:
-    """Whether the first maximum allows less than the second; None allows everything."""
-    return one is not None and (other is None or one < other)
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((m for m in (one, other) if m is not None), default=None)
+async def _either(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for the event, or so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -98,6 +98,7 @@ class Provisioner:
         self._controller = Controller(
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
         )
+        claims.on_restored(self._controller.hasten)
         siblings = Siblings(client, self._claims, self._classes, drivers, scope)
         withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock)
         self._refusals = Refusals(client, events, clock)

@@ -131,6 +131,11 @@ class Client:
                 labelSelector=labels, fieldSelector=fields, limit=str(PAGE), **{"continue": page.metadata.continue_}
             )
 
+    async def revision(self, kind: Kind[T], namespace: str = "", *, fields: str = "") -> str:
+        """The resourceVersion that the server is at; costs it the reading of one object."""
+        query = _query(fieldSelector=fields, limit="1")
+        return _lists.decode((await self._send("GET", kind.path(namespace), query)).body).metadata.resource_version
+
     @asynccontextmanager
     async def watch(
         self,

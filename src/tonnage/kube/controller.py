@@ -47,6 +47,7 @@ class Controller(Generic[K]):
     def watch(self, informer: Informer[T], keys: Callable[[T | None, T | None], Iterable[K]]) -> None:
         """Enqueue keys(old, new) for each change of the informer's cache. keys only computes."""
         self._informers.append(informer)
+        informer.on_restored(self.hasten)
 
         def changed(old: T | None, new: T | None) -> None:
             for key in keys(old, new):
@@ -60,6 +61,11 @@ class Controller(Generic[K]):
             self.queue.add_at(key, asyncio.get_running_loop().time() + after)
         else:
             self.queue.add(key)
+        self._wake.set()
+
+    def hasten(self) -> None:
+        """The server is back: what failed need not wait for the end of its back-off, which may have grown long."""
+        self.queue.hasten(asyncio.get_running_loop().time())
         self._wake.set()
 
     async def run(self) -> None:

@@ -90,11 +90,14 @@ def _trim(entries: OrderedDict[str, _Allowance] | OrderedDict[tuple[str, ...], _
 
 @dataclass(frozen=True)
 class _Report:
+    """at: for people, by the wall clock. moment: for counting, by a clock that does not jump."""
+
     about: ObjectReference
     type: str
     reason: str
     message: str
     at: float
+    moment: float
     once: str = ""
 
 
@@ -124,8 +127,9 @@ class EventRecorder:
         once: a key of the event. While the cluster has an event of that object and key, by whomever, it is not told
         again: for what many processes find out at the same time.
         """
+        now, moment = self._clock.time(), self._clock.monotonic()
         try:
-            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], self._clock.time(), once))
+            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], now, moment, once))
         except asyncio.QueueFull:
             log.debug("event dropped reason=%s object=%s", reason, about.name)
 
@@ -154,9 +158,9 @@ class EventRecorder:
 
     async def _write(self, report: _Report) -> None:
         about = report.about
-        if not self._correlator.allow(about.uid or about.name, report.at):
+        if not self._correlator.allow(about.uid or about.name, report.moment):
             return
-        message = self._correlator.message(about.uid, report.reason, report.message, report.at)
+        message = self._correlator.message(about.uid, report.reason, report.message, report.moment)
         combined = message != report.message
         key = (about.uid, about.name, about.field_path, report.type, report.reason, "" if combined else message)
         told = self._correlator.told.get(key)

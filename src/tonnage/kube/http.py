@@ -1,9 +1,16 @@
-"""The transport over HTTP, with aiohttp."""
+"""The transport over HTTP, with aiohttp.
+
+A token that the server refuses is read anew, and the request sent once more if there is another one. Without a good one
+nothing works but what is there goes on: it is said once, and once when it is over.
+"""
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -12,8 +19,14 @@ from tonnage.errors import Unavailable
 from tonnage.kube.client import status_error
 from tonnage.kube.kubeconfig import Access
 from tonnage.kube.transport import Request, Response
+from tonnage.observe import metrics
 
+log = logging.getLogger(__name__)
 _LOST = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError, TimeoutError)
+_UNAUTHORIZED = 401
+SILENCE = 300.0
+"""Seconds after which a watch that tells nothing is taken for lost: servers send bookmarks each minute."""
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class HttpTransport:
@@ -22,13 +35,14 @@ class HttpTransport:
     def __init__(self, access: Access, *, seconds: float = 30.0, user_agent: str = "tonnage") -> None:
         self._access = access
         self._timeout = aiohttp.ClientTimeout(total=seconds)
-        self._endless = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+        self._endless = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENCE)
         self._headers = {"User-Agent": user_agent, **access.headers}
         self._open: aiohttp.ClientSession | None = None
+        self._refused = False
 
     def _session(self) -> aiohttp.ClientSession:
         if self._open is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=self._access.tls or True)
+            connector = aiohttp.TCPConnector(limit=0, ssl=self._access.tls or True, socket_factory=_lively_socket)
             self._open = aiohttp.ClientSession(connector=connector, auto_decompress=True)
         return self._open
 
@@ -57,10 +71,24 @@ class HttpTransport:
 
     @asynccontextmanager
     async def _send(self, request: Request, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        token = await self._access.token()
+        answer = await self._send_as(token, request, timeout)
+        if answer.status == _UNAUTHORIZED:
+            self._access.token.forget()
+            if (other := await self._access.token()) != token:
+                answer.release()
+                answer = await self._send_as(other, request, timeout)
+        self._tell(refused=answer.status == _UNAUTHORIZED)
+        try:
+            yield answer
+        finally:
+            answer.close() if answer.status == 200 and timeout is self._endless else answer.release()
+
+    async def _send_as(self, token: str, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         headers = {**self._headers, "Accept": request.accept}
         if request.body:
             headers["Content-Type"] = request.content_type
-        if token := await self._access.token():
+        if token:
             headers["Authorization"] = f"Bearer {token}"
         url = (
             self._access.server
@@ -77,11 +105,25 @@ class HttpTransport:
                 server_hostname=self._access.server_name or None,
             )
         except _LOST as failure:
+            metrics.REQUESTS.labels("<error>", request.method).inc()
             raise self._unavailable(failure) from failure
-        try:
-            yield answer
-        finally:
-            answer.close() if answer.status == 200 and timeout is self._endless else answer.release()
+        metrics.REQUESTS.labels(str(answer.status), request.method).inc()
+        return answer
+
+    def _tell(self, *, refused: bool) -> None:
+        """Once when the server begins to refuse us, and once when it is over."""
+        if refused == self._refused:
+            return
+        self._refused = refused
+        metrics.REFUSED.set(refused)
+        if refused:
+            log.error(
+                "API server does not accept our credentials: nothing is made or removed until it does, mounts stay; the"
+                " token has run out, or its account or pod is gone server=%s",
+                self._access.server,
+            )
+        else:
+            log.info("API server accepts our credentials again server=%s", self._access.server)
 
     def _unavailable(self, failure: BaseException) -> Unavailable:
         return Unavailable(f"API server {self._access.server}: {str(failure) or type(failure).__name__}")
@@ -91,3 +133,13 @@ class HttpTransport:
         if self._open is not None:
             await self._open.close()
             self._open = None
+
+
+def _lively_socket(address: Any) -> socket.socket:
+    """One that the kernel asks about while it is idle: a server that vanished would never end a watch."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

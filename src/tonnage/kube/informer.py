@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,13 +20,16 @@ from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
+_UNAUTHORIZED = 401
 
 
 class Informer(Generic[T]):
     """One kind, narrowed by namespace and selectors, mirrored into `cache`.
 
     A watch that ends is resumed from the last resourceVersion seen (bookmarks count); 410 Gone makes it list again;
-    a lost connection is retried with growing waits. Once it runs, its scope may be changed.
+    a lost connection is retried with growing waits. A server that comes back with an older state than was seen (a
+    restored backup, another cluster at this address) would tell a resumed watch nothing: it is listed again.
+    Once it runs, its scope may be changed.
     """
 
     def __init__(
@@ -40,6 +44,10 @@ class Informer(Generic[T]):
         self._version = ""
         self._synced = asyncio.Event()
         self._backoff = Backoff(initial=0.05, maximum=10.0)
+        self._lost = False  # the server could not be reached, or refused us, since it last told anything
+        self._restored: list[Callable[[], None]] = []
+        self.on_rewind: Callable[[], None] = lambda: None
+        """Called when the server's state is older than what was seen of it, before all is listed again."""
         self.received = 0
         """Watch events received."""
         self.mine: Keep | None = None
@@ -55,6 +63,10 @@ class Informer(Generic[T]):
     async def wait_synced(self) -> None:
         """Wait for the first list."""
         await self._synced.wait()
+
+    def on_restored(self, listener: Callable[[], None]) -> None:
+        """Call listener whenever the server answers again after it did not."""
+        self._restored.append(listener)
 
     def rescope(self, *, labels: str = "", keep: Keep | None = None) -> None:
         """Watch by another label selector from now on, and keep of what comes only what keep says (None: all).
@@ -84,6 +96,8 @@ class Informer(Generic[T]):
     async def _mirror(self) -> None:
         """One list if needed, and one watch. Returns when another is due."""
         try:
+            if self._lost and self._version:
+                await self._check_history()
             if not self._version:
                 await self._list()
             if not await self._watch():  # ended at once, as by a server that is stopping
@@ -91,16 +105,28 @@ class Informer(Generic[T]):
         except ApiGone:
             self._version = ""
         except (ApiError, Unavailable, ConnectionError) as failure:
+            self._lost = True
             delay = self._backoff.next("")
             log.debug("watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
-            if isinstance(failure, ApiError):  # refused, so what we know of versions may be wrong
-                self._version = ""
+            if isinstance(failure, ApiError) and failure.code != _UNAUTHORIZED:
+                self._version = ""  # refused, so what we know of versions may be wrong
             await asyncio.sleep(delay)
         except msgspec.MsgspecError as failure:  # one such object must not leave us blind for all others, for ever
             delay = self._backoff.next("")
             log.error("object not read kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
             self._version = ""
             await asyncio.sleep(delay)
+
+    async def _check_history(self) -> None:
+        """Whether what we have seen is still the past of what the server has."""
+        now = await self._client.revision(self.kind, self._scope["namespace"], fields=self._scope["fields"])
+        if now.isdecimal() and self._version.isdecimal() and int(now) < int(self._version):
+            log.warning(
+                "API server went back: a backup was restored, or it is another cluster kind=%s seen=%s now=%s",
+                *(self.kind.plural, self._version, now),
+            )
+            self._version = ""
+            self.on_rewind()
 
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, **self._scope, keep=self._keep)
@@ -115,12 +141,19 @@ class Informer(Generic[T]):
         async with self._client.watch(
             self.kind, **self._scope, resource_version=self._version, keep=self._keep
         ) as batches:
+            self._answered()
             async for batch in batches:
                 for event in batch:
                     self._take(event)
                 self._backoff.forget("")
                 any_event = True
         return any_event
+
+    def _answered(self) -> None:
+        if self._lost:
+            self._lost = False
+            for listener in self._restored:
+                listener()
 
     def _take(self, event: WatchEvent[T]) -> None:
         obj = event.object
@@ -147,6 +180,8 @@ class Informers:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.on_rewind: Callable[[], None] = lambda: None
+        """See Informer.on_rewind: any of them."""
         self._informers: dict[tuple[str, str, str, str], Informer[Any]] = {}
         self._tasks: Background | None = None
 
@@ -155,6 +190,7 @@ class Informers:
         key = (kind.api_version + kind.plural, namespace, labels, fields)
         if key not in self._informers:
             informer = Informer(self.client, kind, namespace=namespace, labels=labels, fields=fields)
+            informer.on_rewind = lambda: self.on_rewind()
             self._informers[key] = informer
             if self._tasks is not None:
                 self._tasks.start(informer.run(), f"informer {kind.plural}")

@@ -11,10 +11,10 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -93,25 +93,41 @@ class _ExecCredential(msgspec.Struct, frozen=True):
     status: _ExecStatus = _ExecStatus()
 
 
-Token = Callable[[], Awaitable[str]]
+class Token(Protocol):
+    """Gives the bearer token of the moment ("" for none), and keeps it for a while."""
+
+    async def __call__(self) -> str:
+        """The token. Raises Unavailable."""
+
+    def forget(self) -> None:
+        """The server refused it: read it anew next time, if it can be."""
 
 
-async def _no_token() -> str:
-    return ""
+class FixedToken:
+    """One that never changes."""
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    async def __call__(self) -> str:
+        """See Token."""
+        return self._text
+
+    def forget(self) -> None:
+        """There is no other."""
 
 
 @dataclass(frozen=True)
 class Access:
     """Where an API server is and how to be let in.
 
-    server: URL. tls: None for plain http. token: gives the bearer token of the moment ("" for none); it is asked
-    before each request and keeps what it may. namespace: the default one.
+    server: URL. tls: None for plain http. token: asked before each request. namespace: the default one.
     """
 
     server: str
     tls: ssl.SSLContext | None = None
     server_name: str = ""
-    token: Token = _no_token
+    token: Token = field(default_factory=FixedToken)
     namespace: str = "default"
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -154,24 +170,29 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Access:
     host = f"[{host}]" if ":" in host else host
     tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     namespace = (folder / "namespace").read_text().strip() if (folder / "namespace").exists() else "default"
-    return Access(f"https://{host}:{port}", tls, token=file_token(folder / "token"), namespace=namespace)
+    return Access(f"https://{host}:{port}", tls, token=FileToken(folder / "token"), namespace=namespace)
 
 
-def file_token(file: Path, *, now: Callable[[], float] = time.monotonic) -> Token:
-    """A token kept in a file that somebody renews; read at most once a minute."""
-    kept = ("", float("-inf"))
+class FileToken:
+    """A token kept in a file that somebody renews; read once a minute, and when the server has refused it."""
 
-    async def token() -> str:
-        nonlocal kept
-        if now() - kept[1] > _TOKEN_AGE:
+    def __init__(self, file: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._file, self._now = file, now
+        self._text, self._read = "", float("-inf")
+
+    async def __call__(self) -> str:
+        """See Token. One that was there is better than none, when the file cannot be read."""
+        if self._now() - self._read > _TOKEN_AGE:
             try:
-                kept = (file.read_text().strip(), now())
+                self._text, self._read = self._file.read_text().strip(), self._now()
             except OSError as failure:
-                if not kept[0]:
-                    raise Unavailable(f"token file {file}: {failure.strerror}") from failure
-        return kept[0]
+                if not self._text:
+                    raise Unavailable(f"token file {self._file}: {failure.strerror}") from failure
+        return self._text
 
-    return token
+    def forget(self) -> None:
+        """Read the file again."""
+        self._read = float("-inf")
 
 
 def _find(path: str | Path | None) -> Path:
@@ -223,14 +244,10 @@ def load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> Non
 
 def _token(user: _User, file: Path, tls: ssl.SSLContext | None) -> Token:
     if user.token_file:
-        return file_token(file.parent / user.token_file)
+        return FileToken(file.parent / user.token_file)
     if user.token:
-
-        async def fixed() -> str:
-            return user.token
-
-        return fixed
-    return ExecPlugin(user.exec, file, tls) if user.exec else _no_token
+        return FixedToken(user.token)
+    return ExecPlugin(user.exec, file, tls) if user.exec else FixedToken()
 
 
 class ExecPlugin:
@@ -250,6 +267,10 @@ class ExecPlugin:
                     certificate = self._status.client_certificate_data.encode()
                     load_certificate(self._tls, certificate, self._status.client_key_data.encode())
             return self._status.token
+
+    def forget(self) -> None:
+        """Ask the program again."""
+        self._status = None
 
     @staticmethod
     def _expired(status: _ExecStatus) -> bool:

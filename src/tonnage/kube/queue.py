@@ -27,6 +27,7 @@ class WorkQueue(Generic[K]):
         self._dirty: set[K] = set()  # added again while in _working
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}  # the earliest time of each delayed key; older heap entries are void
+        self._failed: set[K] = set()  # wait for their back-off
         self._count = 0
 
     def __len__(self) -> int:
@@ -58,11 +59,20 @@ class WorkQueue(Generic[K]):
         """Ask for work on key after its next back-off delay; returns that delay in seconds."""
         delay = self.backoff.next(key)
         self.add_at(key, now + delay)
+        self._failed.add(key)
         return delay
+
+    def hasten(self, now: float) -> None:
+        """What they all waited for may be there: let the keys that wait for their back-off wait no longer."""
+        for key in self._failed & self._due.keys():
+            self.forget(key)
+            self.add_at(key, now)
+        self._failed.clear()
 
     def forget(self, key: K) -> None:
         """Start the back-off of key afresh."""
         self.backoff.forget(key)
+        self._failed.discard(key)
 
     def next_due(self) -> float | None:
         """When the next delayed key is due, or None."""

@@ -24,6 +24,15 @@ RECONCILES = Counter(
     ["controller", "result"],
     registry=REGISTRY,
 )
+REQUESTS = Counter(
+    "rest_client_requests",
+    "Requests to the API server, by method and HTTP status (<error>: no answer), named as in Kubernetes' clients.",
+    ["code", "method"],
+    registry=REGISTRY,
+)
+REFUSED = Gauge(
+    "tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.", registry=REGISTRY
+)
 RECEIVED = Counter(
     "tonnage_objects_received",
     "Objects that an agent received by list and watch, by resource and whose they are: own, or other for claims and "

@@ -14,7 +14,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
 from tonnage.apps.doctor.view import Published, View, Workload
 from tonnage.apps.node_config import NodeFile
-from tonnage.controllers.capacity import managed_by, object_name
+from tonnage.controllers.capacity_object import managed_by, object_name
 
 NOW = 1_800_000_000.0
 DRIVER_SPEC = {

@@ -18,7 +18,7 @@ from tonnage.apps.doctor import machine, view
 from tonnage.apps.doctor.findings import Finding, Level
 from tonnage.apps.driver import StandaloneDriver
 from tonnage.apps.node_config import NodeConfig, NodeFile
-from tonnage.controllers.capacity import object_name
+from tonnage.controllers.capacity_object import object_name
 from tonnage.csi.client import CsiClient
 from tonnage.csi.words import TopologyRequirement, VolumeCapability
 from tonnage.kube.client import Client

@@ -10,7 +10,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.view import Published, View
-from tonnage.controllers.capacity import managed_by, object_name
+from tonnage.controllers.capacity_object import managed_by, object_name
 from tonnage.controllers.volume_request import allowed_in
 from tonnage.errors import Invalid
 

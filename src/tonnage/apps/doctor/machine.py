@@ -18,7 +18,7 @@ from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.view import PUBLISHED, View
 from tonnage.apps.node_config import NodeConfig
 from tonnage.apps.orphans import Owner, Registry
-from tonnage.controllers.capacity import object_name
+from tonnage.controllers.capacity_object import object_name
 from tonnage.controllers.drivers import Driver, attach
 from tonnage.controllers.volume_request import allowed_here, capacity_parameters, fstype_of
 from tonnage.csi.client import CsiClient
