@@ -35,7 +35,7 @@ def test_the_least_used_is_forgotten() -> None:
 
     def make(length: int) -> Template:
         made.append(length)
-        return Template(b"", ())
+        return Template(b"", (), b"")
 
     for length in (1, 2, 1, 3, 1, 2):
         assert kept.get(length, "", lambda length=length: make(length)) is not None  # type: ignore[misc]
@@ -43,14 +43,14 @@ def test_the_least_used_is_forgotten() -> None:
 
 
 def test_options_have_templates_of_their_own() -> None:
-    kept, one, other = Templates(), Template(b"a", ()), Template(b"b", ())
+    kept, one, other = Templates(), Template(b"a", (), b""), Template(b"b", (), b"")
     assert kept.get(1, "", lambda: one) is one
     assert kept.get(1, "-I 1024", lambda: other) is other
     assert kept.get(1, "", lambda: other) is one
 
 
 def test_that_there_can_be_none_is_kept_and_a_failure_is_not() -> None:
-    kept, template = Templates(), Template(b"", ())
+    kept, template = Templates(), Template(b"", (), b"")
 
     def fail() -> Template:
         raise HostError("mkfs was killed")

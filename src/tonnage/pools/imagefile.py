@@ -105,13 +105,14 @@ def format_image(fd: int, path: Path, record: Record) -> None:
     HostError.
     """
     try:
-        found = device.probe(fd)
+        is_pristine = device.is_pristine(fd)
+        found = None if is_pristine else device.probe(fd)
         if found is not None and found.uuid != record.uuid:
             raise Precondition(
                 f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
                 " it will not be formatted; look at it, then delete the volume"
             )
-        if not device.is_pristine(fd) or os.fstat(fd).st_size != record.length:
+        if not is_pristine or os.fstat(fd).st_size != record.length:
             os.ftruncate(fd, 0)
             _extend(fd, record)
     except OSError as failure:

@@ -16,12 +16,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from uuid import UUID
 
 BLOCK = 4096
 _GROUP = 32768 * BLOCK  # bytes between the places where superblocks are
 _AT_ONCE = 256 * BLOCK  # bytes that are read at once
+_ZERO = bytes(BLOCK)
 _PRIMARY = 1024
+_LEAST = 64  # bytes that are kept of a block
 _SIZE, _CHECKSUM, _UUID, _MAGIC, _NUMBER = 1024, 0x3FC, 0x68, 0x38, 0x5A
 _INCOMPAT, _CSUM_SEED = 0x60, 0x2000
 
@@ -48,27 +51,32 @@ def crc32c(data: bytes, *, begin: int = 0xFFFFFFFF) -> int:
 
 @dataclass(frozen=True)
 class _Run:
-    """Blocks that are not all zero, compressed. superblock: where one begins inside, -1 for nowhere."""
+    """Blocks that are not all zero. superblock: where one begins inside, -1 for nowhere. lengths: of each block's bytes
+    without most of the zeros at its end, which most of a block are."""
 
     offset: int
-    packed: bytes
     superblock: int
+    lengths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Template:
-    """What mkfs wrote for a file system with that UUID."""
+    """What mkfs wrote for a file system with that UUID. packed: the bytes of all runs, compressed."""
 
     uuid: bytes
     runs: tuple[_Run, ...]
+    packed: bytes
 
     def apply(self, fd: int, uuid: UUID) -> None:
         """Make the file system on a pristine file of the length it was read from. Raises OSError."""
         # The CRC is linear: changing the UUID changes the checksum of each superblock by the same bits.
         delta = bytes(old ^ new for old, new in zip(self.uuid, uuid.bytes, strict=True))
         change = crc32c(delta + bytes(_CHECKSUM - _UUID - 16), begin=0)
+        kept = BytesIO(zlib.decompress(self.packed))
         for run in self.runs:
-            data = bytearray(zlib.decompress(run.packed))
+            data = bytearray(len(run.lengths) * BLOCK)
+            for start, length in zip(range(0, len(data), BLOCK), run.lengths, strict=True):
+                data[start : start + length] = kept.read(length)
             if (at := run.superblock) >= 0:  # before it is written: a file never shows the UUID of another
                 data[at + _UUID : at + _UUID + 16] = uuid.bytes
                 checksum = struct.unpack_from("<I", data, at + _CHECKSUM)[0] ^ change
@@ -78,19 +86,23 @@ class Template:
 
 def read(fd: int) -> Template | None:
     """The template of a file on which mkfs just ran; None when it is not as expected. Raises OSError."""
-    uuid, before, runs = b"", b"", []
-    for offset, data in _runs(fd, os.fstat(fd).st_size):
+    uuid, before, kept, runs = b"", b"", [], []
+    for offset, blocks in _runs(fd, os.fstat(fd).st_size):
+        data = blocks[0]
         at = _PRIMARY if offset == 0 else 0 if offset % _GROUP == 0 else -1
         if at >= 0 and data[at + _MAGIC : at + _MAGIC + 2] != b"\x53\xef":
             at = -1  # a group without a copy of the superblock begins with something else
         if at >= 0:
-            block = data[at : at + _SIZE]
+            block = data[at : at + _SIZE].ljust(_SIZE, b"\0")
             uuid = uuid or block[_UUID : _UUID + 16]
             if not _is_next(block, before) and not _is_expected(block, uuid):
                 return None
             before = block
-        runs.append(_Run(offset, zlib.compress(data, 1), at))
-    return Template(uuid, tuple(runs)) if runs and runs[0].superblock == _PRIMARY else None
+        runs.append(_Run(offset, at, tuple(map(len, blocks))))
+        kept += blocks
+    if not runs or runs[0].superblock != _PRIMARY:
+        return None
+    return Template(uuid, tuple(runs), zlib.compress(b"".join(kept), 1))
 
 
 def _is_expected(block: bytes, uuid: bytes) -> bool:
@@ -117,10 +129,10 @@ def _change_of_number(bits: int) -> int:
     return crc32c(struct.pack("<H", bits) + bytes(_CHECKSUM - _NUMBER - 2), begin=0)
 
 
-def _runs(fd: int, end: int) -> list[tuple[int, bytes]]:
+def _runs(fd: int, end: int) -> list[tuple[int, list[bytes]]]:
     """All runs of blocks that are not zero; one that reaches the start of a block group begins anew there."""
-    runs: list[tuple[int, bytearray]] = []
-    at, zero = 0, bytes(BLOCK)
+    runs: list[tuple[int, list[bytes]]] = []
+    at = 0
     while at < end:
         try:
             start = os.lseek(fd, at, os.SEEK_DATA)
@@ -129,14 +141,25 @@ def _runs(fd: int, end: int) -> list[tuple[int, bytes]]:
         at = min(os.lseek(fd, start, os.SEEK_HOLE), start + _AT_ONCE)
         found = os.pread(fd, at - start, start)
         for offset in range(start, at, BLOCK):
-            data = found[offset - start : offset - start + BLOCK]
-            if data == zero[: len(data)]:
+            data = _without_end(found[offset - start : offset - start + BLOCK])
+            if not data:
                 continue
-            if runs and runs[-1][0] + len(runs[-1][1]) == offset and offset % _GROUP:
-                runs[-1][1].extend(data)
+            if runs and runs[-1][0] + len(runs[-1][1]) * BLOCK == offset and offset % _GROUP:
+                runs[-1][1].append(data)
             else:
-                runs.append((offset, bytearray(data)))
-    return [(offset, bytes(data)) for offset, data in runs]
+                runs.append((offset, [data]))
+    return runs
+
+
+def _without_end(data: bytes) -> bytes:
+    """A block without the halves of it that are zero, b"" for one that is nothing else. Quicker than rstrip(),
+    which looks at each byte."""
+    length = len(data)
+    if data == _ZERO[:length]:
+        return b""
+    while length > _LEAST and data[length // 2 : length] == _ZERO[: length - length // 2]:
+        length //= 2
+    return data[:length]
 
 
 def _write(fd: int, data: bytes, offset: int) -> None:
