@@ -39,11 +39,11 @@ from tonnage.pools.base import Pool
 log = logging.getLogger(__name__)
 
 
-class NodeDriver:
 class _Rewound(Exception):
     """The API server went back in time."""
 
 
+class NodeDriver:
     """Pools, a CSI socket for each driver name, and their registration with the kubelet.
 
     sockets: a short folder for the CSI sockets (a path may have 107 bytes). registry: the kubelet's folder of
@@ -148,9 +148,9 @@ class NodeAgent:
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
-        self._build(client, namespace, poll, binding, sweep_every)
         self._rewound = asyncio.Event()
         self._informers.on_rewind = self._rewound.set
+        self._build(client, namespace, poll, binding, sweep_every)
         self.claim_scope = ClaimScope(
             client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
         )
@@ -212,6 +212,7 @@ class NodeAgent:
             self._informers.start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(supervise("events", self._events.run))
+                tasks.create_task(self._end_when_rewound())
                 tasks.create_task(self._attach_all())
                 tasks.create_task(supervise("claim_scope", self.claim_scope.run))
                 if self._taint is not None:
@@ -223,12 +224,17 @@ class NodeAgent:
                 tasks.create_task(supervise("publication", self.publication.run))
                 tasks.create_task(supervise("capacity", self.capacity.run))
                 tasks.create_task(supervise("sweep", self.sweep.run))
+        except* _Rewound:
+            log.warning("agent begins anew node=%s", self.scope.node)
         finally:
             await self._informers.close()
             for csi in self._clients:
                 csi.close()
 
-                tasks.create_task(self._end_when_rewound())
+    async def _end_when_rewound(self) -> None:
+        await self._rewound.wait()
+        raise _Rewound
+
     async def stop(self) -> None:
         """End run() and wait for it. May be repeated."""
         task, self._tasks = self._tasks, None
@@ -240,17 +246,11 @@ class NodeAgent:
         async with asyncio.TaskGroup() as tasks:
             for csi in self._clients:
                 tasks.create_task(self._attach(csi))
-        except* _Rewound:
-            log.warning("agent begins anew node=%s", self.scope.node)
         self.drivers.complete = True
         self.capacity.wake()
 
     async def _attach(self, csi: CsiClient) -> None:
         """Ask until the driver answers: it may start later than its agent."""
-    async def _end_when_rewound(self) -> None:
-        await self._rewound.wait()
-        raise _Rewound
-
         backoff = Backoff(initial=0.05, maximum=10.0)
         while True:
             try:
