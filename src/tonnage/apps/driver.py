@@ -12,9 +12,10 @@ from typing import Protocol
 from tonnage.apps import driver_check
 from tonnage.apps.driver_config import DriverConfig
 from tonnage.apps.measure import measure
+from tonnage.apps.pool_change import PoolChange
 from tonnage.apps.process import settle
 from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.observe.exporter import Exporter
+from tonnage.observe.exporter import Address, Exporter
 from tonnage.pools.base import Pool
 
 log = logging.getLogger(__name__)
@@ -28,14 +29,24 @@ class StandaloneDriver:
         self.config = config
         self.on_inline: Callable[[], None] = lambda: None
         """Called when inline volumes have changed the room."""
-        driver = replace(driver_check.make(config), on_inline=lambda: self.on_inline())
+        pools = driver_check.make_pools(config)
+        driver = replace(driver_check.make(config, pools), on_inline=lambda: self.on_inline())
         assert driver.openings is not None
-        self._openings = driver.openings
-        self.pools: Sequence[Pool] = list(driver.pools.values())
+        self._openings, self._pools = driver.openings, pools
         for pool in self.pools:
             pool.on_room = lambda: self.on_inline()
+        self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
+        """What may become of the pools while they are served."""
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
-        self._exporter = Exporter(config.metrics, self.measure) if config.metrics is not None else None
+        self._exporter = self._exporter_at(config.metrics)
+
+    @property
+    def pools(self) -> Sequence[Pool]:
+        """The pools in their order."""
+        return list(self._pools.values())
+
+    def _exporter_at(self, address: Address | None) -> Exporter | None:
+        return Exporter(address, self.measure) if address is not None else None
 
     @property
     def metrics_url(self) -> str:
@@ -49,9 +60,24 @@ class StandaloneDriver:
         """
         await self._openings.open()
         await self._endpoint.start()
+        await self._start_exporter()
+
+    async def _start_exporter(self) -> None:
         if self._exporter is not None:
             await self._exporter.start()
             log.info("serving metrics url=%s", self._exporter.url)
+
+    async def serve_metrics(self, address: Address | None) -> None:
+        """Serve them elsewhere, or nowhere. Raises HostError where the address cannot be had; then they stay."""
+        before, self._exporter = self._exporter, self._exporter_at(address)
+        if before is not None:
+            await before.stop()  # first: both may be ports of one number
+        try:
+            await self._start_exporter()
+        except BaseException:
+            self._exporter = before
+            await self._start_exporter()
+            raise
 
     async def stop(self) -> None:
         """Stop serving, close the pools; volumes and mounts stay. May be repeated."""

@@ -6,9 +6,10 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tonnage.apps import pool_check
@@ -22,6 +23,7 @@ from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupp
 from tonnage.host.iolimits import Cgroups
 from tonnage.pools import config as pool_config
 from tonnage.pools import nodedisk
+from tonnage.pools.base import Pool
 from tonnage.pools.config import PoolConfig
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ def check(config: DriverConfig) -> list[Finding]:
         found.append(Finding("metrics", text, warning=warning))
     found.extend(map(_source, config.sources))
     found.append(_cgroups(config))
-    found.extend(_pool(pool, config.roots) for pool in config.pools)
+    found.extend(pool(described, config.roots) for described in config.pools)
     found.extend(_disks(config))
     return found
 
@@ -58,7 +60,7 @@ def require(findings: list[Finding]) -> None:
     """Raises the first fault among findings. Pools that cannot be had now are none as long as there is another one."""
     pools = [finding.fault for finding in findings if finding.what.startswith(_POOL)]
     for finding in findings:
-        if finding.fault is not None and not (_may_come(finding) and None in pools):
+        if finding.fault is not None and not (may_come(finding) and None in pools):
             raise finding.fault
 
 
@@ -69,7 +71,7 @@ def warn(findings: list[Finding]) -> None:
             log.warning("configuration has a warning what=%s text=%s", finding.what, finding.text)
 
 
-def _may_come(finding: Finding) -> bool:
+def may_come(finding: Finding) -> bool:
     """Whether it is a pool whose disk may come, rather than one that is described wrongly."""
     return finding.what.startswith(_POOL) and isinstance(finding.fault, Unavailable | HostError)
 
@@ -87,11 +89,16 @@ def _driver(config: DriverConfig) -> Finding:
     return Finding("driver", f"{config.driver_name} on node {config.node_name} ({key})")
 
 
-def make(config: DriverConfig) -> Driver:
-    """The driver, its pools not yet open. Raises Invalid."""
-    configs = {pool.name: pool for pool in config.pools}
-    pools = {name: pool_config.make(_settled(pool, config.roots)) for name, pool in configs.items()}
+def make_pools(config: DriverConfig) -> dict[str, Pool]:
+    """The pools by name, not yet open. Raises Invalid."""
+    return {found.name: make_pool(found, config.roots) for found in config.pools}
+
+
+def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Driver:
+    """The driver over its pools, which are made where none are given. Raises Invalid."""
+    pools = make_pools(config) if pools is None else pools
     throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
+    ready = partial(_check_disk, {found.name: found for found in config.pools}, config.roots)
     return Driver(
         config.node_name,
         pools,
@@ -102,19 +109,17 @@ def make(config: DriverConfig) -> Driver:
         roots=config.roots,
         sources=config.sources,
         throttle=throttle,
-        openings=Openings(
-            pools,
-            opened=lambda pool: throttle.restore([pool]),
-            ready=_ready(configs, config.roots),
-        ),
+        openings=Openings(pools, opened=lambda pool: throttle.restore([pool]), ready=ready),
     )
 
 
-def _ready(configs: Mapping[str, PoolConfig], kubelet: Sequence[Path]) -> Callable[[str], None] | None:
-    """What is looked at before a pool is opened, None where nothing has to be."""
-    if not any(pool.rootfs is False for pool in configs.values()):
-        return None
-    return lambda name: nodedisk.check(configs[name], kubelet)
+def make_pool(config: PoolConfig, kubelet: Sequence[Path]) -> Pool:
+    """The pool, not yet open. Raises Invalid."""
+    return pool_config.make(_settled(config, kubelet))
+
+
+def _check_disk(configs: Mapping[str, PoolConfig], kubelet: Sequence[Path], name: str) -> None:
+    nodedisk.check(configs[name], kubelet)
 
 
 def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
@@ -187,10 +192,11 @@ def _cgroups(config: DriverConfig) -> Finding:
     return Finding("cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text)
 
 
-def _pool(pool: PoolConfig, kubelet: Sequence[Path]) -> Finding:
-    what = f"{_POOL}{pool.name}"
+def pool(config: PoolConfig, kubelet: Sequence[Path]) -> Finding:
+    """Look at one pool. Blocking."""
+    what = f"{_POOL}{config.name}"
     try:
-        found, remark = pool_check.look(nodedisk.settle(pool, kubelet)), nodedisk.remark(pool, kubelet)
+        found, remark = pool_check.look(nodedisk.settle(config, kubelet)), nodedisk.remark(config, kubelet)
         return Finding(what, f"{found}; {remark}" if remark else found, warning=bool(remark))
     except TonnageError as failure:
         return _fault(what, failure)

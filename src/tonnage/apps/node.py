@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
@@ -198,6 +199,21 @@ class NodeAgent:
 
     def refresh(self) -> None:
         """Something outside Kubernetes changed the room (an inline volume came or went): look at it again."""
+        self.readings.want_all()
+
+    async def reconsider(self) -> None:
+        """The drivers' pools have changed: ask again what there is. One that does not answer stays as it was known."""
+        for csi in self._clients:
+            known = next((driver for driver in self.drivers if driver.client is csi), None)
+            if known is None:
+                continue  # it is being asked
+            try:
+                found = await attach(csi, node=self.scope.node, started_ms=0, number=0)
+            except (CsiError, Unavailable, Unsupported) as failure:
+                log.warning("driver does not say what has changed driver=%s error=%s", known.name, failure)
+                continue
+            self.drivers.add(replace(found, identity=known.identity))
+        self.readings.faults.doubt()
         self.readings.want_all()
 
     async def run(self) -> None:

@@ -17,6 +17,7 @@ from tonnage.pools.config import PoolConfig
 
 KUBELET = Path("/var/lib/kubelet")
 BINDINGS = ("agent", "controller")
+LEVELS = ("info", "debug", "warning", "error")
 
 
 class NodeFile(DriverFile):
@@ -27,19 +28,21 @@ class NodeFile(DriverFile):
     bind: str = ""
     scope: str = ""
     csi_endpoints: list[str] = []
+    log_level: str = ""
 
 
 @dataclass(frozen=True)
 class NodeConfig:
     """What a node is to be. namespace: where its capacity objects lie. binding: who binds what it made, `agent` or
     `controller` (the PV controller). scope: which claims are watched (claim_scope.py). endpoints: CSI sockets of other
-    drivers that the agent serves as well."""
+    drivers that the agent serves as well. log_level: one of LEVELS."""
 
     driver: DriverConfig
     namespace: str = names.SYSTEM_NAMESPACE
     binding: str = "agent"
     scope: str = "auto"
     endpoints: tuple[Path, ...] = ()
+    log_level: str = LEVELS[0]
 
 
 def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node: str) -> NodeConfig:
@@ -70,4 +73,7 @@ def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node:
         raise Invalid(f"scope {scope[:40]!r}: want {' or '.join(SCOPES)}")
     endpoints = [driver_config.socket_path(text) for text in (*given.csi_endpoints, *file.csi_endpoints)]
     namespace = given.namespace or file.namespace or names.SYSTEM_NAMESPACE
-    return NodeConfig(driver, namespace, binding, scope, tuple(endpoints))
+    level = given.log_level or file.log_level or LEVELS[0]
+    if level not in LEVELS:
+        raise Invalid(f"logLevel {level[:40]!r}: want {' or '.join(LEVELS)}")
+    return NodeConfig(driver, namespace, binding, scope, tuple(endpoints), level)

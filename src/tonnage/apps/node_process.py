@@ -6,34 +6,72 @@ The driver comes first and never waits for the API server: pods that were placed
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background, supervise
-from tonnage.api.kinds import NAMESPACES
+from tonnage.api.kinds import NAMESPACES, NODES
 from tonnage.apps.driver import StandaloneDriver
+from tonnage.apps.live_config import LiveConfig
 from tonnage.apps.node import NodeAgent
 from tonnage.apps.node_config import NodeConfig
+from tonnage.apps.reconfigure import Reconfigure
 from tonnage.errors import TonnageError
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import WARNING, EventRecorder
 
 log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 
 class NodeProcess:
-    """start() serves the kubelet and returns; the agent works as soon as the API server answers. client: to it."""
+    """start() serves the kubelet and returns; the agent works as soon as the API server answers. client: to it.
 
-    def __init__(self, config: NodeConfig, client: Client, *, clock: Clock | None = None) -> None:
+    live: the file that the configuration is from, to be followed, and what reads it (with all that stands over it).
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        client: Client,
+        *,
+        live: tuple[Path, Callable[[], NodeConfig]] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.config = config
         self.driver = StandaloneDriver(config.driver)
         self.agent: NodeAgent | None = None
         self._client, self._clock = client, clock or RealClock()
         self._tasks = Background("node")
+        self._events = EventRecorder(client, "tonnage-node", host=config.driver.node_name, clock=self._clock)
+        self._live = live
 
     async def start(self) -> None:
         """Open pools, serve, register. Raises as StandaloneDriver.start."""
         await self.driver.start()
         self._tasks.start(supervise("agent", self._run_agent), "agent")
+        if self._live is not None:
+            file, read = self._live
+            change = Reconfigure(self.config, self.driver, tell=self._tell, after=self._reconsider)
+            live = LiveConfig(file, read, apply=change.apply, refuse=change.refuse, clock=self._clock)
+            self._tasks.start(supervise("configuration", live.run), "configuration")
+            self._tasks.start(supervise("events", self._events.run), "events")
+
+    async def _reconsider(self) -> None:
+        if self.agent is not None:
+            await self.agent.reconsider()
+
+    def _tell(self, type_: str, reason: str, message: str) -> None:
+        """Log it, and tell it on the Node as soon as the API server answers."""
+        log.log(logging.WARNING if type_ == WARNING else logging.INFO, "%s message=%s", reason, message)
+        self._tasks.start(self._record(type_, reason, message), "event")
+
+    async def _record(self, type_: str, reason: str, message: str) -> None:
+        node = await self._insist(lambda: self._client.get(NODES, self.config.driver.node_name))
+        self._events.record(refer(NODES, node), type_, reason, message)
 
     async def _run_agent(self) -> None:
         """Find out which cluster it is, then serve it: volumes are marked with its uid. Again if it becomes another."""
@@ -57,10 +95,13 @@ class NodeProcess:
         await self.agent.run()
 
     async def _cluster_uid(self) -> str:
+        return (await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))).metadata.uid
+
+    async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         backoff = Backoff(initial=0.2, maximum=10.0)
         while True:
             try:
-                return (await self._client.get(NAMESPACES, "kube-system")).metadata.uid
+                return await ask()
             except TonnageError as failure:
                 pause = backoff.next("")
                 log.warning("API server not ready retry=%.1fs error=%s", pause, failure)

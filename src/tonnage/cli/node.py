@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tonnage.api import names
 from tonnage.apps import driver_check, driver_config, node_config
-from tonnage.apps.node_config import BINDINGS, KUBELET, NodeConfig, NodeFile
+from tonnage.apps.node_config import BINDINGS, KUBELET, LEVELS, NodeConfig, NodeFile
 from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli import driver
 from tonnage.controllers.claim_scope import SCOPES
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     driver.add_sources(parser)
     parser.add_argument("--check", action="store_true", help="say what the configuration meets, touch nothing, and end")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--log-level", default="", choices=("", *LEVELS), help="default: info")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,12 +70,13 @@ def run(options: argparse.Namespace) -> int:
     access = access_of(options.kubeconfig)
     tune_allocator()
     raise_file_limit()
-    logs.setup(options.log_level, as_json=options.log_format == "json")
+    logs.setup(config.log_level, as_json=options.log_format == "json")
     driver_check.warn(findings)
 
     async def serve() -> None:
         client = Client(HttpTransport(access, user_agent=f"tonnage-node/{config.driver.node_name}"))
-        await driver.serve_until_signal(NodeProcess(config, client), f"node={config.driver.node_name}")
+        live = (options.config, lambda: configured(options)) if options.config else None
+        await driver.serve_until_signal(NodeProcess(config, client, live=live), f"node={config.driver.node_name}")
 
     asyncio.run(serve())
     driver.leave_stuck()
@@ -104,6 +105,7 @@ def configured(options: argparse.Namespace) -> NodeConfig:
         bind=options.bind,
         scope=options.scope,
         csi_endpoints=options.csi_endpoint,
+        log_level=options.log_level,
     )
     pools = [pool_config.parse(text) for text in options.pool]
     pools += driver_config.pools_of(file, str(options.config))

@@ -130,6 +130,7 @@ class CapacityPublisher:
         if lower and now >= self._written + DECREASE_EVERY:
             self._written = now
             refused += await self._write_all(lower, rise=may_rise)
+            higher += [] if may_rise else [w for w in lower if self._is_higher(w)]  # written as low as it was
             lower = []
         if higher and may_rise:
             self._increased = now

@@ -51,6 +51,10 @@ class ClassFaults:
         same = uid == storage_class.metadata.uid and self._clock.monotonic() < at + KEPT
         return reason if same else ""
 
+    def doubt(self) -> None:
+        """Ask the driver about all of them again: it is not what it was."""
+        self._faults = {source: (uid, reason, float("-inf")) for source, (uid, reason, _) in self._faults.items()}
+
     def found(self, source: Source, storage_class: StorageClass, reason: str) -> None:
         """The class has that fault here. May be repeated."""
         reason = shorten(reason)

@@ -5,6 +5,7 @@ One InFlight is shared by all drivers that serve the same pools.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
+        self._released = asyncio.Event()
 
     @contextmanager
     def hold(self, key: str, doing: str) -> Iterator[None]:
@@ -27,3 +29,11 @@ class InFlight:
             yield
         finally:
             del self._keys[key]
+            self._released.set()
+
+    async def drained(self) -> None:
+        """Wait until the calls that are under way now have ended; those that come meanwhile are not waited for."""
+        waiting = set(self._keys)
+        while waiting := waiting & set(self._keys):
+            self._released.clear()
+            await self._released.wait()

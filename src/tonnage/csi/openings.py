@@ -44,7 +44,8 @@ class Openings:
         ready: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._pools, self._ready = pools, ready
+        self.ready = ready
+        self._pools = pools
         self._opened = opened
         self._clock = clock or RealClock()
         self._failures: dict[str, TonnageError] = {}
@@ -84,6 +85,18 @@ class Openings:
         if due:
             await self._wait(PATIENCE)
 
+    async def add(self, name: str) -> None:
+        """Open a pool that has come to the others since; one that cannot be opened is tried again like them."""
+        self._start(name, late=True)
+        if (task := self._attempts.get(name)) is not None:
+            await asyncio.wait([task], timeout=START_PATIENCE)
+
+    def forget(self, name: str) -> None:
+        """Try a pool no more that is no longer one of them."""
+        self._failures.pop(name, None)
+        if (task := self._attempts.pop(name, None)) is not None:
+            task.cancel()
+
     def _start(self, name: str, *, late: bool) -> None:
         self._failures.setdefault(name, Unavailable(f"pool {name!r} is being opened: its disk has not answered yet"))
         self._tried[name] = self._clock.monotonic()
@@ -98,8 +111,8 @@ class Openings:
     async def _open(self, name: str, *, late: bool) -> None:
         pool = self._pools[name]
         try:
-            if self._ready is not None:
-                await asyncio.to_thread(self._ready, name)
+            if self.ready is not None:
+                await asyncio.to_thread(self.ready, name)
             await pool.open()
             if late:
                 await self._opened(pool)

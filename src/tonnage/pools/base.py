@@ -13,8 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tonnage.errors import Invalid, NotFound, Unsupported
+
+if TYPE_CHECKING:
+    from tonnage.pools.bounds import Bounds
 
 MAX_NAME = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*")
@@ -334,6 +338,14 @@ class Pool(ABC):
     async def problems(self) -> Sequence[str]:
         """What is wrong with the pool itself and what to do about it, a line each; nothing when all is well."""
         return []
+
+    def rebound(self, bounds: Bounds, *, erase_rate: int | None = None) -> None:
+        """Promise within other bounds from now on; volumes stay, also where they pass them. May be repeated.
+
+        erase_rate: bytes in a second, 0 for any number, None: the kind's own. Raises Unsupported for what holds only
+        from the start.
+        """
+        raise self._unsupported("other bounds without a restart")
 
     async def volume_limit(self) -> int:
         """How many volumes this pool can have at most (loop, mapper or namespace limits), 0 for no bound."""

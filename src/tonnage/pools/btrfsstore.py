@@ -16,7 +16,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import Exhausted, HostError, Unavailable, Unsupported
 from tonnage.host import btrfs, tree
 from tonnage.pools.bindstore import BindStore, limit_for
 from tonnage.pools.bounds import Bounds
@@ -49,6 +49,14 @@ class BtrfsStore(BindStore):
             self._image.open()
             self.settle_in(self._image.root)
             self.bounds = replace(self.bounds, keep=NO_KEEP)  # of the disk outside
+
+    def rebound(self, bounds: Bounds) -> None:
+        """See RecordStore."""
+        if self._image is not None:
+            if (bounds.size, bounds.sparse) != (self.bounds.size, self.bounds.sparse):
+                raise Unsupported(f"{self.where} lies in an image, which was made as large as it is")
+            bounds = replace(bounds, keep=NO_KEEP)  # of the disk outside
+        super().rebound(bounds)
 
     def _is_btrfs(self) -> bool:
         existing = next(path for path in (self.path, *self.path.parents) if path.exists())

@@ -38,6 +38,10 @@ class Pace:
         self._rate = rate
         self._due = float("-inf")
 
+    def change(self, rate: int) -> None:
+        """Keep another rate from now on."""
+        self._rate = rate
+
     def pause(self, count: int, now: float) -> float:
         """Seconds to wait after `count` bytes were done at `now`."""
         if not self._rate:
@@ -81,6 +85,10 @@ class Eraser:
         self._woken.set()
         if (self._task is None or self._task.done()) and self._records.jobs():
             self._task = self._background.start(self._work())
+
+    def change_rate(self, rate: int | None) -> None:
+        """Keep another rate from now on, None: as usual."""
+        self._pace.change(RATE if rate is None else rate)
 
     def erasing(self) -> Sequence[Erasure]:
         """Progress of all jobs in the order of the volumes' names."""

@@ -51,6 +51,11 @@ class FolderStore(FolderContent):
         self._erasures = Erasures(path, self.kind, self._erased)
         self.erasures = self._erasures
 
+    def rebound(self, bounds: Bounds) -> None:
+        """See RecordStore."""
+        super().rebound(bounds)
+        self.bounds = bounds
+
     def open(self) -> None:
         """See RecordStore. Raises Invalid too."""
         try:

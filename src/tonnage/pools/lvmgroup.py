@@ -127,6 +127,11 @@ class Account:
             self.fresh()
             return [v for v in self.volumes.values() if v.origin == origin and v.is_thick_snapshot]
 
+    def change_ratio(self, ratio: float) -> None:
+        """Promise the thin pool's size that often from now on."""
+        with self.lock:
+            self._ratio = ratio
+
     @property
     def pool(self) -> LogicalVolume:
         """The thin pool as last read. Raises Unavailable when it is gone."""

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+from msgspec import structs
+
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import lvm
 from tonnage.host.lvm import Group
 from tonnage.pools import lvmlayout, lvmrecord
+from tonnage.pools.bounds import Bounds as Common
 from tonnage.pools.directory import Record
 from tonnage.pools.lvmgroup import Account
 from tonnage.pools.lvmlayout import LINEAR, THIN, Layout
@@ -44,6 +47,12 @@ class LvmTable(RecordStore):
         self._making: dict[str, int] = {}  # what is being made or extended -> bytes
         self.held = -1
         """Descriptor of the group's lock, -1 while the pool is not open."""
+
+    def rebound(self, bounds: Common) -> None:
+        """See RecordStore."""
+        super().rebound(bounds)
+        self.bounds = structs.replace(self.bounds, size=bounds.size, ratio=bounds.ratio)
+        self.account.change_ratio(bounds.ratio)
 
     @property
     def is_open(self) -> bool:

@@ -22,6 +22,7 @@ from tonnage.host import nofollow, tree
 from tonnage.pools import filesystem
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.erase import EraseJob
 from tonnage.pools.parameters import ERASE, RESERVE, changed, check_modifiable, check_shared, erase_of, reserve_of
 
@@ -105,6 +106,13 @@ class MemoryPool(Pool):
         if found is None:
             raise NotFound(f"pool {self.name!r} has no {str(source)[:140]}")
         return found
+
+    def rebound(self, bounds: Bounds, *, erase_rate: int | None = None) -> None:
+        """See Pool."""
+        if self._largest == self.size:
+            self._largest = bounds.size
+        self.size = bounds.size
+        self._erasing.rate = erase_rate or 0
 
     async def delete(self, name: str) -> None:
         """See Pool."""
@@ -242,14 +250,14 @@ class Remains:
     """Deleted volumes, erased one after the other as time goes by; their state is worked out when somebody looks."""
 
     def __init__(self, rate: int) -> None:
-        self._rate = rate
+        self.rate = rate
         self._jobs: list[EraseJob] = []
         self._since = 0.0
 
     def add(self, volume: Volume, now: float) -> None:
         """Begin to erase, if its class says so."""
         method = erase_of(volume.effective)
-        if method == "none" or not self._rate:
+        if method == "none" or not self.rate:
             return
         if not self.all(now):
             self._since = now
@@ -257,9 +265,9 @@ class Remains:
 
     def all(self, now: float) -> list[Erasure]:
         """What is not erased yet."""
-        while self._jobs and (now - self._since) * self._rate >= self._jobs[0].total:
-            self._since += self._jobs.pop(0).total / self._rate
-        done = int((now - self._since) * self._rate) if self._jobs else 0
+        while self._jobs and (now - self._since) * self.rate >= self._jobs[0].total:
+            self._since += self._jobs.pop(0).total / self.rate
+        done = int((now - self._since) * self.rate) if self._jobs else 0
         jobs = [msgspec.structs.replace(job, done=0 if number else done) for number, job in enumerate(self._jobs)]
         return sorted((job.erasure() for job in jobs), key=lambda erasure: erasure.name)
 

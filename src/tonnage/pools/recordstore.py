@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, NotFound, Unavailable, Unsupported
 from tonnage.pools.base import WELL, Capacity, Condition, Source, Stats, VolumeRequest
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import EraseRecords
 from tonnage.pools.request import Want
@@ -124,6 +125,10 @@ class RecordStore(ABC):
         """All records in the order of their names. Raises Unavailable."""
         self.check_open()
         return [record for _, record in sorted(self.records.items())]
+
+    def rebound(self, bounds: Bounds) -> None:
+        """Promise within other bounds from now on. Raises Unsupported."""
+        self.most = bounds.size
 
     def book(self, name: str, size: int) -> None:
         """Count bytes of a volume or snapshot, less when negative. Raises Exhausted."""

@@ -16,6 +16,7 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.errors import TonnageError
 from tonnage.pools import request as requests
 from tonnage.pools.base import Capacity, Condition, Erasure, Pool, Snapshot, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import BLOCK
 from tonnage.pools.parameters import changed, check_modifiable, reserve_of
@@ -46,6 +47,13 @@ class StoredPool(Pool, Generic[S]):
         self._threads = Threads(name)
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
+
+    def rebound(self, bounds: Bounds, *, erase_rate: int | None = None) -> None:
+        """See Pool."""
+        self._store.rebound(bounds)
+        self._erase_rate = erase_rate
+        if self._eraser is not None:
+            self._eraser.change_rate(erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """Check the values of a class's parameters. Raises Invalid, Unsupported."""
