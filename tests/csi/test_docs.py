@@ -20,12 +20,15 @@ from tonnage.pools.image import ImagePool
 from tonnage.pools.lvm import LvmPool
 from tonnage.pools.memory import MemoryPool
 from tonnage.pools.pmem import PmemPool
+from tonnage.pools.pmemlvm import PmemLvmPool
 from tonnage.pools.quota import QuotaPool
 from tonnage.pools.static import StaticPool
 
 POOLS: dict[str, type[Pool]] = {
     pool.kind: pool for pool in (ImagePool, BtrfsPool, LvmPool, QuotaPool, PmemPool, StaticPool, MemoryPool)
 }
+COLUMNS = POOLS | {"pmem, `mode=lvm`": PmemLvmPool}
+"""Of the table of parameters: a mode that takes other ones than its kind has its own."""
 TEXT = (Path(__file__).parents[2] / "docs" / "csi.md").read_text()
 
 
@@ -39,27 +42,28 @@ def rows(heading: str) -> list[list[str]]:
 def test_every_kind_and_parameter_is_in_the_table() -> None:
     head, _, *body = rows("### Which kind takes what")
     kinds = head[1:]
-    assert set(kinds) == set(POOLS) == set(KINDS)
+    assert set(kinds) == set(COLUMNS)
+    assert set(POOLS) == set(KINDS)
     told = {row[0].strip("`"): dict(zip(kinds, row[1:], strict=True)) for row in body}
-    parameters = {key for pool in POOLS.values() for key in pool.parameters | pool.modifiable}
+    parameters = {key for pool in COLUMNS.values() for key in pool.parameters | pool.modifiable}
     for key in sorted(parameters):
-        for kind, pool in POOLS.items():
+        for kind, pool in COLUMNS.items():
             want = "later" if key in pool.modifiable else "yes" if key in pool.parameters else ""
             assert told[key][kind] == want, f"{key} of {kind}"
     flags = {
         "snapshots": "snapshots", "clones": "clones", "larger volumes": "expansion", "raw block": "blocks",
     }  # fmt: skip
     for row, flag in flags.items():
-        for kind, pool in POOLS.items():
+        for kind, pool in COLUMNS.items():
             assert told[row][kind] == ("yes" if getattr(pool, flag) else ""), f"{row} of {kind}"
-    for kind, pool in POOLS.items():
+    for kind, pool in COLUMNS.items():
         assert told["file systems"][kind] == ", ".join(pool.fstypes), kind
     assert set(told) == parameters | set(flags) | {"file systems"}
 
 
 def test_every_parameter_is_explained() -> None:
     explained = {key for row in rows("## Parameters") for key in re.findall(r"`([^`]+)`", row[0])}
-    for pool in POOLS.values():
+    for pool in COLUMNS.values():
         assert pool.parameters <= explained
     kinds = next(row[1] for row in rows("## Parameters") if row[0] == "`kind`")
     assert set(re.findall(r"`(\w+)`", kinds)) == set(KINDS)
