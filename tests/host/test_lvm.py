@@ -83,6 +83,16 @@ def test_what_lvm_says_and_what_is_meant(said: str, error: type[Exception]) -> N
     assert "WARNING" not in str(meant)
 
 
+def test_a_group_that_is_not_there_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(command: list[str], **_: object) -> str:
+        said = '  Volume group "nogroup" not found\n  Cannot process volume group nogroup'
+        raise CommandFailed(command, "exit code 5", code=5, stderr=said)
+
+    monkeypatch.setattr(lvm, "run", absent)
+    with pytest.raises(Unavailable, match=r"no volume group nogroup.*tonnage pools init lvm:nogroup DEVICE"):
+        lvm.read("nogroup")
+
+
 REPORT = """{"report": [{
 "vg": [{"vg_name":"vg0", "vg_extent_size":"4194304", "vg_extent_count":"1022", "vg_free_count":"500", "max_lv":"9",
         "vg_missing_pv_count":"1", "vg_permissions":"writeable", "vg_exported":"0", "lv_count":"3", "pv_count":"2"}],

@@ -35,6 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9_+.][-A-Za-z0-9_+.]*")
 _RESERVED = re.compile(r"_(cdata|cmeta|corig|cvol|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin)")
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-/:")
 _ESCAPE = re.compile(r"\+([0-9A-F]{2})")
+_ABSENT = re.compile(r'volume group "?\S+ not found', re.I)
 _MAX_TAG = 1024
 _gate = threading.BoundedSemaphore(AT_ONCE)
 
@@ -147,12 +148,21 @@ _FIELDS = {
 
 
 def read(name: str) -> Group:
-    """Everything about a group, by one command. Raises Unavailable when there is none of that name, HostError."""
+    """Everything about a group, by one command. Raises Unavailable when there is none of that name, saying what to do,
+    HostError."""
     command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
     for report, fields in _FIELDS.items():
         command += ["--configreport", report, "-o", fields]
     command += ["--configreport", "pvseg", "-o", "pvseg_start"]
-    return parse(lvm(*command, name, keep=_KEEP))
+    try:
+        return parse(lvm(*command, name, keep=_KEEP))
+    except Unavailable as failure:
+        if not _ABSENT.search(str(failure)):
+            raise
+        raise Unavailable(
+            f"there is no volume group {name}, or none of its disks can be seen (lvm pvs, lvm vgs): name another one,"
+            f" or make it, `tonnage pools init lvm:{name} DEVICE...`"
+        ) from failure
 
 
 def parse(text: str) -> Group:

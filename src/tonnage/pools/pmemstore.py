@@ -255,12 +255,20 @@ def select(wanted: str, where: str) -> list[Region]:
     if wanted:
         found = [region for region in found if wanted in (region.name, f"{region.cookie:#x}")]
         if not found:
-            raise Unavailable(f"{where}: there is no region {wanted} of persistent memory (ndctl list -R)")
+            there = ", ".join(region.name for region in ndctl.regions()) or "none"
+            raise Unavailable(
+                f"{where}: there is no region {wanted} of persistent memory, there are: {there} (ndctl list -R): name"
+                " one of these, by its iset_id where they may be numbered anew, or `pmem` for all"
+            )
     usable = [region for region in found if region.labelled and not region.readonly]
     if usable:
         return usable
     if not found:
-        raise Unavailable(f"{where}: this machine has no persistent memory (ndctl list -R; modules nfit and nd_pmem)")
+        raise Unavailable(
+            f"{where}: this machine has no persistent memory, or no region of it (ndctl list -R): load the modules"
+            " (modprobe nfit nd_pmem, cxl_pmem for CXL), set it up as persistent (ipmctl create -goal, cxl"
+            " create-region), or do without this pool here"
+        )
     name = found[0].name
     raise Unavailable(
         f"{where}: {name} is read-only or has no labels, and so no room for volumes beside one another. If nothing on"
