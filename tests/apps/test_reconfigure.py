@@ -236,6 +236,10 @@ async def test_a_pool_whose_disk_is_away_is_added_and_tried_again(node: Node, tm
     said = await node.told("pool away is added, but not open yet: ", reason="ConfigurationChanged")
     assert said == "Warning"
     assert not away.exists()
+    node.mounted.put(pools=[ONE])
+    await node.told("pool away is served no more", reason="ConfigurationChanged")
+    async with node.csi() as csi:
+        assert await csi.list_volumes() == []
 
 
 async def test_metrics_move(node: Node) -> None:

@@ -19,6 +19,7 @@ from tonnage.apps.live_config import LiveConfig
 from tonnage.apps.node import NodeAgent
 from tonnage.apps.node_config import NodeConfig
 from tonnage.apps.reconfigure import Reconfigure
+from tonnage.apps.registrar import Registrar
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import WARNING, EventRecorder
@@ -48,11 +49,15 @@ class NodeProcess:
         self._tasks = Background("node")
         self._events = EventRecorder(client, "tonnage-node", host=config.driver.node_name, clock=self._clock)
         self._live = live
+        registry = config.driver.registry
+        self._registrar = Registrar(config.endpoints, registry, clock=self._clock) if registry is not None else None
 
     async def start(self) -> None:
         """Open pools, serve, register. Raises as StandaloneDriver.start."""
         await self.driver.start()
         self._tasks.start(supervise("agent", self._run_agent), "agent")
+        if self._registrar is not None:
+            self._tasks.start(supervise("registrar", self._registrar.run), "registrar")
         if self._live is not None:
             file, read = self._live
             change = Reconfigure(self.config, self.driver, tell=self._tell, after=self._reconsider)
@@ -112,5 +117,7 @@ class NodeProcess:
         if self.agent is not None:
             await self.agent.stop()
         await self._tasks.close()
+        if self._registrar is not None:
+            await self._registrar.stop()
         await self.driver.stop()
         await self._client.close()

@@ -32,6 +32,7 @@ class PoolChange:
         self.config = config
         self._driver, self._pools, self._openings, self._on_room = driver, pools, driver.openings, on_room
         self._openings.ready = self._check_disk
+        self._never_open: set[str] = set()
 
     async def add(self, wanted: PoolConfig) -> str:
         """Open one more pool; why it is not open yet, "" when it is: then it is tried again when calls come.
@@ -46,11 +47,18 @@ class PoolChange:
         self._serve(wanted)
         self._pools[wanted.name] = pool
         await self._openings.add(wanted.name)
-        return self._openings.why(wanted.name)
+        if why := self._openings.why(wanted.name):
+            self._never_open.add(wanted.name)
+        return why
 
     async def remove(self, name: str) -> None:
-        """Serve an empty pool no more. Raises Precondition for one that has something, or cannot be looked into."""
+        """Serve an empty pool no more. Raises Precondition for one that has something, or cannot be looked into; one
+        that has come and never was open goes without a look, since nothing was made in it."""
         pool = self._pools[name]
+        if name in self._never_open and self._openings.why(name):
+            del self._pools[name]
+            await self._forget(name, pool)
+            return
         await _check_empty(pool)
         place = list(self._pools).index(name)
         del self._pools[name]
@@ -60,7 +68,11 @@ class PoolChange:
         except BaseException:
             self._put_back(name, pool, place)
             raise
+        await self._forget(name, pool)
+
+    async def _forget(self, name: str, pool: Pool) -> None:
         self._openings.forget(name)
+        self._never_open.discard(name)
         self.config = replace(self.config, pools=[found for found in self.config.pools if found.name != name])
         await pool.close()
 
