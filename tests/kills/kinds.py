@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.kills.machine import MI, Machine, lvm_volumes, projects, qgroups
+from tests.kills.machine import MI, Machine, lvm_volumes, namespaces, projects, qgroups
 
 from tonnage.csi._proto import csi_pb2
 from tonnage.host import loop, mount
 from tonnage.host.run import run
 
+UML, QEMU = "uml", "qemu"
 _MODE = csi_pb2.VolumeCapability.AccessMode(mode=csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER)
 
 
@@ -21,7 +22,8 @@ class Kind:
     disk: the mkfs command of the file system that the home is on, none for the test's folder itself; given: MiB of it.
     options: of its mount. device: the disk, "" for a file of the test's. parameters: of the class; changes: of a volume, later. copies: whether there
     are snapshots and clones. grows: whether volumes can be expanded; grows_first: not while they have snapshots and are in use. inline: whether pods can have volumes of their own.
-    waits: whether a driver waits for any tool of its predecessor, so that none may be held. guest: whether it needs user-mode Linux."""
+    waits: whether a driver waits for any tool of its predecessor, so that none may be held. guest: what it runs in, UML
+    (user-mode Linux) or QEMU, "" for the machine itself."""
 
     pool: str
     block: bool = False
@@ -38,7 +40,7 @@ class Kind:
     grows_first: bool = False
     waits: bool = False
     inline: bool = True
-    guest: bool = False
+    guest: str = ""
     programs: Sequence[str] = ("mkfs.ext4",)
 
     @property
@@ -71,6 +73,10 @@ class Kind:
         if self.pool.startswith("lvm:"):
             run(["lvm", "vgcreate", "--quiet", "vg0", "/dev/ubda", "/dev/ubdb"])
             machine.more.append(lvm_volumes)
+        if self.pool.startswith("pmem:"):
+            for words in ("disable-region",), ("init-labels", "--force"), ("enable-region",):
+                run(["ndctl", *words, "all"])
+            machine.more.append(namespaces)
         return machine
 
 
@@ -111,14 +117,22 @@ KINDS: Mapping[str, Kind] = {
     "static": Kind("static:{home},name=p", copies=False, grows=False, programs=()),
     "quota xfs": Kind(
         "quota:{home},name=p,size=300Mi,overcommit=yes", disk=_XFS, options=("prjquota",), device="/dev/ubda",
-        copies=False, guest=True, parameters=_UNENFORCED,
+        copies=False, guest=UML, parameters=_UNENFORCED,
     ),
     "quota ext4": Kind(
         "quota:{home},name=p,size=300Mi,overcommit=yes", disk=_EXT4, options=("prjquota",), device="/dev/ubda",
-        copies=False, guest=True, parameters=_UNENFORCED,
+        copies=False, guest=UML, parameters=_UNENFORCED,
     ),
-    "lvm thick": Kind("lvm:vg0,name=p", guest=True, inline=False, grows_first=True, waits=True),
-    "lvm thin": Kind("lvm:vg0,name=p,thin=thin,thinsize=1Gi", guest=True, inline=False, waits=True),
+    "lvm thick": Kind(
+        "lvm:vg0,name=p", guest=UML, inline=False, grows_first=True, waits=True, programs=("lvm", "mkfs.ext4"),
+    ),
+    "lvm thin": Kind(
+        "lvm:vg0,name=p,thin=thin,thinsize=1Gi", guest=UML, inline=False, waits=True, programs=("lvm", "mkfs.ext4"),
+    ),
+    "pmem": Kind(
+        "pmem:region0,name=p,eraserate=0", parameters={"erase": "zero"}, guest=QEMU, copies=False, grows=False,
+        inline=False, waits=True, programs=("ndctl", "mkfs.ext4"),
+    ),
 }  # fmt: skip
 NATIVE = [name for name, kind in KINDS.items() if not kind.guest]
-GUEST = [name for name, kind in KINDS.items() if kind.guest]
+GUESTS = [name for name, kind in KINDS.items() if kind.guest]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tonnage.host import btrfs, loop, mount, quota
+from tonnage.host import btrfs, loop, mount, ndctl, quota
 from tonnage.host.run import run
 
 MI = 1024**2
@@ -97,3 +97,10 @@ def lvm_volumes(_home: Path) -> object:
         with suppress(OSError):
             mapped.append(entry.read_text().strip())
     return sorted(said), sorted(mapped)
+
+
+def namespaces(_home: Path) -> object:
+    """Namespaces of persistent memory and what is mounted of them, and in the region's own place the records."""
+    made = [(found.label, found.mode, found.size, bool(found.device)) for found in ndctl.namespaces("region0")]
+    homes = [entry.target for entry in mount.mounts() if entry.target.startswith("/run/tonnage/pmem/")]
+    return sorted(made), len(homes), ndctl.region("region0").free

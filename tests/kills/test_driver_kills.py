@@ -17,11 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kills.kinds import GUEST, KINDS, NATIVE
+from tests.kills.kinds import GUESTS, KINDS, NATIVE, QEMU, UML
+
+from tonnage.host.run import PATH
 
 ROOT = Path(__file__).parents[2]
-UML = ROOT / "tests/vm/uml.py"
-_SHARES = {"lvm thick": 0.1, "lvm thin": 0.1, "quota xfs": 0.3, "quota ext4": 0.3}
+_RUNNERS = {
+    UML: [str(ROOT / "tests/vm/uml.py"), "--disk", "2G", "--disk", "2G"],
+    QEMU: [str(ROOT / "tests/vm/qemu.py"), "--nvdimm", "512M"],
+}
+"""How a command is run in a guest."""
+_SHARES = {"lvm thick": 0.1, "lvm thin": 0.1, "pmem": 0.1, "quota xfs": 0.3, "quota ext4": 0.3}
 """How many kills a kind has for one of the others: what is slow has fewer."""
 
 
@@ -37,6 +43,21 @@ _WAYS = {
 }
 
 
+class Guests:
+    """Machines within the machine."""
+
+    def __init__(self) -> None:
+        self._missing: dict[str, str] = {}
+
+    def missing(self, kind: str) -> str:
+        """Why a kind has no guest here, "" when it has, or needs none."""
+        guest = KINDS[kind].guest
+        if guest and guest not in self._missing:
+            words = [sys.executable, _RUNNERS[guest][0], "--check"]
+            self._missing[guest] = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return self._missing.get(guest, "")
+
+
 class Campaigns:
     """Runs campaigns ahead of the tests that wait for them."""
 
@@ -48,9 +69,9 @@ class Campaigns:
         self._all: dict[str, Future[subprocess.CompletedProcess[str]]] = {}
 
     def begin(self, kinds: list[str]) -> None:
-        """Run those, in this order. One alone has all the kills; several have their shares of what all kinds have, so
-        that guests and the machine's own kinds may run in sessions of their own."""
-        shared = kinds if len(kinds) == 1 else KINDS
+        """Run those, in this order. One alone of the machine's own has all the kills; others have their shares of what
+        all kinds have, so that guests and the machine's own kinds may run in sessions of their own."""
+        shared = kinds if len(kinds) == 1 and kinds[0] in NATIVE else KINDS
         parts = sum(_SHARES.get(kind, 1.0) for kind in shared)
         for kind in kinds:
             kills = max(1, round(self._kills * _SHARES.get(kind, 1.0) / parts))
@@ -59,14 +80,13 @@ class Campaigns:
     def _run(self, kind: str, kills: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tests.kills.campaign", kind, "--kills", str(kills)]
         command += ["--seed", str(self._seed)]
-        if kind in GUEST:
-            runner = [sys.executable, str(UML), "--disk", "2G", "--disk", "2G"]
-            command = [*runner, "--timeout", str(600 + 10 * kills), "--", *command]
+        if guest := KINDS[kind].guest:
+            command = [sys.executable, *_RUNNERS[guest], "--timeout", str(600 + 10 * kills), "--", *command]
         else:
             command += ["--folder", str(self._folder)]
         for _ in range(_TRIES):
             ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
-            if ended.returncode != _HUNG or kind not in GUEST:
+            if ended.returncode != _HUNG or kind not in GUESTS:
                 break
         return ended
 
@@ -82,23 +102,21 @@ class Campaigns:
 
 
 @pytest.fixture(scope="module")
-def uml_missing() -> str:
-    """Why no guest can be had here, "" when it can."""
-    if shutil.which("lvm", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
-        return "needs lvm (Debian: apt-get install lvm2)"
-    return subprocess.run([sys.executable, UML, "--check"], capture_output=True, text=True, check=True).stdout.strip()
+def guests() -> Guests:
+    """Which guests can be had here."""
+    return Guests()
 
 
 @pytest.fixture(scope="module")
 def campaigns(
-    request: pytest.FixtureRequest, rooted: None, traced: None, fast_folder: Path, uml_missing: str
+    request: pytest.FixtureRequest, rooted: None, traced: None, fast_folder: Path, guests: Guests
 ) -> Iterator[Campaigns]:
     """The campaigns of all kinds that were asked for, begun together."""
     chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
     wanted = {item.callspec.params.get("kind") for item in chosen if hasattr(item, "callspec")}
-    kinds = [kind for kind in KINDS if kind in wanted and not (_missing(kind) or (uml_missing and kind in GUEST))]
+    kinds = [kind for kind in KINDS if kind in wanted and not (_missing(kind) or guests.missing(kind))]
     running = Campaigns(fast_folder, request.config.getoption("--kills"), request.config.getoption("--kill-seed"))
-    running.begin(sorted(kinds, key=lambda kind: kind not in GUEST))  # the slow ones first
+    running.begin(sorted(kinds, key=lambda kind: kind not in GUESTS))  # the slow ones first
     yield running
     running.end()
 
@@ -115,7 +133,7 @@ def _check(kind: str, campaigns: Campaigns, tell: Callable[[str], None]) -> None
 
 def _missing(kind: str) -> str:
     """What a kind needs that is not there."""
-    absent = [p for p in KINDS[kind].programs if shutil.which(p, path="/usr/sbin:/sbin:/usr/bin:/bin") is None]
+    absent = [program for program in KINDS[kind].programs if shutil.which(program, path=PATH) is None]
     return f"needs {', '.join(absent)}" if absent else ""
 
 
@@ -132,12 +150,14 @@ def test_a_driver_killed_in_any_call_is_as_one_that_was_not(
     _check(kind, campaigns, tell)
 
 
+_MARKS = {UML: pytest.mark.uml, QEMU: pytest.mark.qemu}
+
+
 @pytest.mark.real
-@pytest.mark.uml
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("kind", GUEST)
-def test_the_same_in_a_guest(kind: str, uml_missing: str, campaigns: Campaigns, tell: Callable[[str], None]) -> None:
-    if reason := uml_missing or _missing(kind):
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=_MARKS[KINDS[kind].guest]) for kind in GUESTS])
+def test_the_same_in_a_guest(kind: str, guests: Guests, campaigns: Campaigns, tell: Callable[[str], None]) -> None:
+    if reason := guests.missing(kind) or _missing(kind):
         pytest.skip(reason)
     _check(kind, campaigns, tell)
 

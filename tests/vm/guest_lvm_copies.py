@@ -259,6 +259,42 @@ async def test_expansion_that_a_kill_cut_short_is_completed_by_the_next_call(ben
     await check_same(pool)
 
 
+UNCAPABLE = """
+import asyncio
+from tonnage.errors import Precondition
+from tonnage.pools.config import make, parse
+
+async def main():
+    pool = make(parse("lvm:vg0,name=p"))
+    await pool.open()
+    try:
+        await pool.expand("a", 40 * 1024**2)
+    except Precondition as failure:
+        print(failure)
+    await pool.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_an_ext4_that_could_not_grow_safely_is_not_extended(bench: Bench) -> None:
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", bench.folder / "s")
+    await pool.unstage("a", bench.folder / "s")
+    await pool.close()
+    before = report("lv_size", "lv_tags")
+    words = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", sys.executable, "-c", UNCAPABLE]
+    ended = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)
+    assert "run the driver with that capability" in ended.stdout
+    assert report("lv_size", "lv_tags") == before
+    pool = await bench.pool()
+    await pool.expand("a", 40 * MI)
+    await pool.stage("a", bench.folder / "s")
+    assert (await pool.stats("a", bench.folder / "s")).available >= 40 * MI
+    await pool.unstage("a", bench.folder / "s")
+
+
 async def test_a_full_thin_pool_takes_no_snapshots_and_says_so(bench: Bench) -> None:
     options = ",thin=pool,thinsize=64Mi,overcommit=8"
     pool, staging = await bench.pool(options), bench.folder / "s"

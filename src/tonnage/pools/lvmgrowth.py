@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from msgspec.structs import replace
 
 from tonnage.errors import NotFound, Precondition
-from tonnage.host import lvm
+from tonnage.host import lvm, superblock
 from tonnage.pools import lvmdevice, lvmrecord
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import form_of
@@ -37,6 +37,12 @@ class LvmGrowth(LvmNode):
         """See RecordStore."""
         record, lv = self.record(name), self.lv(name)
         length, is_used = self.length_of(record, size), record.state != "new"
+        if is_used and not record.block and record.fstype == "ext4" and not superblock.may_grow_ext4():
+            raise Precondition(
+                f"volume {name}: ext4 on a logical volume grows while it is mounted, as resize2fs on one that is not"
+                " cannot be killed without damage, and that takes CAP_SYS_RESOURCE, which is lacking: run the driver"
+                " with that capability, or use xfs"
+            )
         made = (record.made or record.length) if is_used else 0
         larger = replace(record, size=size, length=length, made=made, pending=is_used)
         with self.counting(f"{name} more", size - record.size):
