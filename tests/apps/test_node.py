@@ -18,7 +18,8 @@ from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver, lock_key
 from tonnage.csi.endpoint import services
 from tonnage.csi.registration import RegistrationClient
-from tonnage.csi.server import CsiServer, Service
+from tonnage.csi.server import CsiServer
+from tonnage.csi.service import Service
 from tonnage.csi.words import VolumeCapability
 from tonnage.kube.client import Client
 from tonnage.pools.memory import MemoryPool

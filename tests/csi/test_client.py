@@ -15,7 +15,8 @@ from tonnage.csi.connection import wait_until_served
 from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server import CsiServer, Service
+from tonnage.csi.server import CsiServer
+from tonnage.csi.service import Service
 from tonnage.csi.words import AccessMode, Capacity, ContentSource, CreatedVolume, Usage, VolumeCapability
 from tonnage.observe.metrics import REGISTRY
 

@@ -10,7 +10,8 @@ import pytest
 from tonnage.csi import inventory
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server import CsiServer, Service
+from tonnage.csi.server import CsiServer
+from tonnage.csi.service import Service
 from tonnage.pools.base import Condition, Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
 

@@ -100,7 +100,7 @@ async def test_secrets_are_never_logged(
         await refused(client.stage("default/b", folder, MOUNT[0], context=tokens), Code.NOT_FOUND)
         with pytest.raises(CsiError):
             await client.create_volume("c", GIB, flags)
-    told = [record.getMessage() for record in caplog.records if record.name == "tonnage.csi.server"]
+    told = [record.getMessage() for record in caplog.records if record.name == "tonnage.csi.calls"]
     assert any("method=CreateVolume code=OK" in line and "default" not in line for line in told)
     assert any("default/b" in line for line in told), "the rest of a request is told"
     requests = [line.split("request=", 1)[1] for line in told if "request=" in line]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import BaseTransport, Transport
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from grpclib.protocol import H2Protocol
 
+from tonnage.csi.corked import Corked
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.http2 import ClientProtocol
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -57,7 +58,13 @@ class _Channel(Channel):
 
     def _protocol_factory(self) -> H2Protocol:
         plain = super()._protocol_factory()
-        return ClientProtocol(plain.handler, plain.config, plain.h2_config)
+        return _Protocol(plain.handler, plain.config, plain.h2_config)
+
+
+class _Protocol(H2Protocol):
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Called by asyncio."""
+        super().connection_made(cast(BaseTransport, Corked(cast(Transport, transport))))
 
 
 async def wait_until_served(socket: Path, *, timeout: float) -> None:

@@ -12,7 +12,8 @@ from tonnage.csi.driver import Driver, lock_key
 from tonnage.csi.identity import Identity
 from tonnage.csi.node import Node
 from tonnage.csi.registration import Registration
-from tonnage.csi.server import CsiServer, Service
+from tonnage.csi.server import CsiServer
+from tonnage.csi.service import Service
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import msgspec
 from tonnage.csi._proto import inventory_grpc, inventory_pb2
 from tonnage.csi.connection import Connection
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server import Service
+from tonnage.csi.service import Service
 from tonnage.pools import status
 from tonnage.pools.base import Pool
 from tonnage.pools.status import PoolStatus

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tonnage.csi._proto import registration_grpc, registration_pb2
 from tonnage.csi.connection import Connection
-from tonnage.csi.server import CsiServer, Service
+from tonnage.csi.server import CsiServer
+from tonnage.csi.service import Service
 
 log = logging.getLogger(__name__)
 
