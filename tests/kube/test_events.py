@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import EVENTS
 from tonnage.api.meta import ObjectReference
 from tonnage.apiserver.server import ApiServer
@@ -89,3 +90,30 @@ async def test_the_name_of_an_event_about_a_long_name_is_valid(server: ApiServer
 
     assert len(events[0].metadata.name) <= 253
     assert events[0].involved_object.name == about.name
+
+
+class Jumping(RealClock):
+    """A machine whose wall clock somebody sets."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def time(self) -> float:
+        """See Clock."""
+        return super().time() + self.ahead
+
+
+async def test_events_go_on_when_the_clock_is_set_back(server: ApiServer) -> None:
+    client, clock = Client(server.transport()), Jumping()
+    recorder = EventRecorder(client, "tester", clock=clock)
+    about = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="p", uid="u1")
+    writing = asyncio.ensure_future(recorder.run())
+    for ahead in (0.0, -24 * 3600.0, 3600.0):
+        clock.ahead = ahead
+        recorder.normal(about, f"At{ahead:.0f}", "told")
+
+    async with asyncio.timeout(5):
+        while len(events := (await client.list(EVENTS, "default")).items) < 3:
+            await asyncio.sleep(0.01)
+    writing.cancel()
+    assert {e.reason for e in events} == {"At0", "At-86400", "At3600"}

@@ -248,3 +248,52 @@ async def test_an_object_that_cannot_be_read_blinds_nobody_for_good(caplog: pyte
     assert scripted.lists == 2
     assert "object not read kind=pods" in caplog.text
     await informers.close()
+
+
+class Restored:
+    """A server that dies during the first watch and comes back with what it had before."""
+
+    def __init__(self) -> None:
+        self.version, self.lists, self.watched = 100, 0, list[str]()
+
+    async def request(self, request: Request) -> Response:
+        self.lists += request.query.get("limit") != "1"
+        return Response(200, f'{{"metadata": {{"resourceVersion": "{self.version}"}}, "items": []}}'.encode())
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.watched.append(request.query["resourceVersion"])
+        yield self._lines()
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        if len(self.watched) == 1:
+            self.version = 40
+            raise Unavailable("gone")
+        if len(self.watched) == 2:
+            raise Unavailable("gone again, but with all that it had")
+        await asyncio.Event().wait()
+        yield b""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_server_that_went_back_is_listed_again_and_a_lost_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    restored = Restored()
+    informers = Informers(Client(restored))
+    rewound, answers = list[int](), list[int]()
+    informers.on_rewind = lambda: rewound.append(restored.version)
+    informer = informers.of(PODS)
+    informer.on_restored(lambda: answers.append(len(restored.watched)))
+    informers.start()
+
+    async with asyncio.timeout(20):
+        while len(restored.watched) < 3 or len(answers) < 2:
+            await asyncio.sleep(0.01)
+
+    assert restored.watched == ["100", "40", "40"]
+    assert restored.lists == 2
+    assert rewound == [40]
+    assert answers == [2, 3]
+    assert caplog.text.count("API server went back") == 1
+    await informers.close()

@@ -20,6 +20,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.owed: set[int] = set()
         self.working: set[int] = set()
         self.due: dict[int, float] = {}
+        self.failed: set[int] = set()
         self.now = 0.0
 
     @rule(key=KEYS)
@@ -35,7 +36,14 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(key=KEYS)
     def add_limited(self, key: int) -> None:
         delay = self.queue.add_limited(key, self.now)
+        self.failed.add(key)
         self.due[key] = min(self.due.get(key, 1e9), self.now + delay)
+
+    @rule()
+    def hasten(self) -> None:
+        self.queue.hasten(self.now)
+        self.due |= dict.fromkeys(self.failed & self.due.keys(), self.now)
+        self.failed.clear()
 
     @rule(seconds=st.integers(1, 6))
     def pass_time(self, seconds: int) -> None:
@@ -78,3 +86,18 @@ def test_backoff_grows_and_is_forgotten() -> None:
     assert [queue.add_limited("a", 0.0) for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
     queue.forget("a")
     assert queue.add_limited("a", 0.0) == 1.0
+
+
+def test_what_failed_is_hastened_and_begins_its_backoff_afresh() -> None:
+    queue: WorkQueue[str] = WorkQueue(Backoff(initial=8.0, maximum=300.0))
+    for _ in range(3):
+        queue.add_limited("failed", 0.0)
+    queue.add_at("asked for", 50.0)
+
+    queue.hasten(2.0)
+
+    assert queue.next_due() == 2.0
+    queue.advance(2.0)
+    assert (queue.get(), queue.get()) == ("failed", None)
+    assert queue.next_due() == 50.0
+    assert queue.add_limited("failed", 3.0) == 8.0

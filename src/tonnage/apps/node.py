@@ -121,7 +121,7 @@ class NodeAgent:
     looks at the room for what others do to the disk, 0 for none. binding: "agent" or "controller". sweep_every:
     seconds between two comparisons of the drivers' volumes with the cluster, 0 for those at start and after losses.
     startup_taint: drivers that the kubelet must list before the start-up taint goes; none: it is not looked for.
-    watches: which claims are watched, one of claim_scope.SCOPES.
+    watches: which claims are watched, one of claim_scope.SCOPES. went_back: an agent before this one ended for that.
     """
 
     def __init__(
@@ -138,6 +138,7 @@ class NodeAgent:
         sweep_every: float = 3600.0,
         startup_taint: Sequence[str] = (),
         watches: str = "label",
+        went_back: bool = False,
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
         self._clock = clock or RealClock()
@@ -149,7 +150,7 @@ class NodeAgent:
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
-        self._rewound = asyncio.Event()
+        self._rewound, self._went_back = asyncio.Event(), went_back
         self._informers.on_rewind = self._rewound.set
         self._build(client, namespace, poll, binding, sweep_every)
         self.claim_scope = ClaimScope(
@@ -194,6 +195,7 @@ class NodeAgent:
             provisioner=self.provisioner,
             clock=clock,
             every=sweep_every,
+            went_back=self._went_back,
         )
         ledger.changed = self.capacity.wake
 

@@ -80,10 +80,11 @@ class NodeProcess:
 
     async def _run_agent(self) -> None:
         """Find out which cluster it is, then serve it: volumes are marked with its uid. Again if it becomes another."""
+        await self._serve_cluster(went_back=False)
         while True:
-            await self._serve_cluster()
+            await self._serve_cluster(went_back=True)
 
-    async def _serve_cluster(self) -> None:
+    async def _serve_cluster(self, *, went_back: bool) -> None:
         config = self.config
         self.agent = NodeAgent(
             self._client,
@@ -95,6 +96,7 @@ class NodeProcess:
             binding=config.binding,
             watches=config.scope,
             startup_taint=(config.driver.driver_name,),
+            went_back=went_back,
         )
         self.driver.on_inline = self.agent.refresh
         await self.agent.run()

@@ -3,7 +3,8 @@
 Removed by itself is only what was surely never handed over (its claim still waits for a volume, but not from here) and
 what was ephemeral with policy Delete and has neither claim nor PersistentVolume any more. Everything else that no PV
 tells of is an orphan: kept, counted and told, for a person to adopt or purge. All is decided by live reads, on volumes
-of a certain age that this cluster's agent made. A sweep that would remove much stops and asks.
+of a certain age that this cluster's agent made. A sweep that would remove much stops and asks. In a cluster that went
+back to an older state, claims that are not there may be newer than that state: all is kept.
 """
 
 from __future__ import annotations
@@ -88,10 +89,12 @@ class Sweep:
         provisioner: Provisioner,
         clock: Clock,
         every: float = 3600.0,
+        went_back: bool = False,
     ) -> None:
         self._client, self._events, self._clock, self._every = client, events, clock, every
         self._scope, self._drivers = scope, drivers
         self._readings, self._provisioner = readings, provisioner
+        self._went_back = went_back
         self._wanted = asyncio.Event()
         self._found: dict[str, Findings] = {}
         drivers.on_add(lambda _: self.want())
@@ -171,7 +174,7 @@ class Sweep:
         claim = await self._claim(volume)
         if claim is None:
             gone_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
-            return Verdict.LEFTOVER if gone_with_pod else Verdict.ORPHAN
+            return Verdict.LEFTOVER if gone_with_pod and not self._went_back else Verdict.ORPHAN
         if claim.spec.volume_name:  # it was bound, so it was used: its PV was removed by force
             return Verdict.ORPHAN
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node

@@ -41,7 +41,7 @@ class Informer(Generic[T]):
         self._scope = {"namespace": namespace, "labels": labels, "fields": fields}
         self._keep: Keep | None = None
         self._turn: asyncio.Timeout | None = None
-        self._version = ""
+        self._version = self._latest = ""
         self._synced = asyncio.Event()
         self._backoff = Backoff(initial=0.05, maximum=10.0)
         self._lost = False  # the server could not be reached, or refused us, since it last told anything
@@ -120,19 +120,27 @@ class Informer(Generic[T]):
     async def _check_history(self) -> None:
         """Whether what we have seen is still the past of what the server has."""
         now = await self._client.revision(self.kind, self._scope["namespace"], fields=self._scope["fields"])
-        if now.isdecimal() and self._version.isdecimal() and int(now) < int(self._version):
-            log.warning(
-                "API server went back: a backup was restored, or it is another cluster kind=%s seen=%s now=%s",
-                *(self.kind.plural, self._version, now),
-            )
+        if self._went_back(now):
             self._version = ""
-            self.on_rewind()
+
+    def _went_back(self, now: str) -> bool:
+        """Whether a version that the server is at is older than one that it told of before; then it is told."""
+        if not (now.isdecimal() and self._latest.isdecimal() and int(now) < int(self._latest)):
+            return False
+        log.warning(
+            "API server went back: a backup was restored, or it is another cluster kind=%s seen=%s now=%s",
+            *(self.kind.plural, self._latest, now),
+        )
+        self._latest = now
+        self.on_rewind()
+        return True
 
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, **self._scope, keep=self._keep)
+        self._went_back(listing.resource_version)
         self._count(*(obj.metadata for obj in listing.items), others=listing.others)
         self.cache.replace(listing.items)
-        self._version = listing.resource_version
+        self._version = self._latest = listing.resource_version
         self._synced.set()
 
     async def _watch(self) -> bool:
@@ -164,7 +172,7 @@ class Informer(Generic[T]):
             self.cache.remove(obj.key)
         elif event.type != "BOOKMARK":
             self.cache.put(obj)
-        self._version = obj.metadata.resource_version
+        self._version = self._latest = obj.metadata.resource_version
 
     def _count(self, *received: ObjectMeta, others: int = 0) -> None:
         if self.mine is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
 from tonnage.aio.backoff import Backoff
@@ -33,6 +33,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
         return len(self._waiting)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many keys are in which state, for people."""
+        return {"waiting": len(self._waiting), "working": len(self._working), "delayed": len(self._due)}
 
     @property
     def idle(self) -> bool:
