@@ -46,7 +46,7 @@ class Node:
         self._hold_namespaces()
         self._start_containerd()
         for image in images:
-            self.inside(str(self._built / "ctr"), *self._ctr(), "images", "import", str(image))
+            self.ctr("images", "import", str(image))
         pki = authority
         pki.client(self.name, f"system:node:{self.name}", "system:nodes")
         pki.server(f"{self.name}-serving", f"system:node:{self.name}", (self.address, self.name), "system:nodes")
@@ -94,7 +94,7 @@ class Node:
 
         def ready() -> bool:
             with suppress(Failed):
-                return bool(self.inside(str(self._built / "ctr"), *self._ctr(), "version"))
+                return bool(self.ctr("version"))
             return False
 
         self._processes.wait(f"{self.name}-containerd", ready, _READY)
@@ -184,14 +184,28 @@ class Node:
                 _call(*command)
         until(lambda: _removed(self._folder), 10.0)
 
+    def lose(self) -> None:
+        """As if its power were gone: the kubelet and all containers end at once, what is on its disk and mounted stays.
+
+        start_kubelet() brings it back. Raises Failed.
+        """
+        self.stop_kubelet(signal.SIGKILL)
+        self._kill_containers()
+
+    def ctr(self, *arguments: str) -> str:
+        """Run containerd's own client, for the images and containers of the node's pods. Raises Failed."""
+        return self.inside(str(self._built / "ctr"), *self._ctr(), *arguments)
+
+    def _kill_containers(self) -> None:
+        for task in self.ctr("tasks", "ls", "--quiet").split():
+            with suppress(Failed):
+                self.ctr("tasks", "kill", "--signal", "9", task)
+
     def _end_containers(self) -> None:
-        ctr = [str(self._built / "ctr"), *self._ctr()]
-        for task in self.inside(*ctr, "tasks", "ls", "--quiet").split():
+        self._kill_containers()
+        for task in self.ctr("tasks", "ls", "--quiet").split():
             with suppress(Failed):
-                self.inside(*ctr, "tasks", "kill", "--signal", "9", task)
-        for task in self.inside(*ctr, "tasks", "ls", "--quiet").split():
-            with suppress(Failed):
-                self.inside(*ctr, "tasks", "rm", "--force", task)
+                self.ctr("tasks", "rm", "--force", task)
 
     def _end_left_over(self) -> None:
         """Kill what still runs in the node's cgroups or namespaces (shims, daemons), then remove the cgroups."""

@@ -11,6 +11,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES
 from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
 Make = Callable[..., Awaitable[Any]]
@@ -23,12 +24,14 @@ SENT = {
 
 
 @pytest.fixture
-async def controller(kube: Client, informers: Informers, manual_clock: Any, make_class: Make) -> HandPlaced:
+async def controller(
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any, make_class: Make
+) -> HandPlaced:
     await make_class("late")
     await make_class("now", mode=names.IMMEDIATE)
     await make_class("static", provisioner=names.NO_PROVISIONER)
     await kube.create(NODES, {"metadata": {"name": "n1"}})
-    return HandPlaced(kube, informers, clock=manual_clock)
+    return HandPlaced(kube, informers, events, clock=manual_clock)
 
 
 async def claim_of(kube: Client) -> Any:
@@ -100,18 +103,24 @@ async def test_foreign_ephemeral_claim_is_left_alone(
 
 
 async def test_only_the_provisioners_asked_for(
-    kube: Client, controller: HandPlaced, make_claim: Make, make_pod: Make, informers: Informers, settle: Settle
+    kube: Client,
+    controller: HandPlaced,
+    make_claim: Make,
+    make_pod: Make,
+    informers: Informers,
+    events: EventRecorder,
+    settle: Settle,
 ) -> None:
     before = await make_claim("c", storageClassName="late")
     await make_pod("p", claims=["c"], nodeName="n1")
-    picky = HandPlaced(kube, informers, provisioners=["another.driver"])
+    picky = HandPlaced(kube, informers, events, provisioners=["another.driver"])
     await settle()
     await picky.reconcile("default/p")
     assert await claim_of(kube) == before
 
 
 async def test_sent_back_it_waits_longer_each_time(
-    kube: Client, controller: HandPlaced, make_claim: Make, make_pod: Make, settle: Settle, manual_clock: Any
+    kube: Client, controller: HandPlaced, make_claim: Make, make_pod: Make, settle: Settle, manual_clock: Any, told: Any
 ) -> None:
     await make_claim("c", storageClassName="late")
     await make_pod("p", claims=["c"], nodeName="n1")
@@ -125,12 +134,16 @@ async def test_sent_back_it_waits_longer_each_time(
         assert await controller.reconcile("default/p") is None
         assert (await claim_of(kube)).metadata.annotations[names.SELECTED_NODE] == "n1"
     assert len(controller._waits) == 0
+    ((about, kind, reason, text),) = await told()
+    assert (about, kind, reason) == ("p", "Warning", "NoRoom")
+    assert "node n1 has no room for claim c" in text
 
 
 @pytest.mark.parametrize("last", ["claim", "pod", "node", "class"])
 async def test_whatever_comes_last_starts_it(
     kube: Client,
     informers: Informers,
+    events: EventRecorder,
     make_class: Make,
     make_claim: Make,
     make_pod: Make,
@@ -149,7 +162,7 @@ async def test_whatever_comes_last_starts_it(
     async def sent() -> bool:
         return names.SELECTED_NODE in (await claim_of(kube)).metadata.annotations
 
-    async with running(HandPlaced(kube, informers)):
+    async with running(HandPlaced(kube, informers, events)):
         for name, step in steps.items():
             if name != last:
                 await step()

@@ -87,7 +87,7 @@ async def test_life_of_ephemeral_volumes(
         ClaimProtection(clients["claims"], informers),
         VolumeProtection(clients["volumes"], informers),
         GarbageCollector(clients["garbage"], informers, events),
-        HandPlaced(clients["hand"], informers),
+        HandPlaced(clients["hand"], informers, events),
         ImmediateController(clients["now"], informers, events),
     ]
 

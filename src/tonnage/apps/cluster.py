@@ -124,7 +124,7 @@ class Box:
             "garbage collector": GarbageCollector(client, informers, events),
             "namespaces": NamespaceController(client, informers),
             "service accounts": ServiceAccountController(client, informers),
-            "hand-placed pods": HandPlaced(client, informers),
+            "hand-placed pods": HandPlaced(client, informers, events),
             "immediate binding": ImmediateController(client, informers, events, clock=clock),
         }
         informers.start()

@@ -3,6 +3,8 @@
 (kubernetes-behaviour.md 9.6 names the gap; admission-policies.md 5 tells why not the agent may fill it.) A scheduler
 gives a pod its node only after its claims are bound, so a pod with a node and an unbound claim was placed by hand.
 Watched: pods (those that appear or get a node), claims that are there or become free later, and nodes that appear.
+A claim that the node sent back for want of room goes there again after a pause, and the pod is told: no other node is
+chosen for it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import NODES, STORAGE_CLASSES
+from tonnage.api.kinds import NODES, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_delayed, is_provisionable
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
@@ -20,8 +22,9 @@ from tonnage.controllers.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_B
 from tonnage.controllers.sending import is_sent, pause, send, withdrawals
 from tonnage.controllers.waits import Waits
 from tonnage.errors import Precondition
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
 _PODS_BY_NODE = "hand placed: pods by node"
@@ -38,12 +41,13 @@ class HandPlaced:
         self,
         client: Client,
         informers: Informers,
+        events: EventRecorder,
         *,
         provisioners: Collection[str] = (),
         pod_fields: str = "",
         clock: Clock | None = None,
     ) -> None:
-        self._client = client
+        self._client, self._events = client, events
         self._provisioners = frozenset(provisioners)
         self._waits = Waits(clock or RealClock())
         pods, claim_informer = pods_by_claim(informers, fields=pod_fields), claims(informers)
@@ -76,10 +80,20 @@ class HandPlaced:
                 continue
             if wait := self._waits.left(_turn(claim), pause(claim)):
                 later.append(wait)
+                self._tell(pod, claim)
             else:
                 await send(self._client, claim, pod.spec.node_name, storage_class)
                 self._waits.over(_turn(claim))
         return min(later, default=None)
+
+    def _tell(self, pod: Pod, claim: PersistentVolumeClaim) -> None:
+        """Once for each time that the claim came back: how much is lacking, the claim's own events say."""
+        text = (
+            f"node {pod.spec.node_name} has no room for claim {claim.metadata.name} (the claim's events say more)."
+            " This pod was put there by hand, so no other node is chosen: it is tried there again and again"
+        )
+        if self._waits.news(_turn(claim), text):
+            self._events.warning(refer(PODS, pod), "NoRoom", text)
 
     def _to_be_sent(self, claim: PersistentVolumeClaim, storage_class: StorageClass, pod: Pod) -> bool:
         if claim.metadata.deleting or is_sent(claim) or not is_delayed(claim, storage_class):
