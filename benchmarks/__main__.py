@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from benchmarks.figure import Figure
 
-NAMES = ("apiserver", "start", "burst", "idle", "driver", "lvm")
+NAMES = ("apiserver", "start", "burst", "idle", "driver", "lvm", "kubernetes")
 
 
 def main() -> int:

@@ -69,7 +69,7 @@ async def _all_running(box: Box, count: int, size: str) -> float:
 
 
 def _failures() -> float:
-    return _sum("controller_persistentvolumeclaim_provision_total", result="error")
+    return _sum("controller_persistentvolumeclaim_provision_failed_total")
 
 
 def _withdrawals() -> float:
