@@ -34,7 +34,8 @@ class Node:
         self._pods, self._bridge = network.pods(number), network.bridge(number)
         self._built, self._processes = built, processes
         self._folder = folder / self.name
-        self._group = f"tonnage-{folder.name}-{number}"[:60]
+        # Of this cluster alone: a kubelet ends the processes of groups below its own whose pods it does not know.
+        self._group = f"tonnage-{network.number}-{number}-{folder.name}"[:60]
 
     def start(
         self, authority: Authority, server: str, images: Sequence[Path], *, labels: Mapping[str, str] | None = None
