@@ -597,6 +597,31 @@ async def test_raw_block_is_copied_and_grows(bench: Bench) -> None:
     await pool.unstage("b", staging)
 
 
+async def test_raw_block_that_is_shown_stays_what_it_is(bench: Bench) -> None:
+    """Unstaged too early: who still sees the device must not see that of another volume, which takes its number."""
+    if not _has(bench, "expansion", "blocks") or not bench.mounts:
+        return
+    pool, staging, other = bench.pool, bench.folder / "staging", bench.folder / "other"
+    await pool.create(VolumeRequest("a", 8 * MI, block=True))
+    await pool.create(VolumeRequest("b", 8 * MI, block=True))
+    target = bench.folder / "target"
+    await pool.stage("a", staging)
+    await pool.publish("a", staging, target, readonly=False)
+    before = target.stat().st_rdev
+    target.write_bytes(b"content of a")
+    await pool.unstage("a", staging)
+    await pool.stage("b", other)
+    assert (other / "device").stat().st_rdev != before == target.stat().st_rdev
+    with target.open("rb") as shown:
+        assert shown.read(12) == b"content of a"
+    with pytest.raises(Precondition, match="in use"):
+        await pool.delete("a")
+    await pool.unpublish("a", target)
+    await pool.unstage("b", other)
+    await pool.delete("a")
+    await pool.delete("b")
+
+
 async def test_snapshots_that_are_refused(bench: Bench) -> None:
     if not _has(bench, "snapshots", "clones"):
         return

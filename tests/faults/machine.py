@@ -49,11 +49,15 @@ class Model:
     grows: bool
     volumes: dict[str, Vol] = field(default_factory=dict)
     snapshots: dict[str, Snap] = field(default_factory=dict)
+    inline: dict[str, int] = field(default_factory=dict)
+    """Bytes of the inline volumes."""
 
     @property
     def free(self) -> int:
         """Bytes that are not promised."""
-        return self.total - sum(v.size for v in self.volumes.values()) - sum(s.size for s in self.snapshots.values())
+        volumes, snapshots = self.volumes.values(), self.snapshots.values()
+        promised = (*(v.size for v in volumes), *(s.size for s in snapshots), *self.inline.values())
+        return self.total - sum(promised)
 
     def origin(self, source: str) -> Vol | Snap | None:
         """What a volume is made from: `volume/NAME` or `snapshot/NAME`."""
@@ -86,6 +90,7 @@ class Call:
     def undone_by(self) -> Call:
         """The call that takes it back; itself where nothing does."""
         undo = {"create": "delete", "clone": "delete", "stage": "unstage", "snapshot": "delete_snapshot"}
+        undo["inline"] = "end_inline"
         if self.method == "publish":
             return Call("unpublish", self.name, other=self.other)
         return Call(undo[self.method], self.name) if self.method in undo else self
@@ -93,6 +98,8 @@ class Call:
     def grows(self, model: Model) -> int:
         """Bytes that it takes from the pool if it succeeds."""
         if self.method in ("create", "clone") and self.name not in model.volumes:
+            return self.size
+        if self.method == "inline" and self.name not in model.inline:
             return self.size
         if self.method == "snapshot" and self.name not in model.snapshots:
             return model.volumes[self.other].size if self.other in model.volumes else 0
@@ -173,6 +180,18 @@ class Call:
     def _apply_unpublish(self, model: Model) -> None:
         if self.name in model.volumes:
             model.volumes[self.name].targets.pop(self.other, None)
+
+    def _expect_inline(self, model: Model) -> Iterator[Code]:
+        yield Code.OK
+
+    def _apply_inline(self, model: Model) -> None:
+        model.inline[self.name] = self.size
+
+    def _expect_end_inline(self, model: Model) -> Iterator[Code]:
+        yield Code.OK
+
+    def _apply_end_inline(self, model: Model) -> None:
+        model.inline.pop(self.name, None)
 
     def _expect_snapshot(self, model: Model) -> Iterator[Code]:
         found, volume = model.snapshots.get(self.name), model.volumes.get(self.other)

@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.faults.faultpoints import ERRORS, LATE, Fault, FaultPoints
 from tests.faults.machine import MI, Call, Model, Vol
 
+from tonnage.api import names
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
@@ -47,7 +48,8 @@ FAILED = frozenset({Code.INTERNAL, Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Co
 """What may be answered when an error was injected: never that something is not there, or that all is well."""
 A_MOMENT_LATER = {
     ("stage", Code.ABORTED),
-    *((method, Code.FAILED_PRECONDITION) for method in ("delete", "clone", "snapshot")),
+    ("inline", Code.ABORTED),
+    *((method, Code.FAILED_PRECONDITION) for method in ("delete", "end_inline", "clone", "snapshot")),
 }
 """The kernel lets go of a loop device a moment after its last umount, on a busy machine a long one: repeat the call."""
 PATIENCE = 300  # tenths of a second
@@ -70,6 +72,8 @@ KINDS = {
     "btrfs": Kind("btrfs", ",sparse=yes,overcommit=yes", blocks=False),
 }
 VOLUMES, SNAPSHOTS, TARGETS = ("a", "b", "c"), ("s", "t"), ("1", "2")
+INLINE = {"csi-i": 16 * MI, "csi-j": 24 * MI}
+"""Inline volumes: a pod asks for the same one each time."""
 SIZES = st.sampled_from([16 * MI, 24 * MI, 40 * MI, 64 * MI])
 OFTEN = ("os.open", "os.fsync", "os.rename", "os.unlink", "fcntl.ioctl", "libc.syscall", "libc.umount2")
 FAULTS = st.builds(
@@ -94,7 +98,7 @@ def _calls(draw: st.DrawFn) -> tuple[str, str, str, str, int, bool]:
 
 METHODS = (
     *("create", "create", "clone", "clone_of_snapshot", "delete", "stage", "stage", "unstage", "publish", "publish"),
-    *("unpublish", "snapshot", "delete_snapshot", "expand", "grow", "stats", "get"),
+    *("unpublish", "snapshot", "delete_snapshot", "expand", "grow", "stats", "get", "inline", "inline", "end_inline"),
     *("next",) * 10,
 )
 """`next` is what comes next in a volume's life; the others come out of turn."""
@@ -134,7 +138,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         """Make the pool and serve."""
-        for name in VOLUMES:
+        for name in (*VOLUMES, *INLINE):
             (self.folder / name).mkdir()
         self.pool = self._pool()
         self.clients = [CsiClient(self.folder / "csi.sock", timeout=300, node_timeout=300) for _ in range(CLIENTS)]
@@ -180,6 +184,8 @@ class Machine(RuleBasedStateMachine):
             self._quietly(Call("delete", name))
         for name in list(self.model.snapshots):
             self._quietly(Call("delete_snapshot", name))
+        for name in list(self.model.inline):
+            self._quietly(Call("end_inline", name))
         self.agrees()
         self.run(self._stop())
         for client in self.clients:
@@ -193,6 +199,8 @@ class Machine(RuleBasedStateMachine):
     def _nothing_is_left(self) -> None:
         for name in VOLUMES:
             assert os.listdir(self.folder / name) in ([], ["staging"]), "something is left of a publication"
+        for folder in (*INLINE, "state/inline"):
+            assert not (self.folder / folder).exists() or os.listdir(self.folder / folder) == []
         inside = f"{self.folder}/"
         assert [entry.target for entry in mount.mounts() if entry.target.startswith(inside)] == []
         pool = self.folder / "pool"
@@ -237,7 +245,12 @@ class Machine(RuleBasedStateMachine):
         if restart:
             self._restart(None)
         for call in open_ends:
-            self._quietly(call.undone_by() if undo else call)
+            self._quietly(self._undone(call) if undo else call)
+
+    def _undone(self, call: Call) -> Call:
+        """What takes a call back; no orchestrator unstages what is published."""
+        found = self.model.volumes.get(call.name)
+        return call if call.method == "stage" and found is not None and found.targets else call.undone_by()
 
     def _call(self, method: str, volume: str, snapshot: str, target: str, size: int, flag: bool) -> Call:
         if method == "next":
@@ -253,6 +266,9 @@ class Machine(RuleBasedStateMachine):
             return Call(method, snapshot, other=volume)
         if method == "delete_snapshot":
             return Call(method, snapshot)
+        if method.endswith("inline"):
+            name = list(INLINE)[target == TARGETS[0]]
+            return Call(method, name, size=INLINE[name])
         if method == "unstage" and volume in self.model.volumes and self.model.volumes[volume].targets:
             method = "stats"  # no orchestrator unstages what is published
         block = method == "create" and flag and self.kind.blocks
@@ -314,6 +330,11 @@ class Machine(RuleBasedStateMachine):
             await client.publish(vid, target, capability, staging=staging, readonly=call.readonly)
         elif call.method == "unpublish":
             await client.unpublish(vid, target)
+        elif call.method == "inline":
+            context = {names.CSI_EPHEMERAL: "true", "size": str(call.size)}
+            await client.publish(call.name, self.folder / call.name / "1", capability, context=context)
+        elif call.method == "end_inline":
+            await client.unpublish(call.name, self.folder / call.name / "1")
         elif call.method == "snapshot":
             await client.create_snapshot(call.name, f"p/{call.other}")
         elif call.method == "delete_snapshot":
@@ -423,6 +444,8 @@ class Machine(RuleBasedStateMachine):
         if self.kind.keeps_data:
             for name, volume in self.model.volumes.items():
                 self._shows(name, volume)
+            for name in INLINE:
+                assert mount.is_mount(self.folder / name / "1") == (name in self.model.inline)
         self.agreed = True
 
     async def _tells_the_same(self) -> None:

@@ -56,6 +56,25 @@ def test_opened_again_keeps_its_id(directory: Directory) -> None:
     assert (directory.path / MARKER).read_bytes() == before
 
 
+def test_a_pool_with_volumes_keeps_its_name(tmp_path: Path) -> None:
+    directory = Directory(tmp_path, "image")
+    for name in ("fast", "slow", "", "slow"):  # an empty one may be called as one likes
+        directory.open(name)
+        directory.close()
+    size = (tmp_path / MARKER).stat().st_size
+    directory.open("slow")
+    directory.write(RECORD)
+    directory.close()
+    with pytest.raises(Unavailable, match="volumes of a pool named 'slow'.* call it name=slow instead of fast"):
+        directory.open("fast")
+    directory.open()  # for those who look into it whatever its name
+    directory.remove(RECORD.name)
+    directory.close()
+    directory.open("fast")
+    directory.close()
+    assert (tmp_path / MARKER).stat().st_size == size
+
+
 def test_killed_before_the_marker_was_written(tmp_path: Path) -> None:
     (tmp_path / MARKER).touch()
     (tmp_path / ".new-v.json").write_text("{")

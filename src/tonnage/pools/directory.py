@@ -31,6 +31,7 @@ OWN = ".tonnage"
 VERSION = 1
 _RECORD = ".json"
 HALF = ".new-"
+_MARK = 512  # bytes of a marker, spaces at its end: so it is one sector, and written again as a whole or not at all
 _DAMAGE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG)  # one bad block is no end of the others
 _LONGEST = 1 << 20  # bytes of a record
 _LARGEST = 2**63 - 1
@@ -38,11 +39,12 @@ _OURS = frozenset({MARKER, "lost+found"})
 
 
 class Marker(msgspec.Struct):
-    """Content of the marker file."""
+    """Content of the marker file. name: of the pool, which the ids of its volumes begin with."""
 
     kind: str
     id: UUID
     version: int = VERSION
+    name: str = ""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -117,16 +119,16 @@ class Directory:
         self._marker = -1
         self._at = -1
 
-    def open(self) -> None:
-        """Make the directory if it is missing, check that it is ours, take it.
+    def open(self, name: str = "") -> None:
+        """Make the directory if it is missing, check that it is ours, take it. name: the pool's, "" for any.
 
-        Raises Unavailable when it is not a plain directory, holds foreign files, belongs to another kind of pool or a
-        newer version, or is in use by another process; and when the disk that it should be on is not mounted: what is
-        below a mount point is not the pool, and its volumes are not gone.
+        Raises Unavailable when it is not a plain directory, holds foreign files, belongs to another kind of pool, to
+        one of another name that has volumes, or a newer version, or is in use by another process; and when the disk
+        that it should be on is not mounted: what is below a mount point is not the pool, and its volumes are not gone.
         """
         try:
             self._check()
-            self._take()
+            self._take(name)
         except OSError as failure:
             self.close()
             raise Unavailable(f"pool directory {self.path}: {failure.strerror}{_hint(failure)}") from failure
@@ -157,7 +159,7 @@ class Directory:
                 f"pool directory {self.path} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
             )
 
-    def _take(self) -> None:
+    def _take(self, name: str) -> None:
         self._at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if os.fstatvfs(self._at).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -169,13 +171,7 @@ class Directory:
             raise Unavailable(f"pool directory {self.path} is in use by another process: stop that one first") from None
         text = os.pread(self._marker, 4096, 0)
         if not text:  # new, or killed before the marker was written: nothing can be in it then
-            fd = os.open(MARKER, os.O_WRONLY | flags, 0o600, dir_fd=self._at)
-            try:
-                os.pwrite(fd, msgspec.json.encode(Marker(self._kind, uuid4())), 0)
-                os.fsync(fd)
-                os.fsync(self._at)
-            finally:
-                os.close(fd)
+            self._mark(Marker(self._kind, uuid4(), name=name))
             return
         try:
             marker = msgspec.json.decode(text, type=Marker)
@@ -185,6 +181,27 @@ class Directory:
             raise Unavailable(f"pool directory {self.path} was made by a newer tonnage (format {marker.version})")
         if marker.kind != self._kind:
             raise Unavailable(f"pool directory {self.path} belongs to a pool of kind {marker.kind}, not {self._kind}")
+        if name and marker.name != name:
+            self._rename(marker, name)
+
+    def _rename(self, marker: Marker, name: str) -> None:
+        """Two pools whose names are swapped by mistake would each say of the other's volumes that they are gone."""
+        if marker.name and any(entry.endswith(_RECORD) for entry in os.listdir(self._at)):
+            raise Unavailable(
+                f"pool directory {self.path} has volumes of a pool named {marker.name!r}, which their ids begin with:"
+                f" call it name={marker.name} instead of {name}, or delete them first"
+            )
+        marker.name = name
+        self._mark(marker)
+
+    def _mark(self, marker: Marker) -> None:
+        fd = os.open(MARKER, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
+        try:
+            os.pwrite(fd, msgspec.json.encode(marker).ljust(_MARK), 0)
+            os.fsync(fd)
+            os.fsync(self._at)
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         """Let it go. May be repeated."""

@@ -60,7 +60,7 @@ class FolderStore(FolderContent):
         """See RecordStore. Raises Invalid too."""
         try:
             self.prepare()
-            self.directory.open()
+            self.directory.open(self.pool)
             self._load()
         except OSError as failure:
             self.close()
@@ -77,6 +77,7 @@ class FolderStore(FolderContent):
             self.directory.remove(record.name)
             del records[record.name]
         self.found(records)
+        self.snapshots.pool = self.pool
         self.snapshots.open(self._discard)
         for record in self._moved(self.snapshots.all(), self.snapshots.content):
             self.snapshots.forget(record.name, durable=self.durable)

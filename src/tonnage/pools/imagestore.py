@@ -95,11 +95,7 @@ class ImageStore(FolderStore):
         ours = [index for index in attached if loop.identity(index) in images or loop.lies_in(index, folder)]
         if not ours:
             return
-        shown = set()
-        for entry in mount.mounts():
-            shown.add(entry.source)
-            if entry.fstype == "devtmpfs" and entry.root.startswith("/loop"):
-                shown.add(f"/dev{entry.root}")
+        shown = _shown()
         for index in ours:
             if loop.device(index) not in shown and not loop.is_autoclear(index):
                 log.info("freeing loop device that is shown nowhere device=%s", loop.device(index))
@@ -268,11 +264,14 @@ class ImageStore(FolderStore):
         filesystem.unstage(path)
 
     def _hide_block(self, name: str, node: Path) -> None:
-        """Unmount and remove a device node and free its loop device if it is the volume's."""
+        """Unmount and remove a device node and free its loop device if it is the volume's.
+
+        Not while it is shown elsewhere: they would see another volume there, for which the kernel takes that device.
+        """
         index = imagefile.loop_of(node)
         is_ours = index is not None and loop.backs(index, self.content(name))
         filesystem.unpublish(node)
-        if index is not None and is_ours:
+        if index is not None and is_ours and loop.device(index) not in _shown():
             loop.detach(index)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
@@ -297,11 +296,7 @@ class ImageStore(FolderStore):
 
     def unpublish(self, name: str, target: Path) -> None:
         """See Pool.unpublish."""
-        index = imagefile.loop_of(target)
-        if index is not None and loop.is_readonly(index):
-            self._hide_block(name, target)
-        else:
-            filesystem.unpublish(target)
+        self._hide_block(name, target)
 
     def device(self, name: str) -> tuple[int, int] | None:
         """See Pool.device: a loop device, while it is attached writable."""
@@ -323,6 +318,16 @@ class ImageStore(FolderStore):
         if not mount.is_mount(path) or not imagefile.shows(self.content(name), path):
             raise NotFound(f"volume {name} is not mounted at {path}")
         return filesystem.stats(path)
+
+
+def _shown() -> set[str]:
+    """The devices that are mounted, or whose nodes are."""
+    found = set()
+    for entry in mount.mounts():
+        found.add(entry.source)
+        if entry.fstype == "devtmpfs" and entry.root.startswith("/loop"):
+            found.add(f"/dev{entry.root}")
+    return found
 
 
 def _grows_unmounted(record: Record) -> bool:

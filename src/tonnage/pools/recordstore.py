@@ -37,6 +37,8 @@ class RecordStore(ABC):
         self.where = where
         self.most = most
         self.clock = clock
+        self.pool = ""
+        """The pool's name, which the ids of its volumes begin with; "" where nobody gives it one."""
         self.records: dict[str, Record] = {}
         self.damaged: dict[str, str] = {}
         """Volumes whose records cannot be trusted, and why: they are left alone."""

@@ -27,6 +27,8 @@ class Snapshots:
         self._damaged: set[str] = set()
         self._is_open = False
         self._lock = threading.Lock()
+        self.pool = ""
+        """The pool's name, as its store has it."""
         self.directory = Directory(self.path, f"{kind}-snapshots")
 
     def open(self, discard: Callable[[Path], None]) -> None:
@@ -49,7 +51,7 @@ class Snapshots:
     def _take(self) -> None:
         with self._lock:  # of the first two at once, one makes the folder
             if not self._is_open:
-                self.directory.open()
+                self.directory.open(self.pool)
                 self._is_open = True
 
     def close(self) -> None:

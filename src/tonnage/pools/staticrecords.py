@@ -42,9 +42,12 @@ class DiskRecords:
         self.damaged: dict[str, str] = {}
         self._directory = Directory(path, "static")
 
-    def open(self) -> None:
-        """Take the folder and read it. Raises Unavailable when another process has it, HostError, OSError."""
-        self._directory.open()
+    def open(self, pool: str = "") -> None:
+        """Take the folder of the pool of that name, and read it.
+
+        Raises Unavailable when another process or pool has it, HostError, OSError.
+        """
+        self._directory.open(pool)
         self._directory.clean()
         self.disks, self.damaged = {}, {}
         for name in sorted(os.listdir(self._directory.path)):

@@ -50,7 +50,7 @@ class StaticStore(RecordStore):
         """See RecordStore."""
         check_directory(self.directory)
         try:
-            self.disk_records.open()
+            self.disk_records.open(self.pool)
             self._load()
         except OSError as failure:
             self.close()

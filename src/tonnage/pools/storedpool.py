@@ -43,6 +43,7 @@ class StoredPool(Pool, Generic[S]):
         """erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: as usual."""
         self.name = name
         self._store = store
+        store.pool = name
         self._locks = KeyedLocks()
         self._threads = Threads(name)
         self._eraser: Eraser | None = None
