@@ -45,7 +45,7 @@ async def opened(real_folder: Path) -> AsyncIterator[Opener]:
 
         async def open_(name: str = "pool", folder: Path = real_folder, **bounds: float) -> ImagePool:
             chosen = {"size": GI, "sparse": True, "ratio": float("inf"), **bounds}
-            pool = ImagePool(name, folder / name, Bounds(**chosen), disks=disks)  # type: ignore[arg-type]
+            pool = ImagePool("pool", folder / name, Bounds(**chosen), disks=disks)  # type: ignore[arg-type]
             await pool.open()
             stack.push_async_callback(pool.close)
             return pool
