@@ -152,6 +152,11 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane) -> ControlPlane:
     """The control plane with tonnage's objects, as soon as the policies are at work."""
+    return install(control_plane)
+
+
+def install(control_plane: ControlPlane) -> ControlPlane:
+    """Make tonnage's objects and wait until the policies are at work."""
     text = manifests.render(Installation())
     control_plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
     probe = {

@@ -112,7 +112,7 @@ class Agent:
         """Names of the volumes that `tonnage volumes orphans` tells of."""
         ended = self.volumes("orphans", "--kubeconfig", str(self.plane.kubeconfig), "-o", "json")
         assert ended.returncode == 0, ended.stderr
-        return [volume["name"] for volume in json.loads(ended.stdout)["volumes"]]
+        return [volume["id"].rpartition("/")[2] for volume in json.loads(ended.stdout).get("volumes", [])]
 
     def free(self, storage_class: str = names.SCRATCH_CLASS) -> int | None:
         """Bytes that it publishes for a class, None for nothing."""
@@ -159,6 +159,11 @@ def agent(nodes: Nodes, number: int, *flags: str, driver: bool = True) -> Iterat
 def pool_text(folder: Path) -> str:
     """A pool as --pool takes it, with room that does not hang on the machine's disk."""
     return f"image:{folder},name=scratch,rootfs=yes,keep=1Gi,size={POOL_SIZE}"
+
+
+def point(agent: Agent, plane: ControlPlane, token: str) -> None:
+    """The agent belongs to that control plane when it is started again."""
+    _kubeconfig(plane, token, agent.folder / "kubeconfig")
 
 
 def _kubeconfig(plane: ControlPlane, token: str, file: Path) -> Path:

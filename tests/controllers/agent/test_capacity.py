@@ -231,3 +231,50 @@ async def test_drivers_that_share_a_pool_share_its_room(
     await node.send("data")
     await eventually(lambda: node.shows("6Gi", "6Gi", "other"))
     await eventually(lambda: node.shows("6Gi", "6Gi"))
+
+
+async def test_what_somebody_did_to_an_object_is_said_once_and_nothing_is_said_of_our_own_writes(
+    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node("10Gi")
+    for n in range(5):
+        await make_claim(f"c{n}", "1Gi", storageClassName="late")
+        await node.send(f"c{n}")
+    await eventually(lambda: node.shows("5Gi", "5Gi"))
+    (good,) = await _objects(node)
+    name = good.metadata.name
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "other", "uid": "u-9"}
+
+    async def told() -> list[str]:
+        return [text for _, reason, text in await all_events() if reason == "CapacityTampered"]
+
+    async def is_good() -> bool:
+        (now,) = await _objects(node)
+        same = (now.capacity, now.metadata.owner_references) == (good.capacity, good.metadata.owner_references)
+        return same and good.metadata.labels.items() <= now.metadata.labels.items()  # type: ignore[no-any-return]
+
+    for count, (change, word) in enumerate(
+        (
+            ({"capacity": "9Ti"}, "capacity 9Ti, was 5Gi"),
+            ({"capacity": "1Gi", "maximumVolumeSize": "1Gi"}, "capacity 1Gi, was 5Gi"),
+            ({"metadata": {"ownerReferences": [owner]}}, "(owner)"),
+            ({"metadata": {"labels": {names.NODE_LABEL: "other"}}}, "(labels)"),
+        ),
+        start=1,
+    ):
+        await node.kube.patch(kinds.CAPACITIES, name, change, names.SYSTEM_NAMESPACE)
+
+        async def said(count: int = count) -> bool:
+            return len(await told()) == count
+
+        await eventually(said)
+        await eventually(is_good)
+        assert [text for text in await told() if word in text]
+    await node.kube.patch(kinds.CAPACITIES, name, {"metadata": {"labels": {"people/own": "x"}}}, names.SYSTEM_NAMESPACE)
+    await make_claim("last", "1Gi", storageClassName="late")
+    await node.send("last")
+    await eventually(lambda: node.shows("4Gi", "4Gi"))
+    await asyncio.sleep(5.0)
+    assert len(await told()) == 4
+    (now,) = await _objects(node)
+    assert now.metadata.labels["people/own"] == "x"
