@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import Busy, Exhausted, HostError, OutOfRange, Precondition, TonnageError
 from tonnage.host import device, lvm
-from tonnage.pools import lvmdevice, lvmhealth, lvmlayout, lvmrecord, mounted
+from tonnage.pools import lvmdevice, lvmhealth, lvmlayout, lvmrecord
 from tonnage.pools.base import Source, VolumeRequest
 from tonnage.pools.directory import Record
 from tonnage.pools.lvmgroup import Booking
@@ -267,12 +267,7 @@ class LvmDepot(LvmGrowth):
 
     def fault(self, record: Record, path: Path | None) -> str:
         """See RecordStore."""
-        return lvmhealth.fault(self, record) or (self._shown_fault(record, path) if path else "")
-
-    def _shown_fault(self, record: Record, path: Path) -> str:
-        if not record.block:
-            return mounted.fault(path)
-        return "" if self.is_at(record, path) else f"its device is not at {path}"
+        return lvmhealth.fault(self, record) or (self.shown_fault(record, path) if path else "")
 
 
 def _erase_only(record: Record) -> dict[str, str]:

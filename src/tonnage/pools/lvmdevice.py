@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import stat
 import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -152,16 +153,17 @@ def wipe_stale(path: str, record: Record) -> None:
         raise HostError(f"cannot wipe {path}: {failure.strerror}") from failure
 
 
-def mount_at(path: str, record: Record, target: Path, options: Sequence[str], *, discard: bool) -> None:
-    """Mount a formatted volume. Raises HostError."""
-    defaults = (*_OPTIONS[record.fstype], *(("discard",) if discard else ()))
-    mount.mount(path, target, record.fstype, (*defaults, *options))
+def mount_at(path: str, record: Record, target: Path, options: Sequence[str]) -> None:
+    """Mount a formatted volume. options: more of them. Raises HostError."""
+    mount.mount(path, target, record.fstype, (*_OPTIONS[record.fstype], *options))
 
 
 def is_shown(path: str, node: Path) -> bool:
-    """Whether the node at a place is of that device."""
+    """Whether the node at a place is of that device. A block and a character device may have the same number."""
     wanted, shown = device.find(path), device.find(node, follow=False)
-    return wanted is not None and shown is not None and wanted.st_rdev == shown.st_rdev != 0
+    if wanted is None or shown is None or stat.S_IFMT(wanted.st_mode) != stat.S_IFMT(shown.st_mode):
+        return False
+    return wanted.st_rdev == shown.st_rdev != 0
 
 
 def is_published(path: str, target: Path, *, readonly: bool) -> bool:

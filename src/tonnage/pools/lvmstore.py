@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from tonnage.aio.clock import Clock
 from tonnage.errors import (
     AlreadyExists,
+    Busy,
     HostError,
     NotFound,
     OutOfRange,
@@ -71,9 +72,7 @@ class LvmStore(LvmTable):
             self._wake()
             for name in list(self.records):
                 self._part(self.lv(name))
-            for record in list(self.records.values()):
-                if record.state == "new" and not record.block and (path := self.device_of(record)) is not None:
-                    lvmdevice.wipe_stale(path, record)
+            self._complete()
         except BaseException:
             self.close()
             raise
@@ -109,6 +108,28 @@ class LvmStore(LvmTable):
 
                 lvmstill.thaw(path, self.records[name], self.frozen_mark(name))
         lvmdevice.free_loops(paths.values())
+
+    def _complete(self) -> None:
+        """What LVM does last when it makes a volume, for those that nobody was given yet: a kill may have been before
+        that. They are active, and nothing of former owners is in them. A fault is one of that volume only."""
+        new = [record for record in self.records.values() if record.state == "new"]
+        if inactive := [f"{self.group}/{self.lv(record.name)}" for record in new if self.device_of(record) is None]:
+            try:
+                lvm.lvm("lvchange", "--quiet", "--activate", "y", *inactive)
+            except TonnageError as failure:
+                log.warning("cannot activate new volumes error=%s", failure)
+        for record in new:
+            if (path := self.device_of(record)) is None:
+                continue
+            try:
+                if self.layout_of(self.lv(record.name), record).thin:
+                    self.empty(self.lv(record.name))
+                elif not record.block:
+                    lvmdevice.wipe_stale(path, record)
+            except Busy:
+                pass  # a mkfs of ours is at it
+            except TonnageError as failure:
+                log.warning("cannot empty new volume volume=%s error=%s", record.name, failure)
 
     def _recover(self, lv: str, entry: Entry) -> None:
         """Finish or undo what a kill left. One that cannot be is left for the next start: the others are served."""

@@ -6,22 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Unsupported
+from tonnage.errors import HostError, Precondition, Unsupported
 from tonnage.host import device as devices
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Namespace, Ndctl
 from tonnage.host.run import run
-from tonnage.pools import filesystem, lvmdevice, mounted
-from tonnage.pools.base import Stats
+from tonnage.pools import lvmdevice
+from tonnage.pools.devicenode import DeviceNode
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import form_of
 from tonnage.pools.parameters import BANDWIDTH, IOPS, SOURCE, source_of
-from tonnage.pools.pmemstore import PmemStore, is_bound, is_character
+from tonnage.pools.pmemstore import PmemStore, is_character
 
-NODE = "device"
-"""Name of the device node inside the staging directory of a raw block volume."""
 _MKFS_TIMEOUT = 600.0
 _DAX = "dax"
 _UNHELD = "pods reach the memory without the kernel's block layer, which could hold them back"
@@ -29,79 +25,37 @@ MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
 """Parameters that no volume in memory can have, and why. For the same reason device() is not offered."""
 
 
-class PmemNode(PmemStore):
+class PmemNode(PmemStore, DeviceNode):
     """Namespaces that are shown to pods."""
 
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage. What is in a namespace of mode fsdax is mapped into programs without a copy (`-o dax`)."""
-        record = self.record(name)
+    def bring_up(self, record: Record) -> str:
+        """See DeviceNode."""
+        return self.namespace(record).device
+
+    def device_of(self, record: Record) -> str | None:
+        """See DeviceNode."""
+        return self.namespace(record).device
+
+    def make_content(self, record: Record, device: str) -> str:
+        """See DeviceNode."""
         namespace = self.namespace(record)
-        if mount.is_mount(path):
-            if record.block or not lvmdevice.is_mounted(namespace.device, path):
-                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
-            return
-        filesystem.make_directory(path)
-        if record.state == "new":
-            namespace = self._prepare(record, namespace)
-        if record.block:
-            _show(namespace.device, path / NODE)
-        else:
-            lvmdevice.mount_at(namespace.device, record, path, with_dax(namespace.mode, options), discard=False)
-
-    def _prepare(self, record: Record, namespace: Namespace) -> Namespace:
-        """Make the content and leave state new, before anybody can see it."""
         if namespace.mode == "devdax":
-            namespace = _zero_mapped(self.homes[record.name].tool, namespace)
-        else:
-            with lvmdevice.locked(namespace.device) as fd:
-                _make_content(fd, namespace, record)
-                if folder := source_of({SOURCE: record.from_folder}):
-                    _fill(namespace, record, folder)
-        self.write(replace(record, state="formatted"))
-        return namespace
+            return _zero_mapped(self.homes[record.name].tool, namespace).device
+        with lvmdevice.locked(device) as fd:
+            _make_content(fd, namespace, record)
+            if folder := source_of({SOURCE: record.from_folder}):
+                _fill(namespace, record, folder)
+        return device
 
-    def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
-        if not mount.is_mount(path) and mount.is_mount(path / NODE):
-            filesystem.unpublish(path / NODE)
-        filesystem.unstage(path)
+    def mount_options(self, record: Record, options: Sequence[str]) -> Sequence[str]:
+        """See DeviceNode. What is in a namespace of mode fsdax is mapped into programs without a copy."""
+        return tuple(dict.fromkeys((_DAX, *options))) if self.namespace(record).mode == "fsdax" else options
 
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
-        record = self.record(name)
-        source = staging / NODE if record.block else staging
-        if not mount.is_mount(source):
-            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
-        device = self.namespace(record).device
-        if not _shows(device, source, block=record.block):
-            raise Precondition(f"{staging} shows something else than volume {name}")
-        if record.block and readonly:
-            if is_character(device):
-                raise Unsupported(f"volume {name}: memory of mode devdax cannot be shown read-only")
-            if not mount.is_mount(target):
-                lvmdevice.publish_readonly(device, target)
-            elif not lvmdevice.is_published(device, target, readonly=True):
-                raise AlreadyExists(f"{target} shows something else, or not read-only: unpublish it first")
-            return
-        if record.block and mount.is_mount(target) and not _shows(device, target, block=True):
-            raise AlreadyExists(f"{target} shows something else, or not with readonly=False: unpublish it first")
-        filesystem.publish(source, target, block=record.block, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
-        lvmdevice.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
-        record = self.record(name)
-        device = self.namespace(record).device
-        node = path / NODE if record.block and path.is_dir() else path
-        shown = mount.is_mount(node) and _shows(device, node, block=record.block)
-        if not shown and not (record.block and lvmdevice.is_published(device, node, readonly=True)):
-            raise NotFound(f"volume {name} is not at {path}")
-        if record.block:
-            return Stats(total=record.size, used=record.size, available=0)
-        return filesystem.stats(path)
+    def show_readonly(self, device: str, target: Path) -> None:
+        """See DeviceNode."""
+        if is_character(device):
+            raise Unsupported(f"{device}: memory of mode devdax cannot be shown read-only")
+        super().show_readonly(device, target)
 
     def fault(self, record: Record, path: Path | None) -> str:
         """See RecordStore."""
@@ -111,16 +65,7 @@ class PmemNode(PmemStore):
             return str(failure)
         if bad := ndctl.bad_blocks(namespace):
             return f"{bad} bytes of its memory cannot be read any more (ndctl list --media-errors): copy what is left"
-        if path is None:
-            return ""
-        if record.block:
-            return "" if is_bound(namespace.device) else f"its device is not shown at {path}"
-        return mounted.fault(path)
-
-
-def with_dax(mode: str, options: Sequence[str]) -> tuple[str, ...]:
-    """Mount options of a volume: memory of mode fsdax is mapped."""
-    return tuple(dict.fromkeys((_DAX, *options) if mode == "fsdax" else options))
+        return self.shown_fault(record, path) if path else ""
 
 
 def _make_content(fd: int, namespace: Namespace, record: Record) -> None:
@@ -169,17 +114,3 @@ def _zero_mapped(tool: Ndctl, namespace: Namespace) -> Namespace:
     finally:
         namespace = tool.restore(raw)
     return namespace
-
-
-def _show(device: str, node: Path) -> None:
-    filesystem.publish(Path(device), node, block=True, readonly=False)
-
-
-def _shows(device: str, path: Path, *, block: bool) -> bool:
-    """Whether what is mounted at path is of that device: a block and a character device may have the same number."""
-    if not block:
-        return lvmdevice.is_mounted(device, path)
-    wanted, shown = devices.find(device), devices.find(path, follow=False)
-    if wanted is None or shown is None:
-        return False
-    return (wanted.st_rdev, wanted.st_mode >> 12) == (shown.st_rdev, shown.st_mode >> 12)

@@ -68,7 +68,7 @@ def stage(record: Record, disk: Disk, path: Path, options: Sequence[str]) -> Non
         assert disk.node is not None
         filesystem.publish(disk.node, path / NODE, block=True, readonly=False)
     elif disk.node is not None:
-        lvmdevice.mount_at(str(disk.node), record, path, options, discard=False)
+        lvmdevice.mount_at(str(disk.node), record, path, options)
     else:
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
             raise Unsupported(
