@@ -21,6 +21,7 @@ WORDS: Mapping[str, str] = {
     "pullPolicy": "$.Values.image.pullPolicy",
     "kubelet": "$.Values.kubelet",
     "metricsPort": "$.Values.metricsPort",
+    "runbooks": "$.Values.monitoring.runbooks",
     "provisioners": 'include "tonnage.provisioners" $',
     "drivers": 'include "tonnage.drivers" $',
     "secrets": "$.Values.secrets | toJson",

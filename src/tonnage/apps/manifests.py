@@ -23,6 +23,8 @@ from tonnage.apps.installation import Class, Installation, pool_folders
 SCOPE_POLICY_SINCE = (1, 36)
 AGENT_POLICY_SINCE = (1, 30)
 METRICS_PORT = 9809
+RUNBOOKS = "https://tonnage.dev/docs/operations"
+"""Where docs/operations.md can be read; alerts lead to their headings there."""
 _EVERYWHERE = [{"operator": "Exists"}]
 _NODE_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 _CONTROLLER_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
@@ -107,6 +109,7 @@ def _common(chosen: Installation) -> Values:
         "image": json.dumps(chosen.image),
         "kubelet": chosen.kubelet,
         "metricsPort": str(METRICS_PORT),
+        "runbooks": RUNBOOKS,
         "provisioners": _cel(list(drivers)),
         "drivers": _cel(drivers),
         "secrets": _cel({namespace: list(found) for namespace, found in chosen.secrets.items()}),

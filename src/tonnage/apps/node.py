@@ -35,6 +35,7 @@ from tonnage.errors import Unavailable, Unsupported
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.observe import metrics
 from tonnage.pools.base import Pool
 
 log = logging.getLogger(__name__)
@@ -146,6 +147,7 @@ class NodeAgent:
         self.scope = NodeScope(node_name, cluster_uid)
         self.drivers = Drivers()
         self.ledger = Ledger()
+        metrics.PROMISES.count(self.ledger, node_name, lambda ledger: ledger.counts)
         self._clients = [CsiClient(path) for path in endpoints]
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
@@ -177,7 +179,7 @@ class NodeAgent:
             binding=binding,
         )
         self.reclaimer = Reclaimer(
-            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings
+            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock
         )
         self.publication = Publication(
             client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock

@@ -10,7 +10,7 @@ Sources that draw on the same bytes share a room. All sizes are bytes. Order is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -84,7 +84,7 @@ def _nothing() -> None:
     """Default listener."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Ledger:
     """All promises and readings of a node. `changed` is called whenever published numbers may have changed."""
 
@@ -98,6 +98,12 @@ class Ledger:
     _tick: int = 0
 
     # Claims
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many claims are at which stage, for people; may be asked in another thread."""
+        stages = [promise.stage for promise in list(self._promises.values())]
+        return {stage.value: stages.count(stage) for stage in Stage}
 
     def get(self, uid: str) -> Promise | None:
         """The claim's promise, or None."""

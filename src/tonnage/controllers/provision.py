@@ -20,7 +20,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.storage import StorageClass
-from tonnage.controllers import persistent_volume
+from tonnage.controllers import outcomes, persistent_volume
 from tonnage.controllers.binding import bind
 from tonnage.controllers.booking import SENT_BACK, Booking
 from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope, provisioner_of
@@ -45,7 +45,6 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
-from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 WORKERS = 100
@@ -55,7 +54,8 @@ _BY_UID = "uid"
 
 @dataclass
 class _Work:
-    """What is known of a creation between two looks; it survives its claim. volume: made, not yet handed over."""
+    """What is known of a creation between two looks; it survives its claim. volume: made, not yet handed over.
+    began: when the driver was last called for it."""
 
     claim: PersistentVolumeClaim
     driver: Driver
@@ -63,6 +63,7 @@ class _Work:
     request: VolumeRequest
     volume: CreatedVolume | None = None
     told: bool = False
+    began: float = 0.0
 
 
 class Provisioner:
@@ -292,6 +293,7 @@ class Provisioner:
     async def _create(self, uid: str, work: _Work) -> CreatedVolume | None:
         """Call the driver. None: settled without a volume. Raises what makes the claim wait for its back-off."""
         claim, request, driver = work.claim, work.request, work.driver
+        work.began = self._clock.monotonic()
         if not work.told:
             work.told = True
             text = f'External provisioner is provisioning volume for claim "{claim.key}"'
@@ -301,6 +303,7 @@ class Provisioner:
         except TonnageError as failure:  # nothing was begun
             if self._ledger_is_free(uid):
                 self._end(uid)
+            outcomes.not_provisioned(claim)
             self._failed_event(claim, work.storage_class, failure)
             raise
         if self._ledger.get(uid) is None:  # the claim left before anything was begun
@@ -343,7 +346,7 @@ class Provisioner:
 
     async def _settle(self, uid: str, work: _Work, failure: CsiError) -> None:
         claim, storage_class = work.claim, work.storage_class
-        metrics.PROVISIONED.labels(storage_class.metadata.name, "error").inc()
+        outcomes.not_provisioned(claim)
         here = self._is_here(claim)
         if not failure.final:
             self._failed_event(claim, storage_class, failure)
@@ -402,7 +405,7 @@ class Provisioner:
                     f"PersistentVolume {work.request.name} exists and is not for claim {claim.key}: remove it"
                 ) from None
         self._end(uid)
-        metrics.PROVISIONED.labels(work.storage_class.metadata.name, "ok").inc()
+        outcomes.provisioned(claim, self._clock.monotonic() - work.began)
         text = f"Successfully provisioned volume {work.request.name}"
         self._events.normal(refer(CLAIMS, claim), "ProvisioningSucceeded", text)
         await self._hand_over(claim, made)

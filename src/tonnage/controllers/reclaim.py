@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable
 
 from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import ATTACHMENTS, CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
+from tonnage.controllers import outcomes
 from tonnage.controllers.binding import change
 from tonnage.controllers.drivers import Driver, Drivers, NodeScope
 from tonnage.controllers.readings import Readings
@@ -25,7 +27,6 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 WORKERS = 100
@@ -44,9 +45,10 @@ class Reclaimer:
         scope: NodeScope,
         drivers: Drivers,
         readings: Readings,
+        clock: Clock | None = None,
     ) -> None:
         self._client, self._events, self._node = client, events, scope.node
-        self._drivers, self._readings = drivers, readings
+        self._drivers, self._readings, self._clock = drivers, readings, clock or RealClock()
         volumes = informers.of(VOLUMES, labels=scope.selector)
         self._volumes = volumes.cache
         self._classes = informers.of(STORAGE_CLASSES).cache
@@ -147,14 +149,15 @@ class Reclaimer:
     async def _delete(self, volume: PersistentVolume, driver: Driver) -> None:
         uid = volume.metadata.uid
         if uid not in self._deleted:
+            began = self._clock.monotonic()
             try:
                 await self._check_detached(volume, driver)
                 await self._delete_volume(volume, driver)
             except TonnageError as failure:
-                metrics.DELETED.labels(volume.spec.storage_class_name, "error").inc()
+                outcomes.not_deleted(volume)
                 self._events.warning(refer(VOLUMES, volume), "VolumeFailedDelete", str(failure))
                 raise
-            metrics.DELETED.labels(volume.spec.storage_class_name, "ok").inc()
+            outcomes.deleted(volume, self._clock.monotonic() - began)
             self._deleted.add(uid)
         if not volume.metadata.deleting:
             try:

@@ -43,6 +43,7 @@ class Controller(Generic[K]):
         self._timer: asyncio.TimerHandle | None = None
         self._ok = metrics.RECONCILES.labels(name, "ok")
         self._failed = metrics.RECONCILES.labels(name, "error")
+        metrics.QUEUES.count(self.queue, name, lambda queue: queue.counts)
 
     def watch(self, informer: Informer[T], keys: Callable[[T | None, T | None], Iterable[K]]) -> None:
         """Enqueue keys(old, new) for each change of the informer's cache. keys only computes."""

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from tonnage.observe.sums import Sums
+
 REGISTRY = CollectorRegistry()
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # client_golang's default
+_CALL_SECONDS = (0.002, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
+"""csi-lib-utils' bounds, and finer ones below them: a call here takes milliseconds."""
 
 API_REQUESTS = Counter(
     "tonnage_apiserver_requests",
@@ -33,6 +38,18 @@ REQUESTS = Counter(
 REFUSED = Gauge(
     "tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.", registry=REGISTRY
 )
+QUEUES = Sums(
+    "tonnage_queue_keys",
+    "Keys of controllers: waiting for a worker, being worked on, delayed (most of them after a failure).",
+    ("controller", "state"),
+    registry=REGISTRY,
+)
+PROMISES = Sums(
+    "tonnage_claims_promised",
+    "Claims sent to a node, by how far they are: seen, booked, creating, made (until the room is read anew).",
+    ("node", "stage"),
+    registry=REGISTRY,
+)
 RECEIVED = Counter(
     "tonnage_objects_received",
     "Objects that an agent received by list and watch, by resource and whose they are: own, or other for claims and "
@@ -49,14 +66,14 @@ CSI_OPERATIONS = Histogram(
     "CSI calls made, by driver, method and gRPC code.",
     ["driver_name", "method_name", "grpc_status_code"],
     registry=REGISTRY,
-    buckets=(0.002, 0.01, 0.05, 0.25, 1, 5, 15, 60, 300),
+    buckets=_CALL_SECONDS,
 )
 CSI_CALLS = Histogram(
     "csi_plugin_operations_seconds",
     "CSI calls answered, by driver, method and gRPC code.",
     ["driver_name", "method_name", "grpc_status_code"],
     registry=REGISTRY,
-    buckets=(0.002, 0.01, 0.05, 0.25, 1, 5, 15, 60, 300),
+    buckets=_CALL_SECONDS,
 )
 POOL_SIZE = Gauge("tonnage_pool_size_bytes", "What a pool may hold.", ["pool", "kind"], registry=REGISTRY)
 POOL_FREE = Gauge("tonnage_pool_free_bytes", "What is left for new volumes.", ["pool", "kind"], registry=REGISTRY)
@@ -85,17 +102,41 @@ POOL_ERASED = Counter(
     registry=REGISTRY,
 )  # fmt: skip
 POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"], registry=REGISTRY)
+# Names, labels and meaning of sig-storage-lib-external-provisioner (controller/metrics).
 PROVISIONED = Counter(
     "controller_persistentvolumeclaim_provision",
-    "CreateVolume results by class.",
-    ["class", "result"],
+    "Volumes made, by storage class and source of the claim.",
+    ["class", "source"],
     registry=REGISTRY,
 )
-DELETED = Counter(
-    "controller_persistentvolume_delete",
-    "DeleteVolume results by class.",
-    ["class", "result"],
+PROVISION_FAILED = Counter(
+    "controller_persistentvolumeclaim_provision_failed",
+    "Tries to make a volume that failed, by storage class and source of the claim.",
+    ["class", "source"],
     registry=REGISTRY,
+)
+PROVISION_SECONDS = Histogram(
+    "controller_persistentvolumeclaim_provision_duration_seconds",
+    "How long it took to make a volume; tries that failed are left out.",
+    ["class", "source"],
+    registry=REGISTRY,
+    buckets=_SECONDS,
+)
+DELETED = Counter(
+    "controller_persistentvolume_delete", "Volumes deleted, by storage class.", ["class"], registry=REGISTRY
+)
+DELETE_FAILED = Counter(
+    "controller_persistentvolume_delete_failed",
+    "Tries to delete a volume that failed, by storage class.",
+    ["class"],
+    registry=REGISTRY,
+)
+DELETE_SECONDS = Histogram(
+    "controller_persistentvolume_delete_duration_seconds",
+    "How long it took to delete a volume; tries that failed are left out.",
+    ["class"],
+    registry=REGISTRY,
+    buckets=_SECONDS,
 )
 WITHDRAWN = Counter(
     "tonnage_claims_withdrawn", "Claims sent back to the scheduler, by node.", ["node"], registry=REGISTRY
