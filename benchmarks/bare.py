@@ -16,7 +16,12 @@ from tonnage.pools.formats import EXT4
 
 def life(folder: Path, size: int) -> float:
     """Milliseconds for a file, mkfs.ext4 with our options, loop device, mount, bind, and everything undone: each step
-    that CSI answers is on the disk before the next."""
+    that CSI answers is on the disk before the next.
+
+    That is the file and its folder synced when it is made, the file system synced when mkfs is done, the folder synced
+    when the file is gone. What a driver writes for itself is not in it: the volume's record, which is synced with its
+    folder when it is made and when the volume has been formatted.
+    """
     image, staging, target = folder / "bare.img", folder / "bare-staging", folder / "bare-target"
     length = EXT4.length(size)
     began = time.perf_counter()

@@ -26,6 +26,7 @@ from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
 from tonnage.host import btrfs
+from tonnage.pools import imagefile, templates
 from tonnage.pools.base import Pool
 from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
@@ -34,6 +35,10 @@ from tonnage.pools.templates import Template, Templates
 LONGEST = 120
 """Seconds that a driver process may live."""
 _TICK = 0.002  # seconds between two looks at an erasure, which no call waits for
+
+
+_LEFT = Templates(worth=1)
+"""The templates that the volumes before have left."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Processes:
 
     def warm_up(self, call: Call) -> None:
         """Serve a call in this very process, so that its copies have everything loaded."""
+        imagefile._templates = _LEFT
         asyncio.run(self._serve(call, {}, times=1))
         gc.collect()
         gc.freeze()
@@ -161,7 +167,7 @@ class Processes:
         """Count runs of mkfs and uses of what one in memory has left; the btrfs that a pool makes of itself is no
         volume's."""
         told["formats"] = 0
-        start, apply = subprocess.Popen.__init__, Template.apply
+        start, apply, copy = subprocess.Popen.__init__, Template.apply, templates.copy
 
         def counting(process: Any, command: Any, *rest: Any, **more: Any) -> None:
             in_memory = any(os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:") for fd in more.get("pass_fds", ()))
@@ -172,15 +178,16 @@ class Processes:
             told["formats"] += 1
             apply(template, *rest)
 
-        def forgetful(_templates: Templates, _length: int, _options: str, make: Callable[[], Template]) -> Template:
-            return make()
+        def copying(source: int, target: int) -> None:
+            told["formats"] += 1
+            copy(source, target)
 
-        replaced: list[tuple[type, str, object]] = [
+        replaced: list[tuple[object, str, object]] = [
             (subprocess.Popen, "__init__", counting),
             (Template, "apply", applying),
+            (templates, "copy", copying),
+            (imagefile, "_templates", _LEFT if self.warm else Templates()),
         ]
-        if not self.warm:
-            replaced.append((Templates, "get", forgetful))
         for kind, name, function in replaced:
             setattr(kind, name, function)
 

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import HostError
 from tonnage.host import device
 from tonnage.pools import templates
 from tonnage.pools.formats import EXT4, GI, MI
-from tonnage.pools.templates import Template, Templates, crc32c
+from tonnage.pools.templates import Templates, crc32c
 
 
 def test_crc32c_of_the_known_text() -> None:
@@ -30,36 +29,59 @@ def test_a_change_moves_the_checksum_by_the_same_bits(data: bytes, other: bytes)
     assert crc32c(changed) == crc32c(data) ^ crc32c(delta + bytes(len(data) - 24), begin=0)
 
 
-def test_the_least_used_is_forgotten() -> None:
-    kept, made = Templates(most=2), list[int]()
-
-    def make(length: int) -> Template:
-        made.append(length)
-        return Template(b"", (), b"")
-
-    for length in (1, 2, 1, 3, 1, 2):
-        assert kept.get(length, "", lambda length=length: make(length)) is not None  # type: ignore[misc]
-    assert made == [1, 2, 3, 2]
-
-
-def test_options_have_templates_of_their_own() -> None:
-    kept, one, other = Templates(), Template(b"a", (), b""), Template(b"b", (), b"")
-    assert kept.get(1, "", lambda: one) is one
-    assert kept.get(1, "-I 1024", lambda: other) is other
-    assert kept.get(1, "", lambda: other) is one
+@pytest.fixture
+def small() -> Iterator[int]:
+    """A descriptor of the smallest file system that has a template."""
+    fd = os.memfd_create("made")
+    os.ftruncate(fd, EXT4.length(MI))
+    command = EXT4.mkfs(f"/dev/fd/{fd}", EXT4.length(MI), uuid4())
+    subprocess.run(command, check=True, capture_output=True, pass_fds=(fd,))
+    yield fd
+    os.close(fd)
 
 
-def test_that_there_can_be_none_is_kept_and_a_failure_is_not() -> None:
-    kept, template = Templates(), Template(b"", (), b"")
+def test_a_template_is_kept_from_the_second_time_on(small: int) -> None:
+    kept = Templates()
+    assert kept.find(1, "") is None
+    kept.learn(1, "", small)
+    assert kept.find(1, "") is None
+    kept.learn(1, "", small)
+    template = kept.find(1, "")
+    assert template == templates.read(small)
+    kept.learn(1, "", small)
+    assert kept.find(1, "") is template
+    assert kept.find(2, "") is None
+    assert kept.find(1, "-I 1024") is None, "options have templates of their own"
 
-    def fail() -> Template:
-        raise HostError("mkfs was killed")
 
-    with pytest.raises(HostError):
-        kept.get(1, "", fail)
-    assert kept.get(1, "", lambda: template) is template
-    assert kept.get(2, "", lambda: None) is None
-    assert kept.get(2, "", fail) is None
+def test_the_least_used_is_forgotten(small: int) -> None:
+    kept = Templates(most=2, worth=1)
+    for length in (1, 2):
+        kept.learn(length, "", small)
+    assert kept.find(1, "") is not None
+    kept.learn(3, "", small)
+    assert [kept.find(length, "") is not None for length in (1, 2, 3)] == [True, False, True]
+
+
+def test_what_is_not_understood_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, looked, path = Templates(worth=1), list[int](), tmp_path / "image"
+    path.write_bytes(b"something" * 1000)
+    fd = os.open(path, os.O_RDWR)
+    monkeypatch.setattr(templates, "read", looked.append)
+    for _ in range(3):
+        kept.learn(1, "", fd)
+    assert (kept.find(1, ""), looked) == (None, [fd])
+    os.close(fd)
+
+
+def test_a_copy_is_the_same_and_has_the_same_holes(small: int) -> None:
+    target = os.memfd_create("copy")
+    os.ftruncate(target, os.fstat(small).st_size)
+    templates.copy(small, target)
+    read = [os.pread(fd, os.fstat(fd).st_size, 0) for fd in (small, target)]
+    assert read[0] == read[1]
+    assert 0 < os.fstat(target).st_blocks <= os.fstat(small).st_blocks
+    os.close(target)
 
 
 def test_nothing_is_taken_for_ext4_that_is_not(tmp_path: Path) -> None:

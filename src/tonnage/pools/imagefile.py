@@ -28,7 +28,7 @@ from tonnage.pools.parameters import erase_of
 _MKFS_TIMEOUT = 300.0
 _mkfs_at_once = threading.BoundedSemaphore((os.cpu_count() or 1) + 1)
 _templates = templates.Templates()
-_TEMPLATE_MOST = 256 * 1024**3  # bytes: above, reading what mkfs wrote costs more than it saves
+_IN_MEMORY_MOST = 256 * 1024**3  # bytes: above, copying what mkfs wrote costs more than it saves
 _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
 _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
@@ -117,42 +117,37 @@ def format_image(fd: int, path: Path, record: Record) -> None:
             _extend(fd, record)
     except OSError as failure:
         raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
-    template = _template(record)
+    template = _templates.find(record.length, record.mkfs) if record.fstype == "ext4" else None
     try:
-        if template is None:
-            _mkfs(fd, record)
-        else:
+        if template is not None:
             template.apply(fd, record.uuid)
+        elif not _copied(fd, record):
+            _mkfs(fd, record)
         os.fsync(fd)
     except OSError as failure:
         raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
-def _template(record: Record) -> templates.Template | None:
-    """What to copy instead of running mkfs; None where that cannot be had. Raises HostError."""
-    if record.fstype != "ext4" or record.length > _TEMPLATE_MOST:
-        return None
-    return _templates.get(record.length, record.mkfs, lambda: _new_template(record))
-
-
-def _new_template(record: Record) -> templates.Template | None:
-    """Run mkfs on a file in memory. None where that cannot be had, or its work is not understood. Raises HostError."""
+def _copied(fd: int, record: Record) -> bool:
+    """Run mkfs on a file in memory and copy that. False where it cannot be had. Raises HostError, OSError."""
+    if record.fstype != "ext4" or record.length > _IN_MEMORY_MOST:
+        return False
     try:
-        fd = os.memfd_create("mkfs", os.MFD_CLOEXEC)
+        memory = os.memfd_create("mkfs", os.MFD_CLOEXEC)
     except OSError:
-        return None
+        return False
     try:
-        os.ftruncate(fd, record.length)
-        _run_mkfs(fd, record)
-        return templates.read(fd)
-    except OSError:
-        return None
+        os.ftruncate(memory, record.length)
+        _run_mkfs(memory, record)
+        templates.copy(memory, fd)
+        _templates.learn(record.length, record.mkfs, memory)
+        return True
     except CommandFailed as failure:
         if _is_old(failure):
-            return None  # it would fill the memory with zeros
+            return False  # it would fill the memory with zeros
         raise
     finally:
-        os.close(fd)
+        os.close(memory)
 
 
 def _run_mkfs(fd: int, record: Record, *, prezeroed: bool = True) -> None:

@@ -1,9 +1,9 @@
-"""New ext4 file systems without mkfs: one of each length is made by mkfs.ext4 in memory, those on disks are its copies.
+"""New ext4 file systems with less than mkfs: it runs in memory and is copied, later ones are copies without it.
 
-What mkfs wrote (some dozen blocks, the rest of a new file is zero anyway) is kept, and a copy gets a UUID of its own in
-each superblock. One write and one sync are quicker than mkfs, which syncs a disk several times. It works because the
-feature metadata_csum_seed frees all other checksums from the UUID. Nothing is kept whose superblocks are not exactly as
-expected, so an unknown mkfs only means that it runs each time.
+mkfs syncs a disk several times; one write of some dozen blocks (the rest of a new file is zero anyway) and one sync are
+quicker. What it wrote for a length that has come twice is kept, and a copy gets a UUID of its own in each superblock.
+That works because the feature metadata_csum_seed frees all other checksums from the UUID. Nothing is kept whose
+superblocks are not exactly as expected, so an unknown mkfs only means that it runs each time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -21,7 +21,8 @@ from uuid import UUID
 
 BLOCK = 4096
 _GROUP = 32768 * BLOCK  # bytes between the places where superblocks are
-_AT_ONCE = 256 * BLOCK  # bytes that are read at once
+_AT_ONCE = 16 * BLOCK  # bytes that are read at once
+_PARTS = os.sysconf("SC_IOV_MAX")
 _ZERO = bytes(BLOCK)
 _PRIMARY = 1024
 _LEAST = 64  # bytes that are kept of a block
@@ -74,20 +75,28 @@ class Template:
         change = crc32c(delta + bytes(_CHECKSUM - _UUID - 16), begin=0)
         kept = BytesIO(zlib.decompress(self.packed))
         for run in self.runs:
-            data = bytearray(len(run.lengths) * BLOCK)
-            for start, length in zip(range(0, len(data), BLOCK), run.lengths, strict=True):
-                data[start : start + length] = kept.read(length)
+            parts = [part for size in run.lengths for part in (kept.read(size), _ZERO[size:])]
             if (at := run.superblock) >= 0:  # before it is written: a file never shows the UUID of another
-                data[at + _UUID : at + _UUID + 16] = uuid.bytes
-                checksum = struct.unpack_from("<I", data, at + _CHECKSUM)[0] ^ change
-                struct.pack_into("<I", data, at + _CHECKSUM, checksum)
-            _write(fd, bytes(data), run.offset)
+                block = bytearray(parts[0].ljust(at + _SIZE, b"\0"))
+                block[at + _UUID : at + _UUID + 16] = uuid.bytes
+                checksum = struct.unpack_from("<I", block, at + _CHECKSUM)[0] ^ change
+                struct.pack_into("<I", block, at + _CHECKSUM, checksum)
+                parts[:2] = [bytes(block), _ZERO[len(block) :]]
+            _write(fd, parts, run.offset)
+
+
+def copy(source: int, target: int) -> None:
+    """Write to a pristine file what is in another of the same length. Raises OSError."""
+    for start, end in _ranges(source):
+        os.lseek(target, start, os.SEEK_SET)
+        while start < end:
+            start += os.sendfile(target, source, start, end - start)
 
 
 def read(fd: int) -> Template | None:
     """The template of a file on which mkfs just ran; None when it is not as expected. Raises OSError."""
     uuid, before, kept, runs = b"", b"", [], []
-    for offset, blocks in _runs(fd, os.fstat(fd).st_size):
+    for offset, blocks in _runs(fd):
         data = blocks[0]
         at = _PRIMARY if offset == 0 else 0 if offset % _GROUP == 0 else -1
         if at >= 0 and data[at + _MAGIC : at + _MAGIC + 2] != b"\x53\xef":
@@ -129,18 +138,11 @@ def _change_of_number(bits: int) -> int:
     return crc32c(struct.pack("<H", bits) + bytes(_CHECKSUM - _NUMBER - 2), begin=0)
 
 
-def _runs(fd: int, end: int) -> list[tuple[int, list[bytes]]]:
+def _runs(fd: int) -> list[tuple[int, list[bytes]]]:
     """All runs of blocks that are not zero; one that reaches the start of a block group begins anew there."""
     runs: list[tuple[int, list[bytes]]] = []
-    at = 0
-    while at < end:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:
-            break  # nothing but holes up to the end
-        at = min(os.lseek(fd, start, os.SEEK_HOLE), start + _AT_ONCE)
-        found = os.pread(fd, at - start, start)
-        for offset in range(start, at, BLOCK):
+    for start, found in _pieces(fd):
+        for offset in range(start, start + len(found), BLOCK):
             data = _without_end(found[offset - start : offset - start + BLOCK])
             if not data:
                 continue
@@ -149,6 +151,25 @@ def _runs(fd: int, end: int) -> list[tuple[int, list[bytes]]]:
             else:
                 runs.append((offset, [data]))
     return runs
+
+
+def _pieces(fd: int) -> Iterator[tuple[int, bytes]]:
+    """All of a file that is no hole, a piece at a time, with its offset."""
+    for start, end in _ranges(fd):
+        for offset in range(start, end, _AT_ONCE):
+            yield offset, os.pread(fd, min(_AT_ONCE, end - offset), offset)
+
+
+def _ranges(fd: int) -> Iterator[tuple[int, int]]:
+    """Where a file is no hole."""
+    at, end = 0, os.fstat(fd).st_size
+    while at < end:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:
+            return  # nothing but holes up to the end
+        at = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, at
 
 
 def _without_end(data: bytes) -> bytes:
@@ -162,31 +183,50 @@ def _without_end(data: bytes) -> bytes:
     return data[:length]
 
 
-def _write(fd: int, data: bytes, offset: int) -> None:
-    while data:
-        done = os.pwrite(fd, data, offset)
-        data, offset = data[done:], offset + done
+def _write(fd: int, parts: Sequence[bytes], offset: int) -> None:
+    """Write parts one after the other, without a copy of them: fresh memory takes longer than the write."""
+    for start in range(0, len(parts), _PARTS):
+        some = parts[start : start + _PARTS]
+        done, size = os.pwritev(fd, some, offset), sum(map(len, some))
+        while done < size:
+            done += os.pwrite(fd, b"".join(some)[done:], offset + done)
+        offset += size
 
 
 class Templates:
-    """The templates used last, by the length of the image and the options. Thread-safe."""
+    """The templates used last, by the length of the image and the options with which its file system is made. Reading
+    one takes a third of what mkfs takes: it is done when the same is made for the `worth`-th time. Thread-safe."""
 
-    def __init__(self, most: int = 16) -> None:
+    def __init__(self, most: int = 16, *, worth: int = 2) -> None:
         self._most = most
+        self._worth = worth
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, str], Template | None] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str], Template | int] = OrderedDict()
+        """How often mkfs ran for one of which there is no template."""
 
-    def get(self, length: int, options: str, make: Callable[[], Template | None]) -> Template | None:
-        """The template for images of that length, made with a class's mkfsOptions; `make` is called for one that is not
-        kept. None where there can be none, which is kept too. Raises what make raises."""
+    def find(self, length: int, options: str) -> Template | None:
+        """The template for images of that length, made with a class's mkfsOptions; None when there is none."""
+        with self._lock:
+            found = self._kept.get((length, options))
+            if isinstance(found, Template):
+                self._put((length, options), found)
+                return found
+            return None
+
+    def learn(self, length: int, options: str, fd: int) -> None:
+        """Keep what mkfs has just written to fd, if it is worth it and as expected. Raises OSError."""
         key = (length, options)
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make()
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return made
+            seen = self._kept.get(key, 0)
+            if isinstance(seen, Template):
+                return
+            self._put(key, seen + 1)
+        if seen + 1 == self._worth and (template := read(fd)) is not None:
+            with self._lock:
+                self._put(key, template)
+
+    def _put(self, key: tuple[int, str], value: Template | int) -> None:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)

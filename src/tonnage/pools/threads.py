@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from tonnage.errors import HostError
 
@@ -33,17 +33,18 @@ class Threads:
         """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix=f"pool-{self._name}")
-        future = self._executor.submit(partial(work, *args, **kwargs))
+        job = _Job(partial(work, *args, **kwargs))
+        self._executor.submit(job.run)
         stopped: asyncio.CancelledError | None = None
-        while not future.done():
+        while not job.is_done:
             try:
-                await _end_of(future)
+                await job.end()
             except asyncio.CancelledError as stop:
                 stopped = stop
         if stopped is not None:
             raise stopped
         try:
-            return future.result()
+            return job.outcome()
         except OSError as failure:
             log.warning("unforeseen error of the machine pool=%s error=%r", self._name, failure, exc_info=failure)
             raise HostError(str(failure)) from failure
@@ -55,19 +56,42 @@ class Threads:
             self._executor = None
 
 
-async def _end_of(future: Future[R]) -> None:
-    """Wait until a thread's work has ended; the wait may be cancelled, the work is not. One turn of the loop fewer than
-    asyncio's own ways take, which hand the outcome from future to future."""
-    loop = asyncio.get_running_loop()
-    ended = loop.create_future()
+class _Job(Generic[R]):
+    """Work for a thread. It tells the loop itself that it has ended: an executor's future, which is handed on to one of
+    the loop, takes two locks and a turn of the loop more."""
 
-    def wake() -> None:
-        if not ended.done():
-            ended.set_result(None)
+    def __init__(self, work: Callable[[], R]) -> None:
+        self.is_done = False
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] | None = None
+        self._result: list[R] = []
+        self._failure: BaseException | None = None
 
-    def tell(_future: Future[R]) -> None:
+    def run(self) -> None:
+        """Do it. Called in a thread."""
+        try:
+            self._result.append(self._work())
+        except BaseException as failure:
+            self._failure = failure
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(wake)
+            self._loop.call_soon_threadsafe(self._tell)
 
-    future.add_done_callback(tell)
-    await ended
+    def _tell(self) -> None:
+        self.is_done = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def end(self) -> None:
+        """Wait until it has ended; the wait may be cancelled, the work is not."""
+        self._waiting = self._loop.create_future()
+        await self._waiting
+
+    def outcome(self) -> R:
+        """What the work returned. Raises what it raised."""
+        if self._failure is None:
+            return self._result[0]
+        try:
+            raise self._failure
+        finally:
+            self._failure = None  # which refers to this frame
