@@ -211,6 +211,8 @@ class CapacityPublisher:
     def _is_changed(self, wish: _Wish) -> bool:
         """Whether somebody has changed or removed the object since we wrote it; said once."""
         have, left = self._objects.get(wish.name), self._left.get(wish.name)
+        if left is None and have is not None and not self._is_urgent(wish) and not self._is_higher(wish):
+            self._left[wish.name] = have  # found as it should be: from a time before this process
         if left is None or have is left:
             return False
         del self._left[wish.name]

@@ -241,6 +241,9 @@ async def test_what_somebody_did_to_an_object_is_said_once_and_nothing_is_said_o
         await make_claim(f"c{n}", "1Gi", storageClassName="late")
         await node.send(f"c{n}")
     await eventually(lambda: node.shows("5Gi", "5Gi"))
+    await node.kill_agent()
+    await node.start_agent()  # which finds all as it should be
+    await asyncio.sleep(2.0)
     (good,) = await _objects(node)
     name = good.metadata.name
     owner = {"apiVersion": "v1", "kind": "Node", "name": "other", "uid": "u-9"}
