@@ -17,6 +17,7 @@ from tonnage.apps.driver_config import DriverConfig, DriverFile
 from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli.output import Output
 from tonnage.observe import log as logs
+from tonnage.observe import trace
 from tonnage.pools import config as pool_config
 
 POOL = "KIND[:WHERE][,key=value...]"
@@ -85,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
     tune_allocator()
     raise_file_limit()
     logs.setup(options.log_level, as_json=options.log_format == "json")
+    trace.setup("tonnage-driver", {"k8s.node.name": config.node_name})
     driver_check.warn(findings)
     asyncio.run(serve_until_signal(StandaloneDriver(config), f"driver={config.driver_name} node={config.node_name}"))
     leave_stuck()

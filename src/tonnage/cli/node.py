@@ -19,6 +19,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
 from tonnage.observe import log as logs
+from tonnage.observe import trace
 from tonnage.pools import config as pool_config
 
 
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     tune_allocator()
     raise_file_limit()
     logs.setup(config.log_level, as_json=options.log_format == "json")
+    trace.setup("tonnage-node", {"k8s.node.name": config.driver.node_name})
     driver_check.warn(findings)
 
     async def serve() -> None:

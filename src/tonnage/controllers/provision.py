@@ -45,6 +45,7 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
+from tonnage.observe import trace
 
 log = logging.getLogger(__name__)
 WORKERS = 100
@@ -285,6 +286,19 @@ class Provisioner:
     # Making
 
     async def _make(self, uid: str, work: _Work) -> None:
+        claim = work.claim.metadata
+        about = {
+            "k8s.persistentvolumeclaim.uid": uid,
+            "k8s.persistentvolumeclaim.name": claim.name,
+            "k8s.namespace.name": claim.namespace,
+            "k8s.storageclass.name": work.storage_class.metadata.name,
+        }
+        with trace.span("provision", about) as span:
+            await self._make_and_deliver(uid, work)
+            if work.volume is None:
+                span.fail("no volume was made; the claim's Events say why")
+
+    async def _make_and_deliver(self, uid: str, work: _Work) -> None:
         if work.volume is None:
             work.volume = await self._create(uid, work)
         if work.volume is not None:

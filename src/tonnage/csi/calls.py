@@ -18,12 +18,13 @@ from prometheus_client import Histogram
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
-from tonnage.csi import frames
+from tonnage.csi import calltrace, frames
 from tonnage.csi.errors import Code, CsiError, expected, to_csi
 from tonnage.csi.http2 import LARGEST_BODY, Answer, Request
 from tonnage.csi.inflight import InFlight
 from tonnage.csi.redact import describe
 from tonnage.csi.service import PREFIX, Method, Service
+from tonnage.observe import trace
 from tonnage.observe.metrics import CSI_CALLS
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class _Call:
         self.method, self.message, self.reply, self.started = method, message, reply, started
         self.holds = False
         self.is_heard = True
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Code] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     def leave(self) -> None:
@@ -76,7 +77,7 @@ class Calls:
         self._driver = driver
         self._counters: dict[tuple[str, Code], Histogram] = {}
         self._background = Background(f"csi {owner}")
-        self._holding: set[asyncio.Task[None]] = set()
+        self._holding: set[asyncio.Task[Code]] = set()
 
     def begin(self, request: Request, reply: Reply) -> Callable[[], None]:
         """Begin a call; reply() is called with its answer. Returns what to call when the caller goes away before it."""
@@ -94,22 +95,31 @@ class Calls:
             log.info("request not taken path=%s error=%s", request.fields.get(b":path"), failure.message)
             reply(_failed(failure.code, failure.message))
             return _nothing
-        call.task = self._background.start(self._run(call), method.name)
+        work = self._traced(call, request) if trace.is_on() else self._run(call)
+        call.task = self._background.start(work, method.name)
         if seconds is not None:
             call.timer = asyncio.get_running_loop().call_later(seconds, call.expire)
         return call.leave
 
-    async def _run(self, call: _Call) -> None:
+    async def _traced(self, call: _Call, request: Request) -> None:
+        parent = request.fields.get(trace.PARENT.encode(), b"").decode("latin-1")
+        name, about = calltrace.name(call.method.path), calltrace.about(call.message)
+        with trace.span(name, about, kind="server", parent=parent) as span:
+            span.note("rpc.grpc.status_code", int(await self._run(call)))
+
+    async def _run(self, call: _Call) -> Code:
+        """Returns what became of it."""
         try:
             response = await self._response(call)
         except Exception as failure:
-            self._fail(call, failure)
+            return self._fail(call, failure)
         else:
             self._observe(call, Code.OK)
             if log.isEnabledFor(logging.DEBUG):
                 took = (self._clock.monotonic() - call.started) * 1000
                 log.debug("call method=%s code=OK ms=%.1f request=%s", call.method.name, took, describe(call.message))
             self._tell(call, _answered(response))
+            return Code.OK
         finally:
             if call.timer is not None:
                 call.timer.cancel()
@@ -129,7 +139,7 @@ class Calls:
             call.task.add_done_callback(self._holding.discard)
             return await call.method.function(call.message)
 
-    def _fail(self, call: _Call, failure: Exception) -> None:
+    def _fail(self, call: _Call, failure: Exception) -> Code:
         error = to_csi(failure)
         self._observe(call, error.code)
         unexpected = None if expected(failure) else failure
@@ -144,6 +154,7 @@ class Calls:
             exc_info=unexpected,
         )
         self._tell(call, _failed(error.code, error.message), error.message)
+        return error.code
 
     def _tell(self, call: _Call, answer: Answer, failure: str = "") -> None:
         if call.is_heard:

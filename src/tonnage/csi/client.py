@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from grpclib.client import UnaryUnaryMethod
 from prometheus_client import Histogram
 
-from tonnage.csi import convert
+from tonnage.csi import calltrace, convert
 from tonnage.csi._proto import csi_grpc, csi_pb2
 from tonnage.csi.connection import Connection
 from tonnage.csi.convert import volume_capability
@@ -34,6 +34,7 @@ from tonnage.csi.words import (
     Usage,
     VolumeCapability,
 )
+from tonnage.observe import trace
 from tonnage.observe.metrics import CSI_OPERATIONS
 
 Answer = TypeVar("Answer")
@@ -370,6 +371,13 @@ class CsiClient:
     async def _call(
         self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None = None
     ) -> Answer:
+        if not trace.is_on():
+            return await self._counted(method, request, timeout)
+        attributes = {**calltrace.about(request), "csi.driver": self.driver}
+        with trace.span(calltrace.name(method.name), attributes, kind="client"):
+            return await self._counted(method, request, timeout)
+
+    async def _counted(self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None) -> Answer:
         started = self._clock()
         code = Code.CANCELLED
         try:

@@ -14,6 +14,7 @@ from grpclib.protocol import H2Protocol
 
 from tonnage.csi.corked import Corked
 from tonnage.csi.errors import Code, CsiError
+from tonnage.observe import trace
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -34,7 +35,7 @@ class Connection:
         """Make one call, in `timeout` seconds. Raises CsiError: the server's own, DEADLINE_EXCEEDED, or UNAVAILABLE
         when it cannot be reached or hangs up."""
         try:
-            return await method(request, timeout=timeout)
+            return await method(request, timeout=timeout, metadata=trace.headers() if trace.is_on() else None)
         except GRPCError as failure:
             raise CsiError(Code(failure.status.value), failure.message or "") from None
         except TimeoutError:
