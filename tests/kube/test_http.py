@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -87,3 +88,31 @@ async def test_without_a_good_token_it_is_said_once_and_told_when_it_is_over(
     await client.list(CONFIG_MAPS)
     assert caplog.text.count("accepts our credentials again") == 1
     assert metrics.REFUSED._value.get() == 0
+
+
+async def test_no_more_requests_at_once_than_allowed() -> None:
+    """Nor connections: each costs a handshake."""
+    under_way, most, ports = 0, 0, set[int]()
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal under_way, most
+        assert request.transport is not None
+        ports.add(request.transport.get_extra_info("peername")[1])
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made = Client(HttpTransport(Access(f"http://127.0.0.1:{runner.addresses[0][1]}"), at_once=3))
+    try:
+        await asyncio.gather(*(made.list(CONFIG_MAPS) for _ in range(20)))
+    finally:
+        await made.close()
+        await runner.cleanup()
+    assert (most, len(ports)) == (3, 3)

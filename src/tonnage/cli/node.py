@@ -22,6 +22,9 @@ from tonnage.observe import log as logs
 from tonnage.observe import trace
 from tonnage.pools import config as pool_config
 
+REQUESTS_AT_ONCE = 8
+"""Of an agent: enough for a hundred pods that come at once, few enough for a thousand agents that an API server has."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb. Each is also a field of --config, which they override; pools add up."""
@@ -76,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
     driver_check.warn(findings)
 
     async def serve() -> None:
-        client = Client(HttpTransport(access, user_agent=f"tonnage-node/{config.driver.node_name}"))
+        agent = f"tonnage-node/{config.driver.node_name}"
+        client = Client(HttpTransport(access, user_agent=agent, at_once=REQUESTS_AT_ONCE))
         live = (options.config, lambda: configured(options)) if options.config else None
         await driver.serve_until_signal(NodeProcess(config, client, live=live), f"node={config.driver.node_name}")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import Background
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
@@ -50,6 +51,8 @@ from tonnage.observe import trace
 log = logging.getLogger(__name__)
 WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 300.0
+SLOW = 1.0
+"""Seconds after which an Event tells that a volume is being made."""
 _BY_UID = "uid"
 
 
@@ -97,6 +100,7 @@ class Provisioner:
         self._infeasible: dict[str, tuple[str, str]] = {}  # claim uid -> uid of the class that cannot serve it, why
         self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
+        self._slow = Background("provision")
         self._controller = Controller(
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
         )
@@ -132,7 +136,10 @@ class Provisioner:
 
     async def run(self) -> None:
         """Work until cancelled; after ready()."""
-        await self._controller.run()
+        try:
+            await self._controller.run()
+        finally:
+            await self._slow.close()
 
     @property
     def busy(self) -> bool:
@@ -308,10 +315,6 @@ class Provisioner:
         """Call the driver. None: settled without a volume. Raises what makes the claim wait for its back-off."""
         claim, request, driver = work.claim, work.request, work.driver
         work.began = self._clock.monotonic()
-        if not work.told:
-            work.told = True
-            text = f'External provisioner is provisioning volume for claim "{claim.key}"'
-            self._events.normal(refer(CLAIMS, claim), "Provisioning", text)
         try:
             secrets = await read_secret(self._client, request.secret)
         except TonnageError as failure:  # nothing was begun
@@ -324,6 +327,7 @@ class Provisioner:
             self._end(uid)
             return None
         self._ledger.start(uid)
+        telling = self._slow.start(self._tell_if_slow(work), "slow")
         try:
             volume = await driver.client.create_volume(
                 request.name,
@@ -337,12 +341,23 @@ class Provisioner:
         except CsiError as failure:
             await self._settle(uid, work, failure)
             return None
+        finally:
+            telling.cancel()
         self._ledger.made(uid, volume.size or request.size)
         if driver.lists_capacity:
             self._readings.want(driver.name)
         else:
             self._ledger.removed(uid)  # no reading will ever include it
         return volume
+
+    async def _tell_if_slow(self, work: _Work) -> None:
+        """Whoever waits wants to know. Of one that takes no time "ProvisioningSucceeded" is said at once: each Event is
+        one more write for the API server."""
+        await self._clock.sleep(SLOW)
+        if not work.told:
+            work.told = True
+            text = f'External provisioner is provisioning volume for claim "{work.claim.key}"'
+            self._events.normal(refer(CLAIMS, work.claim), "Provisioning", text)
 
     def _ledger_is_free(self, uid: str) -> bool:
         promise = self._ledger.get(uid)

@@ -6,6 +6,7 @@ nothing works but what is there goes on: it is said once, and once when it is ov
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
@@ -30,10 +31,17 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class HttpTransport:
-    """Speaks to the server of an Access. seconds: how long a request may take; watches may last for ever."""
+    """Speaks to the server of an Access. seconds: how long a request may take; watches may last for ever.
 
-    def __init__(self, access: Access, *, seconds: float = 30.0, user_agent: str = "tonnage") -> None:
+    at_once: most requests under way, and so connections beside those of watches: each costs both sides a TLS handshake
+    and memory. The others wait for their turn, which is not part of their time.
+    """
+
+    def __init__(
+        self, access: Access, *, seconds: float = 30.0, user_agent: str = "tonnage", at_once: int = 100
+    ) -> None:
         self._access = access
+        self._turns = asyncio.Semaphore(at_once)
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._endless = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENCE)
         self._headers = {"User-Agent": user_agent, **access.headers}
@@ -48,7 +56,7 @@ class HttpTransport:
 
     async def request(self, request: Request) -> Response:
         """See Transport. Raises Unavailable when there is no connection or no answer in time."""
-        async with self._send(request, self._timeout) as answer:
+        async with self._turns, self._send(request, self._timeout) as answer:
             try:
                 return Response(answer.status, await answer.read(), answer.headers)
             except _LOST as failure:
