@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,8 +144,10 @@ def agent(nodes: Nodes, number: int, *flags: str, driver: bool = True) -> Iterat
     made = Agent(nodes.plane, node, folder, Program((*arguments, *namespace, *pool, *flags), folder / "node.log"))
     try:
         if driver:
+            stale = ("csistoragecapacities", "-l", f"{names.NODE_LABEL}={names.label_value(node)}")
+            nodes.plane.kubectl("-n", names.SYSTEM_NAMESPACE, "delete", *stale)  # of an agent before it
             made.program.start()
-            nodes.plane.until(f"{node} publishes its room", lambda: made.free() == to_bytes(POOL_SIZE))
+            until(nodes.plane, f"{node} publishes its room", lambda: made.free() == to_bytes(POOL_SIZE))
         yield made
     except BaseException:
         print(made.program.said()[-6000:], *(p.said()[-3000:] for p in made.others), sep="\n")
@@ -182,7 +184,12 @@ def events(plane: ControlPlane, namespace: str, name: str) -> list[tuple[str, st
     return [(event["reason"], event["message"]) for event in found]
 
 
-def stays(what: str, holds: Any, *, seconds: float) -> None:
+def until(plane: ControlPlane, what: str, holds: Callable[[], bool], *, seconds: float = 240) -> None:
+    """Wait for something, long enough for a machine that does much else."""
+    plane.until(what, holds, seconds=seconds)
+
+
+def stays(what: str, holds: Callable[[], bool], *, seconds: float) -> None:
     """Something is so for a while."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
