@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.csi._proto import inventory_grpc, inventory_pb2
-from tonnage.csi.connection import Connection
+from tonnage.csi._proto import inventory_pb2
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.service import Service
 from tonnage.pools import status
@@ -41,6 +40,9 @@ def service(pools: Mapping[str, Pool]) -> Service:
 
 async def read(socket: Path) -> Sequence[PoolStatus] | None:
     """What the pools of the driver at socket hold; None for a driver that has no such service. Raises CsiError."""
+    from tonnage.csi._proto import inventory_grpc  # who only serves needs no client
+    from tonnage.csi.connection import Connection
+
     connection = Connection(socket)
     try:
         method = inventory_grpc.InventoryStub(connection.channel).ReadPools

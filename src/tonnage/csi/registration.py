@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tonnage.csi._proto import registration_grpc, registration_pb2
-from tonnage.csi.connection import Connection
+from tonnage.csi._proto import registration_pb2
 from tonnage.csi.server import CsiServer
 from tonnage.csi.service import Service
+
+if TYPE_CHECKING:
+    from tonnage.csi._proto import registration_grpc
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +91,15 @@ class RegistrationClient:
     """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
 
     def __init__(self, socket: Path, *, timeout: float = 10.0) -> None:
+        from tonnage.csi.connection import Connection  # who only serves needs no client
+
         self._connection = Connection(socket)
         self._timeout = timeout
 
     @cached_property
     def _stub(self) -> registration_grpc.RegistrationStub:
+        from tonnage.csi._proto import registration_grpc
+
         return registration_grpc.RegistrationStub(self._connection.channel)
 
     async def get_info(self) -> Registered:

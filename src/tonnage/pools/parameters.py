@@ -75,6 +75,8 @@ def check_refused(pool: Pool, parameters: Iterable[str]) -> None:
 
 def check_shared(parameters: Mapping[str, str]) -> None:
     """Check the values of all parameters above that are among these. Raises Invalid."""
+    if not parameters:
+        return  # as most classes
     erase_of(parameters)
     io_limits_of(parameters)
     reserve_of(parameters)
