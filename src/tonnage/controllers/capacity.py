@@ -129,6 +129,8 @@ class CapacityPublisher:
         may_rise = now >= self._increased + INCREASE_EVERY
         if lower and now >= self._written + DECREASE_EVERY:
             self._written = now
+            if may_rise and any(self._is_higher(w) for w in lower):
+                self._increased = now
             refused += await self._write_all(lower, rise=may_rise)
             higher += [] if may_rise else [w for w in lower if self._is_higher(w)]  # written as low as it was
             lower = []
