@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from tonnage.apps.installation import Class, parse_class, parse_pool, parse_secrets, parse_version, pool_folders
+from tonnage.apps.installation import (
+    Class,
+    parse_class,
+    parse_groups,
+    parse_pool,
+    parse_secrets,
+    parse_version,
+    pool_folders,
+)
 from tonnage.errors import Invalid
 
 
@@ -63,3 +71,20 @@ def test_refused(read: Callable[[Any], Any], given: Any, says: str) -> None:
     with pytest.raises(Invalid) as refused:
         read(given)
     assert says in str(refused.value)
+
+
+def test_groups() -> None:
+    found = parse_groups(["nvme:lvm:vg0,name=scratch", "hdd:image:/a", "nvme:memory,size=1Gi"])
+    assert found == {
+        "nvme": [
+            {"name": "scratch", "kind": "lvm", "path": "vg0"},
+            {"name": "memory", "kind": "memory", "size": "1Gi"},
+        ],
+        "hdd": [{"name": "image", "kind": "image", "path": "/a"}],
+    }
+
+
+@pytest.mark.parametrize("text", ["nvme", "Nvme:lvm:vg0", "", ":lvm:vg0", f"{'a' * 41}:lvm:vg0", "nvme:nothing:/x"])
+def test_groups_that_are_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        parse_groups([text])

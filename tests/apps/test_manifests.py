@@ -173,6 +173,41 @@ def metric_names(expression: str) -> set[str]:
     return set(re.findall(r"\b(?:tonnage|controller|csi)_\w+", expression))
 
 
+def test_nodes_of_a_group_have_an_agent_of_their_own() -> None:
+    pools = [{"name": "scratch", "kind": "image", "path": "/fast"}]
+    found = objects(Installation(groups={"nvme": pools}))
+    plain, nvme = found["DaemonSet", "tonnage-node"]["spec"], found["DaemonSet", "tonnage-node-nvme"]["spec"]
+    group = {"tonnage.dev/group": "nvme"}
+    for spec, labels in ((plain, {}), (nvme, group)):
+        wanted = {"app.kubernetes.io/name": "tonnage", "app.kubernetes.io/component": "node", **labels}
+        assert spec["selector"]["matchLabels"] == wanted
+        assert wanted.items() <= spec["template"]["metadata"]["labels"].items()
+    assert nvme["template"]["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux", **group}
+    assert "affinity" not in nvme["template"]["spec"]
+    affinity = plain["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = affinity["nodeSelectorTerms"][0]["matchExpressions"]
+    assert expression == {"key": "tonnage.dev/group", "operator": "NotIn", "values": ["nvme"]}
+    volumes = {v["name"]: v for v in nvme["template"]["spec"]["volumes"]}
+    assert volumes["config"]["configMap"]["name"] == "tonnage-node-nvme"
+    assert volumes["pool-0"]["hostPath"]["path"] == "/fast"
+    files = {
+        name: yaml.safe_load(o["data"]["node.yaml"])
+        for (kind, name), o in found.items()
+        if "node.yaml" in o.get("data", {})
+    }
+    assert files["tonnage-node-nvme"]["pools"] == pools
+    assert files["tonnage-node"]["pools"][0]["path"] == "/var/lib/tonnage"
+
+
+def test_a_network_policy_lets_metrics_in_and_the_api_server_out() -> None:
+    assert ("NetworkPolicy", "tonnage") not in objects(Installation())
+    spec = objects(Installation(network_policy=True))["NetworkPolicy", "tonnage"]["spec"]
+    assert spec["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "tonnage"}}
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"ports": [{"port": "metrics", "protocol": "TCP"}]}]
+    assert spec["egress"] == [{"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}]
+
+
 def test_chart_is_made_of_the_same_templates() -> None:
     made = gen_chart.chart_files()
     stale = [str(path) for path, text in made.items() if not path.exists() or path.read_text() != text]

@@ -207,14 +207,14 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     try:
         plane = ControlPlane(folder / "cluster", Path(str(found["kubeconfig"])), str(found["server"]), kubectl)
         made = Machines(plane, ("node-1", "node-2"))
-        made.install(_helm())
+        made.install(helm_program())
         yield made
     finally:
         down(folder / "cluster")
         image.file.unlink()
 
 
-def _helm() -> Path | None:
+def helm_program() -> Path | None:
     """The program, None where it cannot be had."""
     from tests.outside.conftest import build as build_program
 

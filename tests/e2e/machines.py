@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +62,22 @@ class Machines:
     def _install_chart(self, helm: Path) -> None:
         self.plane.kubectl("create", "namespace", SYSTEM)
         self.plane.kubectl("label", "namespace", SYSTEM, "pod-security.kubernetes.io/enforce=privileged")
-        home, flags = self.plane.folder / "helm", (f"--kubeconfig={self.plane.kubeconfig}", "--namespace", SYSTEM)
-        pools = json.dumps([_POOL])
-        _run(helm, "install", "tonnage", CHART, *flags, "--set-json", f"pools={pools}", home=home)
+        self._chart(helm, "install", drivers={})
+
+    def _chart(self, helm: Path, verb: str, *, drivers: Mapping[str, str]) -> None:
+        flags = (f"--kubeconfig={self.plane.kubeconfig}", "--namespace", SYSTEM)
+        values = {"pools": [_POOL], "csiDrivers": drivers}
+        given = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
+        _run(helm, verb, "tonnage", CHART, *flags, *given, home=self.plane.folder / "helm")
+
+    def change(self, helm: Path | None, *, drivers: Mapping[str, str]) -> None:
+        """Install the same once more, agents serving other drivers besides: name -> topology key."""
+        if helm:
+            self._chart(helm, "upgrade", drivers=drivers)
+            return
+        more = [f"--driver={name}={key}" for name, key in drivers.items()]
+        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *more)
+        self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
 
     def tainted(self) -> list[str]:
         """Nodes whose agent is not ready."""

@@ -119,6 +119,12 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
         Installation(drivers={"csi.x.y": "topology.x.y/node"}),
         {},
     ),
+    "groups of nodes": (
+        {"pools": POOLS[:1], "nodeGroups": {"big": {"pools": POOLS[1:3]}, "nvme": {"pools": POOLS}}},
+        Installation(pools=POOLS[:1], groups={"big": POOLS[1:3], "nvme": POOLS}),
+        {},
+    ),
+    "a network policy": ({"networkPolicy": {"enabled": True}}, Installation(network_policy=True), {}),
     "no inline volumes": ({"inlineVolumes": False}, Installation(inline=False), {}),
     "Kubernetes 1.35": ({}, Installation(kubernetes=(1, 35)), {"version": "1.35.2"}),
     "Kubernetes 1.29": ({}, Installation(kubernetes=(1, 29)), {"version": "1.29.0"}),

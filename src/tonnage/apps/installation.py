@@ -18,6 +18,10 @@ IMAGE = f"tonnage.dev/tonnage:{__version__}"
 KUBERNETES = (1, 36)
 DEFAULT_POOL: Mapping[str, Any] = {"name": "scratch", "kind": "image", "path": "/var/lib/tonnage", "rootfs": True}
 """Works on any node: on the disk that the node lives on, of which it leaves the kubelet its share."""
+GROUP_LABEL = "tonnage.dev/group"
+"""Label of nodes whose pools differ from those of the others."""
+LONGEST_GROUP = 40
+"""Characters: it is a part of the names of pods."""
 CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
 
@@ -38,6 +42,8 @@ class Installation:
     drivers: other CSI drivers that agents serve, name -> topology key; their sockets are where the kubelet's plugins
     are. kubernetes: the oldest version that has to take the objects. monitoring: with PodMonitor, alert rules (the
     Prometheus operator's kinds) and dashboard. inline: whether pods may have CSI inline volumes, which no quota counts.
+    groups: pools of nodes that have GROUP_LABEL with that value; all others have `pools`. network_policy: whether only
+    metrics and the API server may be talked to.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -52,6 +58,8 @@ class Installation:
     kubernetes: tuple[int, int] = KUBERNETES
     monitoring: bool = False
     inline: bool = True
+    groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    network_policy: bool = False
 
 
 def parse_class(text: str) -> Class:
@@ -99,6 +107,20 @@ def parse_pool(text: str) -> dict[str, Any]:
     kind, _, where = head.partition(":")
     given = dict(pair.split("=", 1) for pair in pairs)
     return {"name": config.name, "kind": kind, **({"path": where} if where else {}), **given}
+
+
+def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Each `GROUP:POOL`, the pool as in --pool: group -> pools, in their order. Raises Invalid."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for text in texts:
+        group, colon, pool = text.partition(":")
+        if not colon or not names.is_dns_label(group) or len(group) > LONGEST_GROUP:
+            raise Invalid(
+                f"group {text[:80]!r}: want NAME:POOL, as nvme:lvm:vg0,name=scratch; the name a DNS label of at most"
+                f" {LONGEST_GROUP} characters"
+            )
+        found.setdefault(group, []).append(parse_pool(pool))
+    return found
 
 
 def parse_version(text: str) -> tuple[int, int]:

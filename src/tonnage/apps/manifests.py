@@ -18,11 +18,12 @@ import yaml
 
 from tonnage import __version__
 from tonnage.api import names
-from tonnage.apps.installation import Class, Installation, pool_folders
+from tonnage.apps.installation import GROUP_LABEL, Class, Installation, pool_folders
 
 SCOPE_POLICY_SINCE = (1, 36)
 AGENT_POLICY_SINCE = (1, 30)
 METRICS_PORT = 9809
+API_PORTS = (443, 6443)
 RUNBOOKS = "https://tonnage.dev/docs/operations"
 """Where docs/operations.md can be read; alerts lead to their headings there."""
 _EVERYWHERE = [{"operator": "Exists"}]
@@ -53,9 +54,10 @@ PARTS = (
     Part("rbac-controller.yaml"),
     Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
     Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
-    Part("config.yaml"),
-    Part("node.yaml"),
+    Part("config.yaml", lambda chosen: _groups(chosen)),
+    Part("node.yaml", lambda chosen: _groups(chosen)),
     Part("controller.yaml"),
+    Part("networkpolicy.yaml", lambda chosen: [{}] if chosen.network_policy else []),
     Part("podmonitor.yaml", lambda chosen: [{}] if chosen.monitoring else []),
     Part("rules.yaml", lambda chosen: [{}] if chosen.monitoring else []),
     Part("dashboard.yaml", lambda chosen: [{"dashboard": template("dashboard.json")}] if chosen.monitoring else []),
@@ -97,7 +99,6 @@ def _has_scope_policy(chosen: Installation) -> bool:
 
 def _common(chosen: Installation) -> Values:
     drivers = {names.DRIVER: names.TOPOLOGY_NODE, **chosen.drivers}
-    folders = list(enumerate(pool_folders(chosen.pools)))
     labels = {
         "app.kubernetes.io/name": "tonnage",
         "app.kubernetes.io/instance": "tonnage",
@@ -124,7 +125,31 @@ def _common(chosen: Installation) -> Values:
         "lifecycleModes": json.dumps(["Persistent", "Ephemeral"] if chosen.inline else ["Persistent"]),
         "pullPolicy": "IfNotPresent",
         "pullSecrets": "",
-        "config": _yaml(_config(chosen)),
+        "metricsFrom": "",
+        "apiPorts": _yaml([{"port": port, "protocol": "TCP"} for port in API_PORTS]),
+        "apiServers": "",
+        "moreEgress": "",
+    }
+
+
+def _groups(chosen: Installation) -> list[Values]:
+    """The nodes of no group, then those of each."""
+    others = {"key": GROUP_LABEL, "operator": "NotIn", "values": list(chosen.groups)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [others]}]}
+    affinity = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    return [
+        _group("", chosen.pools, chosen, affinity if chosen.groups else {}),
+        *(_group(name, pools, chosen, {}) for name, pools in chosen.groups.items()),
+    ]
+
+
+def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, affinity: dict[str, Any]) -> Values:
+    folders = list(enumerate(pool_folders(pools)))
+    return {
+        "nodeName": f"tonnage-node-{name}" if name else "tonnage-node",
+        "groupLabel": _yaml({GROUP_LABEL: name}) if name else "",
+        "nodeAffinity": _yaml(affinity),
+        "config": _yaml(_config(chosen, pools)),
         "poolMounts": _yaml(
             [{"name": f"pool-{n}", "mountPath": path, "mountPropagation": "Bidirectional"} for n, path in folders]
         ),
@@ -134,11 +159,11 @@ def _common(chosen: Installation) -> Values:
     }
 
 
-def _config(chosen: Installation) -> dict[str, Any]:
+def _config(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A node's file (node_config.NodeFile)."""
     endpoints = [f"unix://{chosen.kubelet}/plugins/{name}/csi.sock" for name in sorted(chosen.drivers)]
     return {
-        "pools": [dict(pool) for pool in chosen.pools],
+        "pools": [dict(pool) for pool in pools],
         "bind": chosen.binding,
         "scope": chosen.scope,
         "kubelet": chosen.kubelet,

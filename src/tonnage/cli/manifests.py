@@ -23,6 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " (default: image:/var/lib/tonnage,name=scratch,rootfs=yes)",
     )  # fmt: skip
     parser.add_argument(
+        "--group", action="append", default=[], dest="groups", metavar="NAME:KIND[:WHERE][,key=value...]",
+        help=f"a pool of the nodes with label {installation.GROUP_LABEL}=NAME, instead of those of --pool; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
         "--class", action="append", default=[], dest="classes", metavar="NAME[,key=value...]",
         help="a StorageClass: default=yes, a field of it, or a parameter, as fast,pool=nvme,reclaimPolicy=Retain;"
         f" repeatable (default: {names.SCRATCH_CLASS})",
@@ -47,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-inline", action="store_true", help="no CSI inline volumes (volumes[].csi), which no quota counts"
     )
+    parser.add_argument(
+        "--network-policy", action="store_true", help="agents and controllers talk to the API server and to nobody else"
+    )
     parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
 
 
@@ -65,8 +72,10 @@ def chosen(options: argparse.Namespace) -> Installation:
     if not options.image or any(letter.isspace() for letter in options.image):
         raise Invalid(f"image {options.image[:80]!r}: want a reference, as {installation.IMAGE}")
     pools = [installation.parse_pool(text) for text in options.pool] or [dict(installation.DEFAULT_POOL)]
-    if doubles := sorted({p["name"] for p in pools if [q["name"] for q in pools].count(p["name"]) > 1}):
-        raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
+    groups = installation.parse_groups(options.groups)
+    for found in (pools, *groups.values()):
+        if doubles := sorted({p["name"] for p in found if [q["name"] for q in found].count(p["name"]) > 1}):
+            raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
     classes = [installation.parse_class(text) for text in options.classes or [names.SCRATCH_CLASS]]
     if doubles := sorted({c.name for c in classes if [d.name for d in classes].count(c.name) > 1}):
         raise Invalid(f"two classes are named {doubles[0]!r}")
@@ -83,4 +92,6 @@ def chosen(options: argparse.Namespace) -> Installation:
         kubernetes=installation.parse_version(options.kubernetes),
         monitoring=options.monitoring,
         inline=not options.no_inline,
+        groups=groups,
+        network_policy=options.network_policy,
     )

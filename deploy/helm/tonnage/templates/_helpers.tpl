@@ -46,20 +46,60 @@ imagePullSecrets:
 {{- end }}
 
 {{- define "tonnage.config" -}}
-{{- $config := dict "pools" .Values.pools "bind" .Values.bind "scope" .Values.scope "kubelet" .Values.kubelet }}
-{{- $_ := set $config "metrics" (printf "0.0.0.0:%v" .Values.metricsPort) }}
+{{- $values := .root.Values }}
+{{- $config := dict "pools" .pools "bind" $values.bind "scope" $values.scope "kubelet" $values.kubelet }}
+{{- $_ := set $config "metrics" (printf "0.0.0.0:%v" $values.metricsPort) }}
 {{- $endpoints := list }}
-{{- range $name, $_ := .Values.csiDrivers }}
-{{- $endpoints = append $endpoints (printf "unix://%s/plugins/%s/csi.sock" $.Values.kubelet $name) }}
+{{- range $name, $_ := $values.csiDrivers }}
+{{- $endpoints = append $endpoints (printf "unix://%s/plugins/%s/csi.sock" $values.kubelet $name) }}
 {{- end }}
 {{- with $endpoints }}{{ $_ := set $config "csiEndpoints" . }}{{ end }}
-{{- toYaml (mergeOverwrite $config .Values.config) }}
+{{- toYaml (mergeOverwrite $config $values.config) }}
+{{- end }}
+
+{{- /* The nodes of no group, and those of each: name -> pools, as JSON. */ -}}
+{{- define "tonnage.groups" -}}
+{{- $found := dict "" .Values.pools }}
+{{- range $name, $group := .Values.nodeGroups }}{{ $_ := set $found $name $group.pools }}{{ end }}
+{{- $found | toJson }}
+{{- end }}
+
+{{- define "tonnage.groupLabel" -}}
+{{- with . }}tonnage.dev/group: {{ . }}{{ end }}
+{{- end }}
+
+{{- /* Nodes of a group have that label; those of no group have none that is one. */ -}}
+{{- define "tonnage.nodeAffinity" -}}
+{{- if and (empty .group) .root.Values.nodeGroups }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - key: tonnage.dev/group
+              operator: NotIn
+              values: {{ keys .root.Values.nodeGroups | sortAlpha | toJson }}
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.peers" -}}
+{{- with .peers }}
+{{ $.key }}:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.apiPorts" -}}
+{{- range .Values.networkPolicy.apiPorts }}
+- port: {{ . }}
+  protocol: TCP
+{{- end }}
 {{- end }}
 
 {{- /* Folders of the node that pools lie in, each once. */ -}}
 {{- define "tonnage.poolFolders" -}}
 {{- $found := list }}
-{{- range .Values.pools }}
+{{- range . }}
 {{- if hasPrefix "/" (.path | default "") }}{{ $found = append $found .path }}{{ end }}
 {{- end }}
 {{- $found | uniq | toJson }}
