@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def kill_often(program: Program, until: Callable[[], bool], choose: random.Rando
     """Kill a process at random moments and start it again, so often or until something is so; how often."""
     kills = 0
     while kills < most and not until():
-        time.sleep(choose.uniform(0.3, 3.0))
+        time.sleep(choose.uniform(0.2, 3.0))
         program.kill()
         program.start()
         kills += 1
@@ -64,9 +65,10 @@ def test_an_agent_is_killed_at_any_time_during_a_hundred_pods(
     plane, choose = nodes.plane, random.Random(1)
     pods = [f"pod-{n}" for n in range(100)]
     with agent(nodes, 1) as served:
-        for batch in range(0, 100, 25):
-            hollow.run(*pods[batch : batch + 25])
+        asking = Thread(target=lambda: [hollow.run(*pods[n : n + 10]) for n in range(0, 100, 10)])
+        asking.start()
         kills = kill_often(served.program, lambda: len(hollow.placed()) == 100, choose, most=15)
+        asking.join()
         plane.until("all are placed", lambda: len(hollow.placed()) == 100, seconds=240)
         wanted = sorted(names.volume_name(uid) for uid in hollow.claims().values())
         assert len(wanted) == 100

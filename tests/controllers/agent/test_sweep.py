@@ -173,3 +173,13 @@ async def test_a_claim_that_comes_here_at_that_moment_wins(make_node: Any, make_
     assert not provisioner.block(uid), "and nothing is removed that is being made"
     provisioner.unblock(uid)
     await eventually(lambda: node.bound("data"))
+
+
+async def test_in_a_cluster_that_went_back_nothing_is_taken_for_a_leftover(make_node: Any, eventually: Any) -> None:
+    node = await make_node("10Gi", agent=False)
+    name = await _left_behind(node)  # ephemeral, and its claim is gone: or not yet there
+    await node.start_agent(went_back=True)
+    await _grown_up(node, eventually)
+    found = await _sweep(node)
+    assert (found.removed, [o.id for o in found.orphans]) == ([], [f"scratch/{name}"])
+    assert await node.volumes() == [name]
