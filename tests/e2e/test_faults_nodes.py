@@ -166,6 +166,24 @@ def test_a_pod_set_by_hand_on_a_node_without_room_waits_for_it(cluster: Machines
         assert wait_ready(cluster, "placed") == "node-1"
 
 
+@pytest.mark.parametrize("storage_class", [LATE, AT_ONCE])
+def test_a_claim_that_no_node_can_hold(cluster: Machines, storage_class: str) -> None:
+    """Its pod waits and is told, by the scheduler or by us; others do not wait."""
+    plane = cluster.plane
+    with removed(cluster, "pod/vast", "pod/small", "pvc/vast"):
+        claim(cluster, "vast", storage_class, "2Ei")
+        plane.apply(pod("vast", "vast"))
+        if storage_class == LATE:
+            until(
+                plane, "the pod is told", partial(told, cluster, "vast", "2 node(s) did not have enough free storage")
+            )
+        else:
+            until(plane, "the claim is told", partial(told, cluster, "vast", "no node has room for 2Ei", "6Gi"))
+        plane.apply(pod("small"))
+        wait_ready(cluster, "small")
+        assert phase(cluster, "pvc", "vast") == "Pending"
+
+
 # A node that is deleted, and one that is lost
 
 
@@ -244,6 +262,40 @@ def test_a_node_is_deleted_and_comes_back(cluster: Machines) -> None:
         until(plane, "what was only the pod's is gone", lambda: not cluster.left(brief))
         until(plane, "its capacity is back", lambda: cluster.capacities().get(node) == WHOLE - GIB)
     assert cluster.left(kept) == []
+
+
+def test_a_node_is_deleted_and_registers_at_once(cluster: Machines) -> None:
+    """Before Kubernetes gives up its pods: they go on, and do not notice."""
+    plane, node = cluster.plane, "node-2"
+    part, old = cluster.node(node), plane.get("node", "node-2")["metadata"]["uid"]
+    with removed(cluster, "pod/unaware", "pod/after"):
+        plane.apply(pod("unaware", command=LOOP, node=node))
+        wait_ready(cluster, "unaware")
+        uid = cluster.uid("unaware-disk")
+        before = cluster.mounts(node, uid), container(plane.get("pod", "unaware"))
+        part.stop_kubelet()
+        plane.kubectl("delete", "node", node)
+        part.start_kubelet()
+        until(plane, "the node is another", lambda: _uid_of_node(cluster, node) not in ("", old))
+        owned = partial(_capacity_owners, cluster, node)
+        until(plane, "its capacity belongs to it", lambda: owned() == {_uid_of_node(cluster, node)})
+        assert cluster.capacities()[node] == WHOLE - GIB
+        plane.apply(pod("after", node=node))
+        wait_ready(cluster, "after")
+        goes_on(cluster, "unaware")
+        assert (cluster.mounts(node, uid), container(plane.get("pod", "unaware"))) == before
+        assert plane.get("node", node)["metadata"]["labels"][names.TOPOLOGY_NODE] == node
+    assert cluster.left(uid) == []
+
+
+def _uid_of_node(machines: Machines, node: str) -> str:
+    return machines.plane.try_kubectl("get", "node", node, "-o", "jsonpath={.metadata.uid}").stdout
+
+
+def _capacity_owners(machines: Machines, node: str) -> set[str]:
+    found = machines.plane.get("-n", SYSTEM, "csistoragecapacities")["items"]
+    mine = [item for item in found if item["nodeTopology"]["matchLabels"][names.TOPOLOGY_NODE] == node]
+    return {owner["uid"] for item in mine for owner in item["metadata"]["ownerReferences"]}
 
 
 @contextmanager
