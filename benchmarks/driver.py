@@ -25,7 +25,7 @@ from tonnage.host import mount
 GIB, MIB = 1 << 30, 1 << 20
 MOUNT = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)
 BLOCK = VolumeCapability(AccessMode.SINGLE_NODE_WRITER, block=True)
-CALLS, VOLUMES, LIVES, TURNS, CLIENTS = 1000, 200, 10, 50, 8
+CALLS, VOLUMES, LIVES, TURNS, CLIENTS = 1000, 200, 40, 50, 8
 GROWING = "sparse=yes,overcommit=yes"
 REST_SECONDS = 10.0
 MEMORY = Path("/dev/shm")
