@@ -1,10 +1,11 @@
 # The two commands of the README: `make demo` and `make test`. `make check` is the inner loop (under 2 minutes).
 PYTHON ?= python3
+KUBERNETES ?= 1.30
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check setup debian debian-test bench cluster cluster-down image chart proto clean
+.PHONY: demo test test-compat check setup debian debian-test bench cluster cluster-down image chart proto clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -40,6 +41,9 @@ cluster: debian-test image  ## a real Kubernetes on this machine (Go needed), tw
 
 cluster-down:          ## end it; nothing is left
 	@$(BIN)/python -m cluster down
+
+test-compat: debian-test $(READY)  ## the end-to-end tests on an older Kubernetes (docs/compatibility.md); a first build takes long
+	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -q -m e2e tests/e2e
 
 image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image

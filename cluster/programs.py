@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "modules"
+CHOICE = "TONNAGE_KUBERNETES"
+"""Variable of the environment that chooses another release than the current one, as 1.30: those of modules/."""
 _UNREACHABLE = ("dial tcp", "no such host", "403 Forbidden", "i/o timeout", "connection refused", "lookup disabled")
 
 
@@ -34,9 +36,19 @@ class Build:
         return tuple(_name(tool) for tool in self.tools)
 
 
+def _kubernetes() -> str:
+    """The module of the release that was chosen. Raises Missing."""
+    release = os.environ.get(CHOICE, "")
+    name = f"kubernetes-{release}" if release else "kubernetes"
+    if not re.fullmatch(r"kubernetes(-1\.\d+)?", name) or not (MODULES / name).is_dir():
+        there = sorted(path.name.partition("-")[2] for path in MODULES.glob("kubernetes-*"))
+        raise Missing(f"{CHOICE}={release}: there is {', '.join(there)}, or nothing for the current release")
+    return name
+
+
 BUILDS = (
     Build(
-        "kubernetes",
+        _kubernetes(),
         tuple(
             f"k8s.io/kubernetes/cmd/{name}"
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
@@ -58,19 +70,19 @@ def _name(tool: str) -> str:
     return "etcd" if tool.startswith("go.etcd.io") else tool.rpartition("/")[2]
 
 
-def folder() -> Path:
+def folder(*, kubernetes: str = BUILDS[0].module) -> Path:
     """Where the programs lie, one folder for each state of the pinned modules."""
     digest = hashlib.sha256()
-    for build in BUILDS:
+    for module in (kubernetes, *(build.module for build in BUILDS[1:])):
         for file in ("go.mod", "go.sum"):
-            digest.update((MODULES / build.module / file).read_bytes())
+            digest.update((MODULES / module / file).read_bytes())
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return base / "tonnage" / "cluster-bin" / digest.hexdigest()[:16]
 
 
 def version() -> str:
     """The pinned release of Kubernetes, as v1.36.3."""
-    text = (MODULES / "kubernetes" / "go.mod").read_text()
+    text = (MODULES / BUILDS[0].module / "go.mod").read_text()
     found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", text, re.M)
     assert found, "go.mod names no k8s.io/kubernetes"
     return found[1]
@@ -86,11 +98,20 @@ def ensure(*, quiet: bool = False) -> Path:
     with (place / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for build in BUILDS:
+            if build is not BUILDS[0]:
+                _link(build, folder(kubernetes="kubernetes"), place)
             if missing := [tool for tool in build.tools if not (place / _name(tool)).exists()]:
                 if not quiet:
                     print(f"building {', '.join(map(_name, missing))} from {build.module}'s Go module", flush=True)
                 _build(build, missing, place)
     return place
+
+
+def _link(build: Build, other: Path, place: Path) -> None:
+    """Have the programs that another release has as well, where they are built."""
+    for name in build.names:
+        if other != place and (other / name).exists() and not (place / name).exists():
+            os.link(other / name, place / name)
 
 
 def _build(build: Build, tools: Sequence[str], place: Path) -> None:

@@ -26,7 +26,7 @@ from deploy.image import debian
 from deploy.image.build import build
 
 from tonnage.apps import manifests
-from tonnage.apps.installation import IMAGE, Installation
+from tonnage.apps.installation import IMAGE, Installation, parse_version
 
 if TYPE_CHECKING:
     from tests.e2e.machines import Machines
@@ -134,6 +134,19 @@ def as_list(*objects: Mapping[str, Any]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
 
+def release() -> tuple[int, int]:
+    """The Kubernetes that these tests run on (programs.CHOICE)."""
+    return parse_version(programs.version())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what the chosen release does not have yet: marker `since`."""
+    for item in items:
+        for mark in item.iter_markers("since"):
+            if release() < parse_version(mark.args[0]):
+                item.add_marker(pytest.mark.skip(f"needs Kubernetes {mark.args[0]}, this is {programs.version()}"))
+
+
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of this session, without nodes."""
@@ -157,7 +170,7 @@ def installed(control_plane: ControlPlane) -> ControlPlane:
 
 def install(control_plane: ControlPlane) -> ControlPlane:
     """Make tonnage's objects and wait until the policies are at work."""
-    text = manifests.render(Installation())
+    text = manifests.render(Installation(kubernetes=release()))
     control_plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
     probe = {
         "apiVersion": "v1",
@@ -182,7 +195,8 @@ def install(control_plane: ControlPlane) -> ControlPlane:
         event |= {"apiVersion": "v1", "kind": "Event"}
         return refused.status == 404 and control_plane.send("POST", path, event, token=token).status == 403
 
-    control_plane.until("claims are labelled", scopes)
+    if release() >= manifests.SCOPE_POLICY_SINCE:
+        control_plane.until("claims are labelled", scopes)
     control_plane.until("agents are held to their nodes", restrains)
     return control_plane
 

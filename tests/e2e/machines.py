@@ -28,6 +28,7 @@ POOL = "/var/lib/tonnage"
 POOL_SIZE = "6Gi"
 _POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,keep=1Gi,size={POOL_SIZE}"
 _POOL = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "keep": "1Gi", "size": POOL_SIZE}
+_VERSION = ("--kubernetes", programs.version())
 GIB = 2**30
 WRITER = "n=0; while n=$((n + 1)); do echo $n >> /data/log && sync /data/log || exit 1; sleep 0.1; done"
 
@@ -54,7 +55,7 @@ class Machines:
         if helm:
             self._install_chart(helm)
         else:
-            made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT)
+            made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_VERSION)
             self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
         self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names), seconds=180)
         self.plane.until("nodes have no start-up taint", lambda: not self.tainted())
@@ -76,7 +77,7 @@ class Machines:
             self._chart(helm, "upgrade", drivers=drivers)
             return
         more = [f"--driver={name}={key}" for name, key in drivers.items()]
-        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *more)
+        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_VERSION, *more)
         self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
 
     def tainted(self) -> list[str]:

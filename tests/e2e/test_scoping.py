@@ -10,7 +10,7 @@ from tests.e2e.conftest import ControlPlane
 
 from tonnage.api import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.since("1.36")]
 CLAIMS = "/api/v1/namespaces/scoping/persistentvolumeclaims"
 LONG = ".".join(["a" * 43, "b" * 60, "c" * 60, "d" * 60])  # 226 characters, "." at the 44th
 
