@@ -38,12 +38,24 @@ LABELS = "ndctl disable-region all && ndctl init-labels --force all && ndctl ena
 ONE_LABELLED = "ndctl disable-region all && ndctl init-labels --force nmem0 && ndctl enable-region all"
 
 
-def test_contract_of_pools(qemu_suite: Callable[..., Any]) -> None:
-    pool = "pmem:region0"
+IN_LVM = "device or grow or raw_block or outlive or have_is_refused"
+"""What is another thing with LVM in between; LVM itself is held against all of the contract in user-mode Linux."""
+
+
+@pytest.mark.parametrize(
+    ("pool", "chosen"),
+    [
+        pytest.param("pmem:region0", "", id="fsdax"),
+        pytest.param("pmem:region0,mode=sector", "life or size_is_a_limit or raw_block or outlive", id="sector"),
+        pytest.param("pmem:region0,mode=lvm", IN_LVM, id="lvm"),
+    ],
+)
+def test_contract_of_pools(qemu_suite: Callable[..., Any], pool: str, chosen: str) -> None:
     ended = qemu_suite(
         f"the contract of pools over {pool}",
         CONTRACT,
         PATIENCE,
+        *(["-k", chosen] if chosen else []),
         before=LABELS,
         disks=["40G"],
         seconds=SECONDS,

@@ -57,6 +57,10 @@ class PmemLvmPool(LvmPool):
         await self._threads.run(prepare, self.region, self.group, f"pmem pool {self.name!r}")
         await super().open()
 
+    async def device(self, name: str) -> tuple[int, int] | None:
+        """See Pool: it is asked for by those who would limit IO, and mapped memory cannot be held back."""
+        raise self._unsupported("block devices of its volumes")
+
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
         """See Pool. Files are mapped without a copy (`-o dax`), but for those of mirrors."""
         record = self._store.record(name)
