@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tonnage.api import core, pods, storage
+from tonnage.api import core, pods, storage, workloads
 from tonnage.api.meta import KubeObject, PartialObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -83,6 +83,13 @@ CSI_NODES = Kind(_STORAGE, "v1", "CSINode", "csinodes", storage.CSINode, namespa
 CAPACITIES = Kind(_STORAGE, "v1", "CSIStorageCapacity", "csistoragecapacities", storage.CSIStorageCapacity)
 ATTACHMENTS = Kind(_STORAGE, "v1", "VolumeAttachment", "volumeattachments", storage.VolumeAttachment, namespaced=False)
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", core.Lease)
+_APPS = "apps"
+DEPLOYMENTS = Kind(_APPS, "v1", "Deployment", "deployments", workloads.Deployment, short=("deploy",))
+REPLICA_SETS = Kind(_APPS, "v1", "ReplicaSet", "replicasets", workloads.ReplicaSet, short=("rs",))
+STATEFUL_SETS = Kind(_APPS, "v1", "StatefulSet", "statefulsets", workloads.StatefulSet, short=("sts",))
+DAEMON_SETS = Kind(_APPS, "v1", "DaemonSet", "daemonsets", workloads.DaemonSet, short=("ds",))
+CONTROLLER_REVISIONS = Kind(_APPS, "v1", "ControllerRevision", "controllerrevisions", workloads.ControllerRevision)
+JOBS = Kind("batch", "v1", "Job", "jobs", workloads.Job)
 # Of a cluster, not of the box: only their being there is looked at.
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_POLICIES = Kind(
@@ -111,5 +118,11 @@ ALL: tuple[Kind[Any], ...] = (
     CAPACITIES,
     ATTACHMENTS,
     LEASES,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    CONTROLLER_REVISIONS,
+    JOBS,
 )
 BY_KIND: dict[tuple[str, str], Kind[Any]] = {(k.api_version, k.kind): k for k in ALL}

@@ -61,6 +61,12 @@ _BY_KIND: dict[str, dict[str, str | None]] = {
     "ServiceAccount": {"secrets": "name"},
     "CSINode": {"spec.drivers": "name"},
 }
+_POD_TEMPLATE = {path.replace("spec.", "spec.template.spec.", 1): key for path, key in _POD_SPEC.items()} | {
+    f"spec.template.{path}": key for path, key in _META.items()
+}
+for _kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"):
+    _BY_KIND[_kind] = _POD_TEMPLATE | {"status.conditions": "type"}
+_BY_KIND["Job"] |= {f"status.uncountedTerminatedPods.{field}": PRIMITIVE for field in ("succeeded", "failed")}
 
 
 def merge_keys(kind: str) -> dict[str, str | None]:

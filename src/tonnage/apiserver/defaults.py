@@ -21,6 +21,14 @@ def containers(spec: Obj) -> Iterator[tuple[str, int, Obj]]:
 def pod(obj: Obj) -> None:
     """Pod: policies, probes, modes, requests from limits."""
     spec = obj.setdefault("spec", {})
+    pod_spec(spec)
+    for word, _, container in containers(spec):
+        if word != "ephemeralContainers":
+            _requests(container["resources"])
+
+
+def pod_spec(spec: Obj) -> None:
+    """The spec of a pod or of a template of pods: all but requests from limits."""
     for key, value in (
         ("restartPolicy", "Always"),
         ("terminationGracePeriodSeconds", 30),
@@ -30,10 +38,8 @@ def pod(obj: Obj) -> None:
     ):
         spec.setdefault(key, value)
     spec.setdefault("securityContext", {})
-    for word, _, container in containers(spec):
+    for _, _, container in containers(spec):
         _container(container)
-        if word != "ephemeralContainers":
-            _requests(container["resources"])
         if spec.get("hostNetwork"):
             for port in container.get("ports") or ():
                 port.setdefault("hostPort", port.get("containerPort", 0))

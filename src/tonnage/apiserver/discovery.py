@@ -21,6 +21,7 @@ _SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "binding": ("", "", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),
     "log": ("", "", "", ("get",)),
+    "scale": ("autoscaling", "v1", "Scale", _STATUS_VERBS),
     "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tonnage.api.selectors import Requirement, Selector
-from tonnage.apiserver import errors, negotiate, pods, reviews, shapes
+from tonnage.apiserver import errors, negotiate, pods, reviews, scale, shapes
 from tonnage.apiserver.lifecycle import Stamps
 from tonnage.apiserver.negotiate import Accepted
 from tonnage.apiserver.options import DeleteOptions, ListOptions, WriteOptions, flag
@@ -190,6 +190,8 @@ class Handler:
         what = (request.method, resource.key, place.subresource)
         if what == ("GET", "pods", "log"):
             return self._logs(place, request.query)
+        if place.subresource == "scale":
+            return await self._scale(place, request, user)
         if request.method not in ("POST", "PUT"):
             raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
         body = negotiate.read_object(request.body, request.content_type)
@@ -209,6 +211,26 @@ class Handler:
             code=501,
             reason="NotImplemented",
         )
+
+    async def _scale(self, place: Place, request: Request, user: str) -> Answer:
+        resource, namespace, name = place.resource, place.namespace or "", place.name
+        options = WriteOptions.read(request.query, user)
+        if request.method == "GET":
+            record = self._reads.record(resource, namespace, name)
+            obj = shapes.outward(resource, record, record.revision)
+            return _answer(_encode(scale.scale_of(obj)), request.query)
+        if request.method == "PUT":
+            body = negotiate.read_object(request.body, request.content_type)
+            written = await scale.update(self._writes, resource, namespace, name, body, options)
+        elif request.method == "PATCH":
+            change = negotiate.read_patch(request.body, request.content_type)
+            written = await scale.patch(self._writes, resource, namespace, name, change, options)
+        else:
+            raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
+        assert written.obj is not None
+        if written.record is not None:
+            written.obj["metadata"]["resourceVersion"] = str(written.record.revision)
+        return _answer(_encode(scale.scale_of(written.obj)), request.query, warnings=written.warnings)
 
     def _logs(self, place: Place, query: Mapping[str, str]) -> Stream:
         self._reads.record(place.resource, place.namespace or "", place.name)

@@ -9,12 +9,24 @@ from typing import Any
 from tonnage.api import kinds
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import PartialObject
-from tonnage.apiserver import admission, columns, decoding, defaults, events, strategy, table
+from tonnage.apiserver import (
+    admission,
+    columns,
+    decoding,
+    defaults,
+    events,
+    strategy,
+    table,
+    workload_columns,
+    workload_defaults,
+    workload_strategy,
+)
 from tonnage.apiserver.columns import dig
 from tonnage.apiserver.resource import Obj, Resource
-from tonnage.apiserver.validation import claim, cluster, config, persistent_volume, pod, storage
+from tonnage.apiserver.validation import claim, cluster, config, job, persistent_volume, pod, storage, workloads
 
 _STATUS = frozenset({"status"})
+_SCALED = frozenset({"status", "scale"})
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
@@ -54,6 +66,7 @@ def _node_fields(obj: Obj) -> Mapping[str, str]:
 
 _NAMESPACE_FIELDS, _NAMESPACE_NAMES = _reader(status__phase=("status", "phase"))
 _SECRET_FIELDS, _SECRET_NAMES = _reader(type=("type",))
+_JOB_FIELDS, _JOB_NAMES = _reader(status__successful=("status", "succeeded"))
 _REF = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
@@ -237,6 +250,64 @@ _ROWS: tuple[Resource, ...] = (
         validate=storage.attachment,
         prepare_create=strategy.without_status,
         columns=columns.ATTACHMENT,
+    ),
+    _row(
+        kinds.DEPLOYMENTS,
+        subresources=_SCALED,
+        categories=("all",),
+        default=workload_defaults.deployment,
+        validate=workloads.deployment,
+        admit=admission.plain(kinds.DEPLOYMENTS),
+        prepare_create=strategy.without_status,
+        columns=workload_columns.DEPLOYMENT,
+    ),
+    _row(
+        kinds.REPLICA_SETS,
+        subresources=_SCALED,
+        categories=("all",),
+        default=workload_defaults.replica_set,
+        validate=workloads.replica_set,
+        admit=admission.plain(kinds.REPLICA_SETS),
+        prepare_create=strategy.without_status,
+        columns=workload_columns.REPLICA_SET,
+    ),
+    _row(
+        kinds.STATEFUL_SETS,
+        subresources=_SCALED,
+        categories=("all",),
+        default=workload_defaults.stateful_set,
+        validate=workloads.stateful_set,
+        admit=admission.plain(kinds.STATEFUL_SETS),
+        prepare_create=strategy.without_status,
+        columns=workload_columns.STATEFUL_SET,
+    ),
+    _row(
+        kinds.DAEMON_SETS,
+        subresources=_STATUS,
+        categories=("all",),
+        default=workload_defaults.daemon_set,
+        validate=workloads.daemon_set,
+        admit=admission.plain(kinds.DAEMON_SETS),
+        prepare_create=strategy.without_status,
+        columns=workload_columns.DAEMON_SET,
+    ),
+    _row(
+        kinds.CONTROLLER_REVISIONS,
+        validate=workloads.controller_revision,
+        admit=admission.plain(kinds.CONTROLLER_REVISIONS),
+        columns=workload_columns.CONTROLLER_REVISION,
+    ),
+    _row(
+        kinds.JOBS,
+        subresources=_STATUS,
+        categories=("all",),
+        default=workload_defaults.job,
+        validate=job.validate,
+        admit=admission.plain(kinds.JOBS),
+        prepare_create=workload_strategy.job,
+        fields=_JOB_FIELDS,
+        field_names=_JOB_NAMES,
+        columns=workload_columns.JOB,
     ),
     _row(kinds.LEASES, validate=cluster.lease, admit=admission.plain(kinds.LEASES), columns=columns.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),

@@ -18,7 +18,10 @@ import importlib
 import re
 from dataclasses import dataclass
 
-_TEXTS = ("meta", "containers", "volumes", "legacy_volumes", "pods", "persistent", "cluster", "storage", "reviews")
+_TEXTS = (
+    "meta", "containers", "volumes", "legacy_volumes", "pods", "persistent", "cluster", "storage", "workloads",
+    "reviews",
+)  # fmt: skip
 _FIELD = re.compile(r"  (\w+)(!?) (\S+?)(\?)?(?:(\+)(\w*))?(~)?(?:: (.+))?")
 _STRUCT = re.compile(r"(\w+)(?:: (.+))?")
 _SCALARS = frozenset(

@@ -29,6 +29,7 @@ from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.controllers.service_accounts import ServiceAccountController
+from tonnage.controllers.workloads import Workloads
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -126,6 +127,7 @@ class Box:
             "service accounts": ServiceAccountController(client, informers),
             "hand-placed pods": HandPlaced(client, informers, events),
             "immediate binding": ImmediateController(client, informers, events, clock=clock),
+            "workloads": Workloads(client, informers, self._events, clock=clock),
         }
         informers.start()
         for name, loop in loops.items():

@@ -60,6 +60,11 @@ class Informer(Generic[T]):
         """Whether the first list is in the cache."""
         return self._synced.is_set()
 
+    @property
+    def version(self) -> str:
+        """The resourceVersion up to which the cache has seen everything, "" before the first list."""
+        return self._latest
+
     async def wait_synced(self) -> None:
         """Wait for the first list."""
         await self._synced.wait()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from tonnage.apiserver.validation.containers import containers
 from tonnage.apiserver.validation.faults import Faults, difference
-from tonnage.apiserver.validation.meta import dns_label, dns_subdomain, metadata
+from tonnage.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, labels, metadata
 from tonnage.apiserver.validation.scheduling import added_tolerations, removed_gates, scheduling
 from tonnage.apiserver.validation.volumes import volumes
 from tonnage.errors import Cause
@@ -35,6 +36,17 @@ def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     if old is not None:
         _update(faults, new["spec"], old["spec"])
     return faults
+
+
+def template(template: Obj, path: str) -> Faults:
+    """A template of pods: what is wrong with the pods that would be made from it."""
+    found, placed = Faults(), Faults()
+    meta = template.get("metadata") or {}
+    labels(found, meta.get("labels") or {}, "metadata.labels")
+    annotation_map(found, meta.get("annotations") or {}, "metadata.annotations")
+    _spec(found, {"metadata": meta, "spec": template.get("spec") or {}})
+    placed += (replace(fault, field=f"{path}.{fault.field}") for fault in found)
+    return placed
 
 
 def _spec(faults: Faults, pod: Obj) -> None:

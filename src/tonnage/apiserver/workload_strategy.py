@@ -1,0 +1,29 @@
+"""What happens to workloads before they are stored (pkg/registry/{apps,batch}/*/strategy.go)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tonnage.api import names
+from tonnage.apiserver.strategy import without_status
+
+Obj = dict[str, Any]
+
+
+def job(new: Obj, old: Obj | None) -> None:
+    """A Job selects its pods by its own uid, unless its maker says how they are selected."""
+    if old is not None:
+        return
+    without_status(new, old)
+    spec = new.get("spec")
+    if not isinstance(spec, dict) or spec.get("manualSelector"):
+        return
+    meta = new["metadata"]
+    template = spec.setdefault("template", {}).setdefault("metadata", {})
+    if template.get("labels") and not meta.get("labels"):
+        meta["labels"] = dict(template["labels"])
+    labels = template.setdefault("labels", {})
+    labels |= {names.JOB_UID: meta["uid"], "controller-uid": meta["uid"]}
+    labels |= {names.JOB_NAME: meta["name"], "job-name": meta["name"]}
+    selector = spec.setdefault("selector", {})
+    selector.setdefault("matchLabels", {})[names.JOB_UID] = meta["uid"]

@@ -1,0 +1,97 @@
+"""What a controller has made, by who controls it: the cache, and on top of it what the watch has yet to tell.
+
+A controller that makes pods must know of those it has just made, or it makes them twice. It need not wait for the
+watch: what it wrote it remembers here, until the cache has seen as much (resourceVersions of one server are numbers
+that grow). So a slow watch delays nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from tonnage.aio.clock import rfc3339
+from tonnage.api.meta import KubeObject, OwnerReference
+from tonnage.kube.informer import Informer
+
+BY_CONTROLLER = "controllers: by controller"
+T = TypeVar("T", bound=KubeObject)
+
+
+def _controller(obj: KubeObject) -> Iterable[str]:
+    """The controller's uid, or of what has none `orphans of <namespace>`."""
+    return (obj.metadata.controller_uid() or f"orphans of {obj.metadata.namespace}",)
+
+
+def controller_of(obj: KubeObject) -> OwnerReference | None:
+    """Who controls the object."""
+    return next((ref for ref in obj.metadata.owner_references if ref.controller), None)
+
+
+class Dependents(Generic[T]):
+    """Objects of one kind by their controller. wrote() and deleted() are told what this process did."""
+
+    def __init__(self, informer: Informer[T]) -> None:
+        informer.cache.add_index(BY_CONTROLLER, _controller)
+        self._informer = informer
+        self._written: dict[str, T] = {}
+        self._deleted: dict[str, str] = {}
+
+    def wrote(self, obj: T) -> T:
+        """We made or changed it, and this was the answer."""
+        if self._is_news(obj):
+            self._written[obj.metadata.uid] = obj
+        return obj
+
+    def deleted(self, obj: T) -> None:
+        """We asked for its deletion, and it was granted."""
+        self._deleted[obj.metadata.uid] = obj.key
+
+    def owned(self, uid: str) -> list[T]:
+        """What is controlled by the object with that uid, oldest first. What is being deleted says so."""
+        return self._seen(uid)
+
+    def orphans(self, namespace: str) -> list[T]:
+        """What nobody controls in a namespace."""
+        return self._seen(f"orphans of {namespace}")
+
+    def get(self, key: str) -> T | None:
+        """The newest that is known of an object."""
+        self._forget()
+        own = next((obj for obj in self._written.values() if obj.key == key), None)
+        found = own or self._informer.cache.get(key)
+        return None if found is None else self._marked(found)
+
+    def _seen(self, value: str) -> list[T]:
+        self._forget()
+        found = {obj.metadata.uid: obj for obj in self._informer.cache.by(BY_CONTROLLER, value)}
+        for uid, obj in self._written.items():
+            found.pop(uid, None)
+            if value in _controller(obj):
+                found[uid] = obj
+        marked = [self._marked(obj) for obj in found.values()]
+        return sorted(marked, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name))
+
+    def _marked(self, obj: T) -> T:
+        if obj.metadata.uid not in self._deleted or obj.metadata.deleting:
+            return obj
+        meta = msgspec.structs.replace(obj.metadata, deletion_timestamp=rfc3339(0))
+        return cast(T, msgspec.structs.replace(cast(Any, obj), metadata=meta))
+
+    def _forget(self) -> None:
+        """Drop what the cache knows as well or better."""
+        if self._written:
+            self._written = {uid: obj for uid, obj in self._written.items() if self._is_news(obj)}
+        for uid, key in list(self._deleted.items()):
+            seen = self._written.get(uid) or self._informer.cache.get(key)
+            if seen is None or seen.metadata.uid != uid or seen.metadata.deleting:
+                del self._deleted[uid]
+
+    def _is_news(self, obj: T) -> bool:
+        return _number(obj.metadata.resource_version) > _number(self._informer.version)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else 0

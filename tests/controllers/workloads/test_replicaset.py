@@ -1,0 +1,167 @@
+"""ReplicaSets: the right number of pods, whoever made them, however slow the watch is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from tonnage.api.meta import Condition, ObjectMeta
+from tonnage.api.pods import Pod, PodSpec, PodStatus
+from tonnage.controllers.pod_states import deletion_order, is_active
+from tonnage.controllers.replicaset import ReplicaSetController, plan
+from tonnage.errors import ApiConflict
+from tonnage.kube.client import Client
+
+Make = Callable[..., Awaitable[Any]]
+Pods = Callable[[], Awaitable[list[Pod]]]
+
+
+def pod(name: str, *, phase: str = "Running", ready: bool = True, node: str = "n", deleting: bool = False) -> Pod:
+    conditions = [
+        Condition(type="Ready", status="True" if ready else "False", last_transition_time="2026-01-01T00:00:00Z")
+    ]
+    meta = ObjectMeta(name=name, uid=name, deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None)
+    return Pod(metadata=meta, spec=PodSpec(node_name=node), status=PodStatus(phase=phase, conditions=conditions))
+
+
+_PODS = st.builds(
+    pod,
+    st.uuids().map(str),
+    phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+    ready=st.booleans(),
+    node=st.sampled_from(["", "a", "b"]),
+    deleting=st.booleans(),
+)
+
+
+@given(wanted=st.integers(0, 8), pods=st.lists(_PODS, max_size=10))
+def test_a_plan_leads_to_the_wanted_number_and_takes_those_missed_least(wanted: int, pods: list[Pod]) -> None:
+    todo = plan(wanted, pods)
+    active = [p for p in pods if is_active(p)]
+    assert len(active) + todo.create - len(todo.delete) == wanted
+    assert not (todo.create and todo.delete)
+    assert all(is_active(p) for p in todo.delete)
+    kept = [p for p in active if p not in todo.delete]
+    if any(p.spec.node_name for p in todo.delete):
+        assert all(p.spec.node_name for p in kept)
+
+
+def test_who_goes_first() -> None:
+    pods = [
+        pod("good"),
+        pod("unready", ready=False),
+        pod("unplaced", phase="Pending", node="", ready=False),
+        pod("pending", phase="Pending", ready=False),
+    ]
+    cheap = pod("cheap")
+    cheap.metadata.annotations["controller.kubernetes.io/pod-deletion-cost"] = "-5"
+    order = [p.metadata.name for p in deletion_order([*pods, cheap])]
+    assert order == ["unplaced", "pending", "unready", "cheap", "good"]
+
+
+def test_of_crowded_nodes_first() -> None:
+    pods = [pod("alone", node="b"), pod("one", node="a"), pod("two", node="a")]
+    assert deletion_order(pods)[-1].metadata.name == "alone"
+
+
+async def test_pods_come_and_go_with_the_number(
+    kube: Client, workloads: Any, workload: Make, pods: Pods, eventually: Any
+) -> None:
+    await workload(REPLICA_SETS, "web", replicas=3)
+
+    async def has(count: int) -> bool:
+        live = await kube.get(REPLICA_SETS, "web", "default")
+        status = live.status
+        settled = status.replicas == status.ready_replicas == status.available_replicas == count
+        return settled and status.observed_generation == live.metadata.generation and len(await pods()) == count
+
+    await eventually(lambda: has(3))
+    found = (await pods())[0]
+    assert found.metadata.labels == {"app": "web"}
+    assert found.metadata.name.startswith("web-")
+    await kube.delete(PODS, found.metadata.name, "default")
+    await eventually(lambda: has(3))
+    await kube.patch(REPLICA_SETS, "web", {"spec": {"replicas": 1}}, "default")
+    await eventually(lambda: has(1))
+    await kube.delete(REPLICA_SETS, "web", "default")
+    await eventually(lambda: has_none(pods))
+
+
+async def has_none(pods: Pods) -> bool:
+    return not await pods()
+
+
+async def test_orphans_are_adopted_and_strangers_let_go(
+    kube: Client, workloads: Any, workload: Make, make_pod: Make, pods: Pods, eventually: Any
+) -> None:
+    await make_pod("orphan")
+    await kube.patch(PODS, "orphan", {"metadata": {"labels": {"app": "web"}}}, "default")
+    owner = await workload(REPLICA_SETS, "web", replicas=2)
+
+    async def adopted() -> bool:
+        every = await pods()
+        return len(every) == 2 and all(p.metadata.controller_uid() == owner.metadata.uid for p in every)
+
+    await eventually(adopted)
+    await kube.patch(PODS, "orphan", {"metadata": {"labels": {"app": "other"}}}, "default")
+
+    async def released() -> bool:
+        every = {p.metadata.name: p for p in await pods()}
+        return len(every) == 3 and not every["orphan"].metadata.owner_references
+
+    await eventually(released)
+
+
+async def test_a_watch_that_tells_nothing_makes_no_double_pods(
+    kube: Client, informers: Any, events: Any, workload: Make, pods: Pods, settle: Any
+) -> None:
+    """The cache of pods stands still while the controller looks again and again."""
+    controller = ReplicaSetController(kube, informers, events)
+    await workload(REPLICA_SETS, "web", replicas=4)
+    await settle()
+    informer = informers.of(PODS)
+    taken = informer._take
+    informer._take = lambda event: None
+    for _ in range(5):
+        with suppress(ApiConflict):
+            await controller.reconcile("default/web")
+        await asyncio.sleep(0)
+    assert len(await pods()) == 4
+    assert len(informer.cache) == 0
+    await kube.patch(REPLICA_SETS, "web", {"spec": {"replicas": 1}}, "default")
+    while informers.of(REPLICA_SETS).cache.get("default/web").spec.replicas != 1:
+        await asyncio.sleep(0.001)
+    for _ in range(5):
+        with suppress(ApiConflict):  # its own status, which the cache has yet to show
+            await controller.reconcile("default/web")
+    assert len([p for p in await pods() if not p.metadata.deleting]) == 1
+    informer._take = taken
+
+
+async def test_what_a_quota_refuses_is_said_and_tried_again(
+    kube: Client, workloads: Any, workload: Make, pods: Pods, eventually: Any, told: Any
+) -> None:
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    await kube.create(RESOURCE_QUOTAS, quota, "default")
+    await workload(REPLICA_SETS, "web", replicas=4)
+
+    async def failed() -> bool:
+        live = await kube.get(REPLICA_SETS, "web", "default")
+        return live.status.replicas == 2 and any(c.type == "ReplicaFailure" for c in live.status.conditions)
+
+    await eventually(failed)
+    said = [message for _, _, reason, message in await told() if reason == "FailedCreate"]
+    assert "exceeded quota: few" in said[0]
+    await kube.patch(RESOURCE_QUOTAS, "few", {"spec": {"hard": {"pods": "9"}}}, "default")
+
+    async def well() -> bool:
+        live = await kube.get(REPLICA_SETS, "web", "default")
+        return live.status.ready_replicas == 4 and not live.status.conditions
+
+    await eventually(well)
