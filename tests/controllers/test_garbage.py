@@ -156,7 +156,7 @@ async def test_orphans_stay_without_the_reference(kube: Client, make_map: Make, 
         pytest.param({"uid": "00000000-0000-0000-0000-000000000000"}, False, id="another uid"),
         pytest.param({"name": "b"}, False, id="another name"),
         pytest.param({"kind": "Secret"}, False, id="another kind"),
-        pytest.param({"apiVersion": "apps/v1", "kind": "Deployment"}, True, id="a kind that is not served"),
+        pytest.param({"apiVersion": "example.org/v1", "kind": "Thing"}, True, id="a kind that is not served"),
     ],
 )
 async def test_absent_owner(kube: Client, make_map: Make, work: Any, change: dict[str, str], kept: bool) -> None:

@@ -59,3 +59,68 @@ def test_deployment_rollout_scale_history_and_undo(cluster: Any) -> None:
 def _left(cluster: Any, app: str) -> list[Any]:
     found: list[Any] = cluster.get("pods,rs", "-l", f"app={app}")["items"]
     return found
+
+
+DATABASE = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete, whenScaled: Delete}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+        - name: main
+          image: any:1
+          command: [sh, -c, "echo $HOSTNAME >> /data/who; cat /data/who; trap exit TERM; while :; do sleep 0.2; done"]
+          volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+    - metadata: {name: data}
+      spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+"""
+
+
+def claims(cluster: Any) -> dict[str, str]:
+    return {c["metadata"]["name"]: c["status"]["phase"] for c in cluster.get("pvc")["items"]}
+
+
+def written(cluster: Any, pod: str, times: int) -> bool:
+    return bool(cluster.kubectl("logs", pod).split() == [pod] * times)
+
+
+def test_statefulset_keeps_its_data_and_gives_it_up_as_told(cluster: Any) -> None:
+    cluster.kubectl("apply", "-f", "-", stdin=DATABASE)
+    cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    assert claims(cluster) == {"data-db-0": "Bound", "data-db-1": "Bound"}
+    cluster.until("it was written", lambda: written(cluster, "db-0", 1))
+
+    before = cluster.get("pod", "db-0")
+    cluster.kubectl("delete", "pod", "db-0")
+    cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    after = cluster.get("pod", "db-0")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"]["nodeName"] == before["spec"]["nodeName"]  # where its volume is
+    cluster.until("the data of the first is there", lambda: written(cluster, "db-0", 2))
+
+    cluster.kubectl("set", "image", "statefulset/db", "main=any:2")
+    cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    assert images(cluster, "app=db") == {"any:2"}
+    cluster.kubectl("rollout", "undo", "statefulset/db")
+    cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    assert images(cluster, "app=db") == {"any:1"}
+    cluster.until("the data of all is there", lambda: written(cluster, "db-0", 4))
+
+    cluster.kubectl("scale", "statefulset/db", "--replicas=1")
+    cluster.until("the second claim is gone", lambda: set(claims(cluster)) == {"data-db-0"})
+    cluster.kubectl("scale", "statefulset/db", "--replicas=2")
+    cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    cluster.until("its successor is empty", lambda: written(cluster, "db-1", 1))
+
+    cluster.kubectl("delete", "statefulset", "db", "--timeout=60s")
+    cluster.until("claims and volumes are gone", lambda: not cluster.get("pvc,pv")["items"])
+    cluster.until("all room is back", lambda: set(cluster.capacities().values()) == {"30716Mi"})

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -42,17 +42,27 @@ def sort_out(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans:
 
 
 class Adopter(Generic[T]):
-    """Claims objects of one kind for owners of another. finalizer: what an adopted object gets as well."""
+    """Claims objects of one kind for owners of another.
+
+    finalizer: what an adopted object gets as well. fits: whether an orphan that matches may be adopted at all.
+    """
 
     def __init__(
-        self, client: Client, kind: Kind[T], owner_kind: Kind[Any], objects: Dependents[T], *, finalizer: str = ""
+        self,
+        client: Client,
+        kind: Kind[T],
+        owner_kind: Kind[Any],
+        objects: Dependents[T],
+        *,
+        finalizer: str = "",
+        fits: Callable[[KubeObject, T], bool] = lambda owner, orphan: True,
     ) -> None:
         self._client, self._kind, self._owner_kind = client, kind, owner_kind
-        self._objects, self._finalizer = objects, finalizer
+        self._objects, self._finalizer, self._fits = objects, finalizer, fits
 
     async def claim(self, owner: KubeObject, selector: Selector) -> list[T]:
         """The objects that belong to owner, after what was to be written is written. Raises ApiError."""
-        orphans = self._objects.orphans(owner.metadata.namespace)
+        orphans = [one for one in self._objects.orphans(owner.metadata.namespace) if self._fits(owner, one)]
         belonging = sort_out(owner, selector, self._objects.owned(owner.metadata.uid), orphans)
         mine = list(belonging.mine)
         if belonging.adopt:

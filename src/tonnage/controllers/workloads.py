@@ -12,7 +12,7 @@ from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
-from tonnage.api.kinds import DEPLOYMENTS, REPLICA_SETS, Kind
+from tonnage.api.kinds import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -21,6 +21,7 @@ from tonnage.kube.informer import Informers
 _WORKLOADS: tuple[tuple[Kind[Any], str, str], ...] = (
     (DEPLOYMENTS, "deployment", "DeploymentController"),
     (REPLICA_SETS, "replicaset", "ReplicaSetController"),
+    (STATEFUL_SETS, "statefulset", "StatefulSetController"),
 )
 Recorders = Callable[[str], EventRecorder]
 """component -> what records Events in its name, running."""

@@ -14,6 +14,7 @@ from tonnage.aio.tasks import Background
 from tonnage.api.kinds import NODES, PODS
 from tonnage.api.pods import Pod
 from tonnage.controllers.garbage import GarbageCollector
+from tonnage.controllers.pod_states import is_ready
 from tonnage.controllers.workloads import Workloads
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.kube.client import Client
@@ -29,6 +30,7 @@ class Kubelet:
     def __init__(self, client: Client, tasks: Background) -> None:
         self._client, self._tasks = client, tasks
         self.judge: Callable[[Pod], dict[str, Any] | None] = lambda pod: None
+        self._begun: set[str] = set()
         self.log: list[tuple[str, str]] = []
         """(what happened, pod) in order: added, ready, gone."""
 
@@ -41,8 +43,11 @@ class Kubelet:
             self.log.append(("gone", pod.metadata.name))
         elif new.metadata.deleting:
             self._tasks.start(self._end(new))
-        elif new.status.phase == "Pending":
+        elif new.status.phase == "Pending" and new.metadata.uid not in self._begun:
+            self._begun.add(new.metadata.uid)
             self._tasks.start(self._begin(new))
+        if new is not None and is_ready(new) and not (old is not None and is_ready(old)):
+            self.log.append(("ready", new.metadata.name))
 
     async def _begin(self, pod: Pod) -> None:
         wanted = self.judge(pod)
@@ -57,8 +62,6 @@ class Kubelet:
             await self._client.patch(
                 PODS, meta.name, {"status": wanted}, meta.namespace, subresource="status", uid=meta.uid
             )
-            if wanted.get("phase") == "Running":
-                self.log.append(("ready", meta.name))
 
     async def _end(self, pod: Pod) -> None:
         meta = pod.metadata
