@@ -65,7 +65,7 @@ def test_a_pool_with_volumes_keeps_its_name(tmp_path: Path) -> None:
     directory.open("slow")
     directory.write(RECORD)
     directory.close()
-    with pytest.raises(Unavailable, match="volumes of a pool named 'slow'.* call it name=slow instead of fast"):
+    with pytest.raises(Unavailable, match=r"volumes of a pool named 'slow'.* call it name=slow instead of fast"):
         directory.open("fast")
     directory.open()  # for those who look into it whatever its name
     directory.remove(RECORD.name)

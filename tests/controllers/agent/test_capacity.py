@@ -254,7 +254,7 @@ async def test_what_somebody_did_to_an_object_is_said_once_and_nothing_is_said_o
     async def is_good() -> bool:
         (now,) = await _objects(node)
         same = (now.capacity, now.metadata.owner_references) == (good.capacity, good.metadata.owner_references)
-        return same and good.metadata.labels.items() <= now.metadata.labels.items()  # type: ignore[no-any-return]
+        return same and good.metadata.labels.items() <= now.metadata.labels.items()
 
     for count, (change, word) in enumerate(
         (
