@@ -136,6 +136,11 @@ class Hollow:
         found = self.plane.get("-n", self.nodes.namespace, "pvc")["items"]
         return {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in found}
 
+    def sent(self) -> list[str]:
+        """uids of the claims that the scheduler has sent here."""
+        found = self.plane.get("-n", self.nodes.namespace, "pvc")["items"]
+        return [c["metadata"]["uid"] for c in found if names.SELECTED_NODE in c["metadata"].get("annotations", {})]
+
     def volumes(self) -> list[str]:
         """Names of the PersistentVolumes of this node, sorted."""
         found = self.plane.get("pv", "-l", f"{names.NODE_LABEL}={self.node}")["items"]

@@ -60,10 +60,14 @@ def test_the_api_server_is_down_for_a_minute_while_volumes_are_made(
         assert used < DOWN / 10
         parts.start("kube-apiserver")
         back = time.monotonic()
+        sent = {names.volume_name(uid) for uid in hollow.sent()}
+        assert sent
+        plane.until("what was sent before is made", lambda: sent <= set(hollow.volumes()), seconds=60)
+        served_again = time.monotonic() - back
         plane.until("all are placed", lambda: len(hollow.placed()) == len(pods), seconds=180)
         tell(
             f"faults: API server down {back - began:.0f} s, the agent asked {asked:.0f} times and used {used:.1f} s;"
-            f" {len(pods)} pods placed {time.monotonic() - back:.1f} s after it was back"
+            f" what it had been sent was made {served_again:.1f} s, {len(pods)} pods placed {time.monotonic() - back:.1f} s after it was back"
         )
 
         wanted = sorted(names.volume_name(uid) for uid in hollow.claims().values())
