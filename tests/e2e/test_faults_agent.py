@@ -65,7 +65,12 @@ def test_an_agent_is_killed_at_any_time_during_a_hundred_pods(
     plane, choose = nodes.plane, random.Random(1)
     pods = [f"pod-{n}" for n in range(100)]
     with agent(nodes, 1) as served:
-        asking = Thread(target=lambda: [hollow.run(*pods[n : n + 10]) for n in range(0, 100, 10)])
+
+        def ask() -> None:
+            for n in range(0, 100, 10):
+                hollow.run(*pods[n : n + 10])
+
+        asking = Thread(target=ask)
         asking.start()
         kills = kill_often(served.program, lambda: len(hollow.placed()) == 100, choose, most=15)
         asking.join()

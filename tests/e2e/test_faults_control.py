@@ -67,7 +67,8 @@ def test_the_api_server_is_down_for_a_minute_while_volumes_are_made(
         plane.until("all are placed", lambda: len(hollow.placed()) == len(pods), seconds=180)
         tell(
             f"faults: API server down {back - began:.0f} s, the agent asked {asked:.0f} times and used {used:.1f} s;"
-            f" what it had been sent was made {served_again:.1f} s, {len(pods)} pods placed {time.monotonic() - back:.1f} s after it was back"
+            f" what it had been sent was made {served_again:.1f} s after it was back, {len(pods)} pods were placed"
+            f" {time.monotonic() - back:.1f} s after (the wait is Kubernetes' own controllers')"
         )
 
         wanted = sorted(names.volume_name(uid) for uid in hollow.claims().values())
