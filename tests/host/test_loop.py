@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tonnage.errors import HostError
-from tonnage.host import device, loop
+from tonnage.host import device, loop, mount
+from tonnage.host.run import run
 
 pytestmark = pytest.mark.real
 MI = 1024**2
+_SHUT_DOWN = 0x8004587D  # fs/xfs/libxfs/xfs_fs.h: XFS_IOC_GOINGDOWN
 
 
 @pytest.fixture
@@ -117,3 +122,36 @@ def test_its_file_is_known_by_inode_whatever_its_path(image: Path) -> None:
     attached.close()
     assert _is_free(attached.index, moved)
     assert loop.identity(2**20 - 1) is None
+
+
+def test_a_strangers_device_whose_disk_is_gone_is_passed_over(
+    image: Path, need_program: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    need_program("mkfs.xfs")
+    disk, place = image.with_name("disk"), image.with_name("place")
+    place.mkdir()
+    with disk.open("wb") as file:
+        file.truncate(320 * MI)
+    run(["mkfs.xfs", "-q", "-s", "size=4096", str(disk)])
+    under = _attach(disk)
+    mount.mount(under.path, place, "xfs", ())
+    under.close()
+    foreign = place / "image"
+    foreign.touch()
+    os.truncate(foreign, MI)
+    theirs, ours = _attach(foreign), _attach(image)
+    at = os.open(place, os.O_RDONLY)
+    fcntl.ioctl(at, _SHUT_DOWN, struct.pack("=I", 2))
+    os.close(at)
+    try:
+        with pytest.raises(HostError, match="cannot see what is behind"):
+            loop.identity(theirs.index)
+        assert loop.of_file(image) == [ours.index]
+        assert "out of order" in caplog.text
+        found = image.stat()
+        with pytest.raises(HostError, match="cannot see what is behind"):  # it is no stranger's there
+            list(loop.of_files({(found.st_dev, found.st_ino)}, place))
+    finally:
+        theirs.close()
+        ours.close()
+        mount.umount(place, lazy=True)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
 from tonnage.errors import HostError
+
+log = logging.getLogger(__name__)
 
 CONTROL = "/dev/loop-control"
 BLOCK_SIZE = 4096
@@ -208,6 +211,33 @@ def _status(index: int) -> tuple[int, ...] | None:
 def _has(index: int, flag: int) -> bool:
     info = _status(index)
     return info is not None and bool(info[8] & flag)
+
+
+def of_file(path: str | os.PathLike[str]) -> list[int]:
+    """The devices that the file at path is behind. Raises HostError when that cannot be seen."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return []
+    except OSError as failure:
+        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
+    return list(of_files({(found.st_dev, found.st_ino)}, os.path.dirname(path)))
+
+
+def of_files(files: Collection[tuple[int, int]], folder: str | os.PathLike[str]) -> Iterator[int]:
+    """The devices that one of these files of a folder (their device and inode numbers) is behind.
+
+    Raises HostError when that cannot be seen of a device which names a file of that folder. Of another one it is no
+    matter: a stranger's file system whose disk is gone must not stop us.
+    """
+    for index, name in attached():
+        try:
+            if identity(index) in files:
+                yield index
+        except HostError as failure:
+            if os.path.dirname(name) == os.fspath(folder):
+                raise
+            log.warning("loop device is out of order, and not ours device=%s error=%s", device(index), failure)
 
 
 def backs(index: int, path: str | os.PathLike[str]) -> bool:

@@ -82,10 +82,9 @@ class BtrfsImage:
             if not imagefile.shows(self._image, self.root):
                 raise Unavailable(f"{self.root} is a mount of something else: unmount it first")
             return
-        for index, _ in loop.attached():  # volumes of an earlier run are still mounted
-            if loop.backs(index, self._image):
-                mount.mount(loop.device(index), self.root, "btrfs", ("nodev",))
-                return
+        for index in loop.of_file(self._image):  # volumes of an earlier run are still mounted
+            mount.mount(loop.device(index), self.root, "btrfs", ("nodev",))
+            return
         fd = imagefile.open_image(self._image)
         try:
             imagefile.mount_image(fd, self._image, record, self.root, ())

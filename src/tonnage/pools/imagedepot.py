@@ -108,7 +108,7 @@ class ImageDepot(ImageStore):
         """See Pool.grow."""
         record, image = self.record(name), self.content(name)
         self.stats(name, path)  # raises NotFound
-        indexes = [index for index, _ in loop.attached() if loop.backs(index, image)]
+        indexes = loop.of_file(image)
         for index in indexes:
             loop.set_capacity(index)
         if record.pending and not record.block:

@@ -246,7 +246,7 @@ def is_used(path: Path) -> bool:
             except BlockingIOError:
                 continue
             except OSError:  # a file system without leases: ask the loop devices
-                return any(loop.backs(index, path) for index, _ in loop.attached())
+                return bool(loop.of_file(path))
         return True
     finally:
         os.close(fd)

@@ -91,8 +91,9 @@ class ImageStore(FolderStore):
     def _free_loops(self, images: set[tuple[int, int]], *, folder: str = "") -> None:
         """Free the loop devices of images, also gone ones of a folder, that are mounted nowhere: raw block ones that a
         kill or error left behind."""
-        attached = [index for index, _ in loop.attached()]
-        ours = [index for index in attached if loop.identity(index) in images or loop.lies_in(index, folder)]
+        ours = {*loop.of_files(images, self.path)}
+        if folder:
+            ours |= {index for index, _ in loop.attached() if loop.lies_in(index, folder)}
         if not ours:
             return
         shown = _shown()
@@ -301,8 +302,8 @@ class ImageStore(FolderStore):
     def device(self, name: str) -> tuple[int, int] | None:
         """See Pool.device: a loop device, while it is attached writable."""
         image = self.content(self.record(name).name)
-        for index, _ in loop.attached():
-            if loop.backs(index, image) and not loop.is_readonly(index):
+        for index in loop.of_file(image):
+            if not loop.is_readonly(index):
                 number = os.stat(loop.device(index)).st_rdev
                 return os.major(number), os.minor(number)
         return None

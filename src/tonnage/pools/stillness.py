@@ -68,13 +68,12 @@ def still(image: Path, record: Record, fd: int, *, share: bool = True) -> Iterat
 
 
 def _flush(image: Path) -> None:
-    for index, _ in loop.attached():
-        if loop.backs(index, image):
-            fd = os.open(loop.device(index), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+    for index in loop.of_file(image):
+        fd = os.open(loop.device(index), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 @contextmanager
