@@ -32,7 +32,9 @@ def main() -> int:
 
 def show(name: str, runs: int) -> bool:
     """Run one benchmark so many times and print the medians of its figures."""
-    run: Callable[[], Awaitable[list[Figure]]] = importlib.import_module(f"benchmarks.{name}").run
+    module = importlib.import_module(f"benchmarks.{name}")
+    run: Callable[[], Awaitable[list[Figure]]] = module.run
+    runs = min(runs, getattr(module, "MOST_RUNS", runs))
     series: list[list[Figure]] = [asyncio.run(run()) for _ in range(runs)]  # type: ignore[arg-type]
     print(f"\n{name} (median of {runs})")
     if not all(series):
