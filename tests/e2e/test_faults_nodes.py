@@ -1,10 +1,8 @@
-"""Nodes that go and come, upgrades, and pods placed by hand: two real kubelets, agents from our own image."""
+"""Nodes that go and come, and pods placed by hand: two real kubelets, agents from our own image."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,24 +11,27 @@ from typing import Any
 
 import pytest
 import yaml
-from scripts.gen_chart import CHART
-from tests.e2e.machines import GIB, POOL, POOL_SIZE, SYSTEM, Machines, container
-from tests.e2e.machines import pod as ephemeral_pod
-from tests.e2e.processes import events, until
-from tests.outside.conftest import build
+from tests.e2e.machines import AGENTS, GIB, POOL, SYSTEM, Machines, container
+from tests.e2e.pods import (
+    LOOP,
+    WHOLE,
+    claim,
+    goes_on,
+    is_ready,
+    is_there,
+    phase,
+    pod,
+    removed,
+    told,
+    wait_ready,
+    written,
+)
+from tests.e2e.processes import until
 
 from tonnage.api import names
-from tonnage.api.quantity import to_bytes
-from tonnage.apps.installation import IMAGE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
-WHOLE = to_bytes(POOL_SIZE)
 LATE, AT_ONCE, RELEASED = "faults-late", "faults-at-once", "faults-released"
-LOOP = (
-    "touch /data/log; n=$(wc -l < /data/log); while n=$((n + 1)); do echo $n >> /data/log && sync /data/log || exit 1;"
-    ' [ "$(tail -n 1 /data/log)" = $n ] || exit 2; sleep 0.1; done'
-)
-"""Writes and reads, goes on where another pod ended, and ends at the first error."""
 
 
 @pytest.fixture(scope="module")
@@ -45,91 +46,14 @@ def cluster(machines: Machines) -> Iterator[Machines]:
         {**body, "metadata": {"name": AT_ONCE}, "volumeBindingMode": "Immediate"},
     )
     yield machines
+    machines.plane.kubectl("-n", SYSTEM, "delete", "pod", "-l", AGENTS)  # some were lost with their node: new ones
+    until(machines.plane, "all agents are ready", lambda: set(machines.agents()) == set(machines.names))
     machines.plane.kubectl("delete", "storageclass", LATE, AT_ONCE, RELEASED)
     until(machines.plane, "their capacity is gone", lambda: _classes(machines) == {names.SCRATCH_CLASS})
 
 
 def _classes(machines: Machines) -> set[str]:
     return {c["storageClassName"] for c in machines.plane.get("-n", SYSTEM, "csistoragecapacities")["items"]}
-
-
-@contextmanager
-def removed(machines: Machines, *objects: str) -> Iterator[None]:
-    """Afterwards those objects (kind/name) are away, whatever happened, and nothing of their volumes is left."""
-    try:
-        yield
-    finally:
-        for name in objects:
-            machines.plane.kubectl("delete", "--ignore-not-found", name, "--timeout=100s")
-        whole = dict.fromkeys(machines.names, WHOLE)
-        until(machines.plane, "all room is back", lambda: machines.capacities() == whole)
-
-
-def claim(machines: Machines, name: str, storage_class: str, size: str = "1Gi") -> str:
-    """A claim; its uid."""
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": storage_class,
-        "resources": {"requests": {"storage": size}},
-    }
-    body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
-    return str(machines.plane.create(body)["metadata"]["uid"])
-
-
-def pod(name: str, claim_name: str = "", *, command: str = "sleep 100000", node: str = "", hand: str = "") -> Any:
-    """A pod with a claim at /data, else with a disk of its own (1Gi). node: where it must go. hand: where it is put."""
-    body = ephemeral_pod(name, "1Gi", command, node)
-    if claim_name:
-        body["spec"]["volumes"] = [{"name": "disk", "persistentVolumeClaim": {"claimName": claim_name}}]
-    if hand:
-        body["spec"]["nodeName"] = hand
-    return body
-
-
-def wait_ready(machines: Machines, name: str) -> str:
-    """Wait until a pod runs; its node."""
-    until(machines.plane, f"{name} is ready", partial(is_ready, machines, name))
-    return str(machines.plane.get("pod", name)["spec"]["nodeName"])
-
-
-def is_ready(machines: Machines, name: str) -> bool:
-    """Whether a pod runs that may not be there at all."""
-    return is_there(machines, "pod", name) and machines.is_ready(name)
-
-
-def phase(machines: Machines, kind: str, name: str) -> str:
-    """Of a claim or volume, "" when it is gone."""
-    found = machines.plane.try_kubectl("get", kind, name, "-o", "jsonpath={.status.phase}")
-    return found.stdout if found.returncode == 0 else ""
-
-
-def written(machines: Machines, name: str) -> int:
-    """How many lines the pod has written, none of them missing."""
-    lines = machines.shell(name, "cat /data/log").splitlines()
-    assert lines == [str(number) for number in range(1, len(lines) + 1)]
-    return len(lines)
-
-
-def goes_on(machines: Machines, name: str) -> None:
-    """A pod writes, and was never started again."""
-    before = written(machines, name)
-    until(machines.plane, f"{name} goes on", lambda: written(machines, name) > before + 3)
-    assert container(machines.plane.get("pod", name))[1] == 0
-
-
-def drivers(machines: Machines, node: str) -> list[str]:
-    """What the kubelet has registered."""
-    found = machines.plane.try_kubectl("get", "csinode", node, "-o", "json")
-    return [d["name"] for d in json.loads(found.stdout)["spec"].get("drivers") or []] if found.returncode == 0 else []
-
-
-def is_there(machines: Machines, *what: str) -> bool:
-    return machines.plane.try_kubectl("get", *what).returncode == 0
-
-
-def told(machines: Machines, about: str, *words: str) -> bool:
-    """Whether an Event about an object has all those words."""
-    return any(all(w in text for w in words) for _, text in events(machines.plane, "default", about))
 
 
 # A pod whose node was set by hand
@@ -209,6 +133,12 @@ def stateful_set(name: str, storage_class: str, node: str = "") -> dict[str, Any
             "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
         },
     }
+
+
+def drivers(machines: Machines, node: str) -> list[str]:
+    """What the kubelet has registered."""
+    found = machines.plane.try_kubectl("get", "csinode", node, "-o", "json")
+    return [d["name"] for d in json.loads(found.stdout)["spec"].get("drivers") or []] if found.returncode == 0 else []
 
 
 def pod_uid(machines: Machines, name: str) -> str:
@@ -347,118 +277,3 @@ def test_a_node_is_lost_for_good(cluster: Machines, tell: Callable[[str], None])
 
 def _runs_elsewhere(machines: Machines, name: str, node: str) -> bool:
     return is_ready(machines, name) and machines.plane.get("pod", name)["spec"]["nodeName"] != node
-
-
-# The CSIDriver object
-
-
-def test_the_csidriver_is_deleted_under_pods(cluster: Machines) -> None:
-    """Kubernetes then takes the driver for one that attaches volumes: pods that run go on, new ones wait for it."""
-    plane = cluster.plane
-    body = plane.get("csidriver", names.DRIVER)
-    meta = {key: body["metadata"][key] for key in ("name", "labels", "annotations") if key in body["metadata"]}
-    with removed(cluster, "pod/before", "pod/ends", "pod/meanwhile"):
-        plane.apply(pod("before", command=LOOP, node="node-1"), pod("ends", node="node-1"))
-        wait_ready(cluster, "before")
-        wait_ready(cluster, "ends")
-        uid, ended = cluster.uid("before-disk"), cluster.uid("ends-disk")
-        mounts = cluster.mounts("node-1", uid)
-        plane.kubectl("delete", "csidriver", names.DRIVER)
-        try:
-            plane.apply(pod("meanwhile", node="node-1"))
-            until(plane, "the new pod waits", lambda: is_attached(cluster, "meanwhile-disk") is False)
-            goes_on(cluster, "before")
-            plane.kubectl("delete", "pod", "ends")
-            until(plane, "a pod that ends leaves nothing", lambda: not cluster.left(ended))
-            assert not cluster.is_ready("meanwhile")
-        finally:
-            plane.apply(
-                {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": meta, "spec": body["spec"]}
-            )
-        until(plane, "the new pod runs", lambda: cluster.is_ready("meanwhile"))
-        goes_on(cluster, "before")
-        assert cluster.mounts("node-1", uid) == mounts
-    assert cluster.left(uid) == []
-    for item in plane.get("volumeattachments")["items"]:  # which Kubernetes forgets; nobody waits for them
-        plane.kubectl("delete", "volumeattachment", item["metadata"]["name"])
-
-
-def is_attached(machines: Machines, claim_name: str) -> bool | None:
-    """Whether a claim's volume is; None when nobody wants that."""
-    if phase(machines, "pvc", claim_name) != "Bound":
-        return None
-    volume = f"pvc-{machines.uid(claim_name)}"
-    for item in machines.plane.get("volumeattachments")["items"]:
-        if item["spec"]["source"]["persistentVolumeName"] == volume:
-            return bool(item.get("status", {}).get("attached"))
-    return None
-
-
-# Upgrades
-
-
-@pytest.fixture
-def helm(cluster: Machines) -> Callable[..., str]:
-    """helm(verb, *flags) on the release that the cluster has from our chart."""
-    program = str(build("helm"))
-    environment = {**os.environ, "HOME": str(cluster.plane.folder / "helm")}
-
-    def run(verb: str, *flags: str) -> str:
-        common = (f"--kubeconfig={cluster.plane.kubeconfig}", "--namespace", SYSTEM)
-        command = [program, verb, "tonnage", *flags, *common]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return str(ended.stdout)
-
-    return run
-
-
-def rolled_out(machines: Machines) -> None:
-    for what in ("daemonset/tonnage-node", "deployment/tonnage-controller"):
-        machines.plane.kubectl("-n", SYSTEM, "rollout", "status", what, "--timeout=110s")
-    until(machines.plane, "all agents are ready", lambda: set(machines.agents()) == set(machines.names))
-
-
-def images(machines: Machines) -> set[str]:
-    """Of the agents that run."""
-    return {pod["spec"]["containers"][0]["image"] for pod in machines.agents().values()}
-
-
-def test_an_upgrade_under_pods(cluster: Machines, helm: Callable[..., str]) -> None:
-    """Another image, then another value, then back: pods on both nodes read and write all the time, and nothing is
-    mounted anew."""
-    plane = cluster.plane
-    running = {f"runs-{node}": node for node in cluster.names}
-    next_image = f"{IMAGE}-next"
-    revision = json.loads(helm("status", "--output=json"))["version"]
-    for node in cluster.names:
-        cluster.node(node).ctr("images", "tag", IMAGE, next_image)
-    with removed(cluster, *(f"pod/{name}" for name in running), "pod/later"):
-        plane.apply(*(pod(name, command=LOOP, node=node) for name, node in running.items()))
-        for name in running:
-            wait_ready(cluster, name)
-        uids = {name: cluster.uid(f"{name}-disk") for name in running}
-        before = {name: cluster.mounts(node, uids[name]) for name, node in running.items()}
-        assert all(len(mounts) >= 2 for mounts in before.values())
-        assert images(cluster) == {IMAGE}
-
-        def still_the_same() -> None:
-            rolled_out(cluster)
-            for name, node in running.items():
-                goes_on(cluster, name)
-                assert cluster.mounts(node, uids[name]) == before[name]
-
-        helm("upgrade", str(CHART), "--reuse-values", "--set", f"image.tag={next_image.rpartition(':')[2]}")
-        still_the_same()
-        assert images(cluster) == {next_image}
-        helm("upgrade", str(CHART), "--reuse-values", "--set", "node.resources.limits.memory=400Mi")
-        still_the_same()
-        limits = [p["spec"]["containers"][0]["resources"]["limits"]["memory"] for p in cluster.agents().values()]
-        assert limits == ["400Mi", "400Mi"]
-        cluster.start("later", "1Gi")
-        wait_ready(cluster, "later")
-        helm("rollback", str(revision))
-        still_the_same()
-        assert images(cluster) == {IMAGE}
-    for name in running:
-        assert cluster.left(uids[name]) == []
