@@ -124,3 +124,43 @@ def test_statefulset_keeps_its_data_and_gives_it_up_as_told(cluster: Any) -> Non
     cluster.kubectl("delete", "statefulset", "db", "--timeout=60s")
     cluster.until("claims and volumes are gone", lambda: not cluster.get("pvc,pv")["items"])
     cluster.until("all room is back", lambda: set(cluster.capacities().values()) == {"30716Mi"})
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: %(name)s}
+spec:
+  %(spec)s
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: any, command: [sh, -c, '%(script)s'], volumeMounts: [{name: out, mountPath: /out}]}]
+      volumes:
+        - name: out
+          ephemeral:
+            volumeClaimTemplate:
+              spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+"""
+
+
+def test_jobs_run_on_scratch_volumes_and_end(cluster: Any) -> None:
+    spec = "{completions: 4, parallelism: 2, completionMode: Indexed}"[1:-1].replace(", ", "\n  ")
+    manifest = JOB % {"name": "parts", "spec": spec, "script": "echo part $JOB_COMPLETION_INDEX | tee /out/part"}
+    cluster.kubectl("apply", "-f", "-", stdin=manifest)
+    cluster.kubectl("wait", "--for=condition=complete", "job/parts", "--timeout=120s")
+    logs = cluster.kubectl("logs", "-l", "job-name=parts", "--tail=-1").splitlines()
+    assert sorted(logs) == [f"part {n}" for n in range(4)]
+    assert "4/4" in cluster.kubectl("get", "jobs").split()
+    assert "Completed Indexes:  0-3" in cluster.kubectl("describe", "job", "parts")
+
+    wrong = JOB % {"name": "wrong", "spec": "backoffLimit: 0", "script": "exit 3"}
+    cluster.kubectl("apply", "-f", "-", stdin=wrong)
+    cluster.kubectl("wait", "--for=condition=failed", "job/wrong", "--timeout=120s")
+    assert "BackoffLimitExceeded" in cluster.kubectl("describe", "job", "wrong")
+
+    short = JOB % {"name": "short", "spec": "ttlSecondsAfterFinished: 0", "script": "true"}
+    cluster.kubectl("apply", "-f", "-", stdin=short)
+    cluster.kubectl("wait", "--for=delete", "job/short", "--timeout=120s")
+    cluster.kubectl("delete", "jobs", "--all", "--timeout=60s")
+    cluster.until("pods, claims and volumes are gone", lambda: not cluster.get("pods,pvc,pv")["items"])

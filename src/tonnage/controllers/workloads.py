@@ -12,16 +12,19 @@ from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
-from tonnage.api.kinds import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Kind
+from tonnage.api import names
+from tonnage.api.kinds import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
+_JOB_ROW = (JOBS, "job", "JobController")
 _WORKLOADS: tuple[tuple[Kind[Any], str, str], ...] = (
     (DEPLOYMENTS, "deployment", "DeploymentController"),
     (REPLICA_SETS, "replicaset", "ReplicaSetController"),
     (STATEFUL_SETS, "statefulset", "StatefulSetController"),
+    _JOB_ROW,
 )
 Recorders = Callable[[str], EventRecorder]
 """component -> what records Events in its name, running."""
@@ -40,14 +43,23 @@ class Workloads:
         self._made: list[tuple[str, Any]] = []
         for kind, module, name in _WORKLOADS:
             informers.of(kind).cache.on_change(self._watcher(module, name))
+        informers.of(PODS).cache.on_change(self._pod_seen)
 
     def _watcher(self, module: str, name: str) -> Callable[[KubeObject | None, KubeObject | None], None]:
         def changed(old: KubeObject | None, new: KubeObject | None) -> None:
-            if module not in self._seen:
-                self._seen.add(module)
-                self._due.put_nowait((module, name))
+            self._need(module, name)
 
         return changed
+
+    def _pod_seen(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """A pod with a Job's finalizer needs the Jobs' controller to go, though no Job may be there any more."""
+        if new is not None and names.JOB_TRACKING in new.metadata.finalizers:
+            self._need(*_JOB_ROW[1:])
+
+    def _need(self, module: str, name: str) -> None:
+        if module not in self._seen:
+            self._seen.add(module)
+            self._due.put_nowait((module, name))
 
     async def run(self) -> None:
         """Work until cancelled. May be called again afterwards."""

@@ -122,9 +122,9 @@ class World:
                 assert len(todo.create) == 1
             self.pods[number] = pod(number, revision, ready=False, phase="Pending")
         for one in todo.delete:
-            number = ordinal("db", one.metadata.name)
+            going = ordinal("db", one.metadata.name)
             assert not one.metadata.deleting
-            self.pods[number] = pod(number or 0, revision_of(one), ready=False, going=True)
+            self.pods[going] = pod(going or 0, revision_of(one), ready=False, going=True)
         return bool(todo.create or todo.delete)
 
     def well(self, number: int | None) -> bool:
