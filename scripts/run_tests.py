@@ -1,5 +1,6 @@
-"""All tests in two lanes at once: those inside guest machines, which take one core and nothing else of this machine,
-beside all others. Each lane is a pytest of its own; what the first one prints is shown when the other has ended.
+"""All tests in three lanes at once: those inside guest machines, which take one core and nothing else of this machine,
+those on real clusters, which mostly wait, and all others. Each lane is a pytest of its own; what the first two print is
+shown when the last has ended.
 
     scripts/run_tests.py [PYTEST OPTION]...
 """
@@ -7,42 +8,53 @@ beside all others. Each lane is a pytest of its own; what the first one prints i
 from __future__ import annotations
 
 import compileall
+import contextlib
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 GUESTS = "uml or qemu"
+BESIDE = {"guests": GUESTS, "clusters": f"e2e and not ({GUESTS})"}
+"""Lanes in the background, with the tests they take by marker."""
+OTHERS = f"not e2e and not ({GUESTS})"
 _NO_TESTS = 5  # pytest's exit code when nothing was selected
 
 
 def main(options: list[str]) -> int:
-    """Run both lanes; 0 when both passed."""
+    """Run all lanes; 0 when all passed."""
     for folder in ("src", "tests"):  # guests see this tree: nothing in it changes while they run
         compileall.compile_dir(folder, quiet=2)
     pytest = [sys.executable, "-m", "pytest", *options]
-    with tempfile.TemporaryFile() as output:
-        guests = subprocess.Popen(
-            [*pytest, "-m", GUESTS, "-p", "no:cacheprovider"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+    with contextlib.ExitStack() as files:
+        outputs = {lane: files.enter_context(tempfile.TemporaryFile()) for lane in BESIDE}
+        started = {
+            lane: _start([*pytest, "-m", which, "-p", "no:cacheprovider"], outputs[lane])
+            for lane, which in BESIDE.items()
+        }
         try:
-            others = subprocess.run([*pytest, "-m", f"not ({GUESTS})"], check=False).returncode
-            inside = guests.wait()
+            codes = {"machine": subprocess.run([*pytest, "-m", OTHERS], check=False).returncode}
+            codes |= {lane: process.wait() for lane, process in started.items()}
         except BaseException:
-            guests.terminate()
-            guests.wait()
+            for process in started.values():
+                process.terminate()
+            for process in started.values():
+                process.wait()
             raise
-        print("\nInside guest machines:\n", flush=True)
-        output.seek(0)
-        shutil.copyfileobj(output, sys.stdout.buffer)
-        sys.stdout.flush()
-    failed = [lane for lane, code in (("guests", inside), ("machine", others)) if code not in (0, _NO_TESTS)]
+        for lane, output in outputs.items():
+            print(f"\nLane {lane}:\n", flush=True)
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
+    failed = [lane for lane, code in codes.items() if code not in (0, _NO_TESTS)]
     print(f"tests: {', '.join(failed)} FAILED" if failed else "tests: all lanes passed")
     return 1 if failed else 0
+
+
+def _start(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
 
 
 if __name__ == "__main__":
