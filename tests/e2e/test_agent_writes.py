@@ -180,6 +180,7 @@ async def test_all_that_an_agent_does_is_allowed(nodes: Nodes, tmp_path: Path, t
     assert {"ProvisioningSucceeded", "Withdrawn"} <= told
 
 
+@pytest.mark.since("1.36")  # claims are labelled by the policy
 async def test_agent_gets_nothing_of_other_nodes(nodes: Nodes, tmp_path: Path) -> None:
     """Volumes of node 1 come and go; the agent of node 2 watches, by label, and neither asks for nor hears of any."""
     plane = nodes.plane
@@ -236,6 +237,7 @@ async def _watcher(plane: ControlPlane, node: str) -> AsyncIterator[NodeAgent]:
         await transport.close()
 
 
+@pytest.mark.since("1.36")  # claims are labelled by the policy
 async def test_watch_traffic_does_not_grow_with_nodes(
     nodes: Nodes, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cluster import programs
 from cluster.__main__ import down, up
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.conftest import ControlPlane, release
 
 from tonnage.aio.clock import RealClock, rfc3339
 from tonnage.api import names
@@ -59,7 +59,7 @@ class Patient:
 
     def apply(self) -> None:
         """`tonnage manifests | kubectl apply -f -`"""
-        text = manifests.render(Installation(pools=[POOL]))
+        text = manifests.render(Installation(pools=[POOL], kubernetes=release()))
         self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
 
     def _is_placed(self) -> bool:

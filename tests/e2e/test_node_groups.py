@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.conftest import ControlPlane, release
 
 from tonnage.apps import manifests
 from tonnage.apps.installation import GROUP_LABEL, Installation
@@ -17,6 +17,7 @@ CHOSEN = Installation(
     namespace=NAMESPACE,
     groups={"nvme": [{"name": "scratch", "kind": "lvm", "path": "vg0"}], "hdd": [{"name": "a", "kind": "image", "path": "/a"}]},
     network_policy=True,
+    kubernetes=release(),
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.conftest import ControlPlane, release
 
 from tonnage.api import names
 from tonnage.apps import manifests
@@ -29,7 +29,7 @@ def storage_class(name: str, provisioner: str, **parameters: str) -> dict[str, A
 def nodes(installed: ControlPlane) -> Iterator[Nodes]:
     """A node, and the policies of such an installation until the end."""
     installed.kubectl("create", "namespace", "options")
-    chosen = Installation(secrets={"apps": ["key"], "all": []}, drivers={OTHER: OTHER_KEY})
+    chosen = Installation(secrets={"apps": ["key"], "all": []}, drivers={OTHER: OTHER_KEY}, kubernetes=release())
     for part in ("scope-policy.yaml", "agent-policy.yaml"):
         installed.kubectl("apply", "-f", "-", stdin=manifests.render_part(part, chosen))
     classes = (
@@ -44,7 +44,7 @@ def nodes(installed: ControlPlane) -> Iterator[Nodes]:
     yield made
     made.remove()
     for part in ("scope-policy.yaml", "agent-policy.yaml"):
-        installed.kubectl("apply", "-f", "-", stdin=manifests.render_part(part, Installation()))
+        installed.kubectl("apply", "-f", "-", stdin=manifests.render_part(part, Installation(kubernetes=release())))
     installed.until("the policy is as it was", lambda: _named(made, claim, "apps", "key") == 403)
     installed.kubectl("delete", "storageclass", "options-served", "options-back")
     installed.kubectl("delete", "namespace", "options", "--wait=false")
