@@ -152,6 +152,7 @@ class PodWorkers:
         if self._stopping:
             return None
         if record.containers.finishing:  # over, but the watch has not yet told us of our own status
+            await self._write(record)
             return await self._rest(record, pod)
         if not record.started and (left_out := not_done(pod)):
             self._tell(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
@@ -169,8 +170,9 @@ class PodWorkers:
                 raise
             self._forget_waits(record)
         after = await record.containers.sync(record.volumes)
+        over = record.containers.over  # what ends while the status is written brings another look, and another status
         await self._write(record)
-        if record.containers.over and record.containers.stop(grace_of(pod)):
+        if over and record.containers.stop(grace_of(pod)):
             await self._down(record)
         return after
 
