@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SLEEP = '[sh, -c, "trap exit TERM; while :; do sleep 0.2; done"]'
 POD = f"{{name: main, image: 'any:1', command: {SLEEP}}}"
 DEPLOYMENT = f"""
@@ -163,4 +167,67 @@ def test_jobs_run_on_scratch_volumes_and_end(cluster: Any) -> None:
     cluster.kubectl("apply", "-f", "-", stdin=short)
     cluster.kubectl("wait", "--for=delete", "job/short", "--timeout=120s")
     cluster.kubectl("delete", "jobs", "--all", "--timeout=60s")
+    cluster.until("pods, claims and volumes are gone", lambda: not cluster.get("pods,pvc,pv")["items"])
+
+
+DAEMON = f"""
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: agent}}
+spec:
+  selector: {{matchLabels: {{app: agent}}}}
+  template:
+    metadata: {{labels: {{app: agent}}}}
+    spec: {{terminationGracePeriodSeconds: 1, containers: [{POD}]}}
+"""
+
+
+def test_daemonset_on_every_node(cluster: Any) -> None:
+    cluster.kubectl("apply", "-f", "-", stdin=DAEMON)
+    cluster.kubectl("rollout", "status", "daemonset/agent", "--timeout=90s")
+    pods = cluster.get("pods", "-l", "app=agent")["items"]
+    assert sorted(p["spec"]["nodeName"] for p in pods) == ["node-1", "node-2", "node-3"]
+
+    cluster.kubectl("set", "image", "daemonset/agent", "main=any:2")
+    cluster.kubectl("rollout", "status", "daemonset/agent", "--timeout=90s")
+    assert images(cluster, "app=agent") == {"any:2"}
+    assert len(cluster.kubectl("rollout", "history", "daemonset/agent").strip().splitlines()) == 4
+    cluster.kubectl("rollout", "undo", "daemonset/agent")
+    cluster.kubectl("rollout", "status", "daemonset/agent", "--timeout=90s")
+    assert images(cluster, "app=agent") == {"any:1"}
+
+    chosen = '{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"node-2"}}}}}'
+    cluster.kubectl("patch", "daemonset", "agent", "-p", chosen)
+    cluster.until("only the chosen node has one", lambda: placed(cluster) == ["node-2"])
+    cluster.kubectl("delete", "daemonset", "agent", "--timeout=60s")
+    cluster.until("nothing is left", lambda: not _left(cluster, "agent"))
+
+
+def placed(cluster: Any) -> list[str]:
+    return [p["spec"]["nodeName"] for p in cluster.get("pods", "-l", "app=agent")["items"] if p["spec"].get("nodeName")]
+
+
+def test_a_cluster_that_was_killed_goes_on_with_what_it_had(make_cluster: Any) -> None:
+    """kill -9 in the middle of a rollout, then up again: it is finished, no pod is made twice."""
+    cluster = make_cluster("--nodes", "2", "--pool-size", "20Gi")
+    cluster.up()
+    cluster.kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: 6"))
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+    cluster.kubectl("set", "image", "deployment/web", "main=any:2")
+    os.kill(cluster.pid(), signal.SIGKILL)
+    cluster.up()
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+    cluster.until("all are new, and six", lambda: _new_and_six(cluster))
+
+
+def _new_and_six(cluster: Any) -> bool:
+    pods = cluster.get("pods")["items"]
+    return [p["spec"]["containers"][0]["image"] for p in pods] == ["any:2"] * 6
+
+
+def test_the_examples(cluster: Any) -> None:
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "statefulset.yaml"), "-f", str(EXAMPLES / "job.yaml"))
+    cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=90s")
+    cluster.kubectl("wait", "--for=condition=complete", "job/parts", "--timeout=120s")
+    cluster.kubectl("delete", "statefulset/db", "job/parts", "--timeout=60s")
     cluster.until("pods, claims and volumes are gone", lambda: not cluster.get("pods,pvc,pv")["items"])

@@ -11,7 +11,7 @@ from tonnage.api import names
 from tonnage.api.core import Taint
 from tonnage.api.kinds import CSI_NODES
 from tonnage.api.pods import Toleration
-from tonnage.scheduler.ask import tolerates
+from tonnage.api.taints import tolerates
 from tonnage.scheduler.cycle import NO_NODES, Refusal
 from tonnage.scheduler.filters import Cause
 

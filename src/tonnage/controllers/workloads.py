@@ -13,7 +13,7 @@ from typing import Any
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
 from tonnage.api import names
-from tonnage.api.kinds import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
+from tonnage.api.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -24,6 +24,7 @@ _WORKLOADS: tuple[tuple[Kind[Any], str, str], ...] = (
     (DEPLOYMENTS, "deployment", "DeploymentController"),
     (REPLICA_SETS, "replicaset", "ReplicaSetController"),
     (STATEFUL_SETS, "statefulset", "StatefulSetController"),
+    (DAEMON_SETS, "daemonset", "DaemonSetController"),
     _JOB_ROW,
 )
 Recorders = Callable[[str], EventRecorder]

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from tonnage.api.core import NodeSelector, Taint
+from tonnage.api.core import NodeSelector
 from tonnage.api.pods import Affinity, Container, Pod, Toleration, claim_name
 from tonnage.api.quantity import Quantity
 from tonnage.api.selectors import NodeMatcher, node_matcher, term_matcher
@@ -176,15 +176,3 @@ def _unsupported(pod: Pod, affinity: Affinity | None) -> str:
     if spec.resource_claims:
         found.append("spec.resourceClaims")
     return " and ".join(found) + (" not supported by this scheduler" if found else "")
-
-
-def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether one of the tolerations lets the pod live with the taint (core/v1 ToleratesTaint)."""
-    for toleration in tolerations:
-        if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-            continue
-        if toleration.operator == "Exists":
-            return True
-        if toleration.key and toleration.operator in ("", "Equal") and toleration.value == taint.value:
-            return True
-    return False

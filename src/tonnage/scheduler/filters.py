@@ -11,7 +11,8 @@ from enum import Flag, auto
 
 from tonnage.api import names
 from tonnage.api.core import Taint
-from tonnage.scheduler.ask import PODS, Ask, Port, tolerates
+from tonnage.api.taints import tolerates
+from tonnage.scheduler.ask import PODS, Ask, Port
 from tonnage.scheduler.columns import Columns, UsedVolume
 
 UNSCHEDULABLE = "node(s) were unschedulable"

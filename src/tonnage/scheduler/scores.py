@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tonnage.scheduler.ask import CPU, MEMORY, Ask, tolerates
+from tonnage.api.taints import tolerates
+from tonnage.scheduler.ask import CPU, MEMORY, Ask
 from tonnage.scheduler.columns import Columns
 
 _AFFINITY_WEIGHT, _TAINT_WEIGHT = 2, 3

@@ -30,6 +30,7 @@ class Kubelet:
     def __init__(self, client: Client, tasks: Background) -> None:
         self._client, self._tasks = client, tasks
         self.judge: Callable[[Pod], dict[str, Any] | None] = lambda pod: None
+        self.node_of: Callable[[Pod], str] = lambda pod: "node-1"
         self._begun: set[str] = set()
         self.log: list[tuple[str, str]] = []
         """(what happened, pod) in order: added, ready, gone."""
@@ -57,7 +58,7 @@ class Kubelet:
         meta = pod.metadata
         with suppress(ApiNotFound, ApiConflict):
             if not pod.spec.node_name and wanted.get("phase") != "Pending":
-                binding = {"metadata": {"uid": meta.uid}, "target": {"kind": "Node", "name": "node-1"}}
+                binding = {"metadata": {"uid": meta.uid}, "target": {"kind": "Node", "name": self.node_of(pod)}}
                 await self._client.post(PODS.path(meta.namespace, meta.name, "binding"), binding)
             await self._client.patch(
                 PODS, meta.name, {"status": wanted}, meta.namespace, subresource="status", uid=meta.uid
