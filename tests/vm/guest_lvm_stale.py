@@ -26,8 +26,12 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield made
 
 
+def dmsetup(*words: str) -> None:
+    run(["dmsetup", *words], environment={"DM_DISABLE_UDEV": "1"})
+
+
 def message(text: str) -> None:
-    run(["dmsetup", "message", KERNEL, "0", text], environment={"DM_DISABLE_UDEV": "1"})
+    dmsetup("message", KERNEL, "0", text)
 
 
 def transaction() -> int:
@@ -178,3 +182,52 @@ async def test_nothing_of_a_pool_that_is_well_is_touched(bench: Bench) -> None:
     for name in ("a", "b"):
         await pool.unstage(name, bench.folder / name)
     assert os.listdir("/run/lock/lvm") == []
+
+
+@pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])
+async def test_devices_that_a_killed_command_left_suspended_go_on_at_the_next_start(bench: Bench, options: str) -> None:
+    pool = await bench.pool(options)
+    await pool.create(VolumeRequest("a", 16 * MI, block=True))
+    await pool.stage("a", bench.folder / "a")
+    await pool.close()
+    for name in ("vg0-a", *(["vg0-pool-tpool"] if options else [])):
+        dmsetup("suspend", "--nolockfs", "--noflush", name)
+    assert "vg0-a" in lvm.suspended("vg0")
+    assert lvm.suspended("vg") == []
+    pool = await bench.pool(options)
+    assert lvm.suspended("vg0") == []
+    poke(bench.folder / "a" / "device", SECRET)
+    await pool.unstage("a", bench.folder / "a")
+
+
+@pytest.mark.parametrize("start", ["anew", "same"])
+async def test_a_device_that_a_killed_lvextend_has_not_made_larger_becomes_so(bench: Bench, start: str) -> None:
+    pool = await bench.pool(THIN)
+    await pool.create(VolumeRequest("a", 16 * MI))
+    await pool.stage("a", bench.folder / "a")
+    table = run(["dmsetup", "table", "vg0-a"])
+    await pool.expand("a", 40 * MI)
+    dmsetup("suspend", "vg0-a")
+    dmsetup("load", "vg0-a", "--table", table.strip())
+    dmsetup("resume", "vg0-a")
+    before = [word for tag in report("lv_tags")["a"]["lv_tags"].split(",") for word in _back(tag)]
+    lvm.lvm("lvchange", *before, "vg0/a")  # its record was not written
+    if start == "anew":
+        pool = await bench.pool(THIN)
+    else:
+        await pool.close()
+        await pool.open()
+        dmsetup("suspend", "vg0-a")
+        dmsetup("load", "vg0-a", "--table", table.strip())
+        dmsetup("resume", "vg0-a")
+    await pool.expand("a", 40 * MI)
+    assert not (await pool.grow("a", bench.folder / "a")).pending
+    assert (await pool.stats("a", bench.folder / "a")).total >= 40 * MI
+    await pool.unstage("a", bench.folder / "a")
+
+
+def _back(tag: str) -> list[str]:
+    """Arguments that take back what expand() has written."""
+    if tag.startswith("tonnage.size="):
+        return ["--deltag", tag, "--addtag", f"tonnage.size={16 * MI}"]
+    return ["--deltag", tag] if tag == "tonnage.pending=yes" else []

@@ -360,6 +360,23 @@ def device(group: str, name: str) -> str | None:
     return next((f"/dev/{entry}" for entry in entries if _kernel_name(f"/sys/block/{entry}") == wanted), None)
 
 
+def suspended(group: str) -> list[str]:
+    """The device-mapper's names of a group's devices, hidden ones too, that let nobody read or write. Raises
+    HostError."""
+    prefix, found = mapper_name(group, ""), []
+    try:
+        folders = [f"/sys/block/{entry}" for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
+    except OSError as failure:
+        raise HostError(f"cannot list block devices: {failure.strerror}") from failure
+    for folder in folders:
+        name = _kernel_name(folder)
+        with suppress(OSError):
+            if name.startswith(prefix) and not name.startswith(f"{prefix}-"):  # that is another group's
+                with open(f"{folder}/dm/suspended") as file:
+                    found += [name] if file.read().strip() == "1" else []
+    return sorted(found)
+
+
 def _kernel_name(folder: str) -> str:
     try:
         with open(f"{folder}/dm/name") as file:

@@ -70,7 +70,7 @@ class LvmPool(StoredPool[LvmDepot]):
         try:
             return super()._create(request, want, origin)
         except (Exhausted, OutOfRange):
-            if not self._store.refresh():  # somebody may have extended the group
+            if not self._store.reread():  # somebody may have extended the group
                 raise
         return super()._create(request, want, origin)
 

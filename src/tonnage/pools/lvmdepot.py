@@ -80,7 +80,11 @@ class LvmDepot(LvmGrowth):
         tags = [word for tag in booking.tags for word in ("--addtag", tag)]
         command = ["lvcreate", "--yes", "--quiet", "--snapshot", "--name", booking.name, *tags, *arguments]
         make = self.thin.make if booking.layout.thin else lvm.lvm
-        make(*command, f"{self.group}/{origin}")
+        try:
+            make(*command, f"{self.group}/{origin}")
+        except TonnageError:
+            self.refresh()  # its origin may still be suspended
+            raise
 
     def _copy(self, booking: Booking, origin_lv: str, origin: Record, half: Entry) -> None:
         """A volume with blocks of its own, read from another of one moment."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from msgspec.structs import replace
 
-from tonnage.errors import NotFound, Precondition
+from tonnage.errors import NotFound, Precondition, TonnageError
 from tonnage.host import lvm, superblock
 from tonnage.pools import lvmdevice, lvmrecord
 from tonnage.pools.directory import Record
@@ -46,7 +46,11 @@ class LvmGrowth(LvmNode):
         made = (record.made or record.length) if is_used else 0
         larger = replace(record, size=size, length=length, made=made, pending=is_used)
         with self.counting(f"{name} more", size - record.size):
-            self._extend(lv, record, length)
+            try:
+                self._extend(lv, record, length)
+            except TonnageError:
+                self.refresh()
+                raise
             self.retag(lv, Entry(Kind.VOLUME, record), Entry(Kind.VOLUME, larger))
             self.keep(lv, Entry(Kind.VOLUME, larger), key=f"{name} more")
         return larger
@@ -58,6 +62,7 @@ class LvmGrowth(LvmNode):
         layout = self.layout_of(lv, record)
         extents, had = layout.extents(length, extent), found.size // extent
         if extents <= had:
+            self.refresh()  # a command that did so may have been killed before the device was told
             return
         booking = Booking(lv, layout, extents, extents * extent, had=had)
         if layout.thin:

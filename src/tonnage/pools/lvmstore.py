@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from tonnage.aio.clock import Clock
 from tonnage.errors import (
     AlreadyExists,
-    Busy,
     HostError,
     NotFound,
     OutOfRange,
@@ -31,7 +30,7 @@ from tonnage.errors import (
     Unavailable,
 )
 from tonnage.host import dm, lvm
-from tonnage.pools import lvmdevice, lvmrecord
+from tonnage.pools import lvmdevice, lvmrecord, lvmrefresh
 from tonnage.pools.base import Capacity, VolumeRequest
 from tonnage.pools.directory import Record
 from tonnage.pools.ext4layout import BLOCK
@@ -66,6 +65,7 @@ class LvmStore(LvmTable):
             group = self.account.read()
             if not group.writable:
                 raise Unavailable(f"volume group {self.group} is read-only or exported: lvm vgchange or vgimport it")
+            self.refresh()
             self.thin.open(group)
             for lv, entry in list(self.entries.items()):
                 self._recover(lv, entry)
@@ -109,6 +109,13 @@ class LvmStore(LvmTable):
                 lvmstill.thaw(path, self.records[name], self.frozen_mark(name))
         lvmdevice.free_loops(paths.values())
 
+    def refresh(self) -> None:
+        """Bring devices up to what LVM's metadata say, if a command was stopped in its middle. May be repeated."""
+        with self.account.lock:
+            names = [self.lv(name) for name in self.records]
+            sizes = {lv: self.account.volumes[lv].size for lv in names if lv in self.account.volumes}
+        lvmrefresh.refresh(self.group, sizes)
+
     def _complete(self) -> None:
         """What LVM does last when it makes a volume, for those that nobody was given yet: a kill may have been before
         that. They are active, and nothing of former owners is in them. A fault is one of that volume only."""
@@ -126,9 +133,7 @@ class LvmStore(LvmTable):
                     self.empty(self.lv(record.name))
                 elif not record.block:
                     lvmdevice.wipe_stale(path, record)
-            except Busy:
-                pass  # a mkfs of ours is at it
-            except TonnageError as failure:
+            except TonnageError as failure:  # also while a mkfs of ours is at it
                 log.warning("cannot empty new volume volume=%s error=%s", record.name, failure)
 
     def _recover(self, lv: str, entry: Entry) -> None:
@@ -195,7 +200,7 @@ class LvmStore(LvmTable):
             total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
         )
 
-    def refresh(self) -> bool:
+    def reread(self) -> bool:
         """Read the group anew, unless that was a moment ago; whether it was read. Raises Unavailable."""
         with self.account.lock:
             before = self.account.reads
