@@ -80,3 +80,14 @@ def test_others() -> None:
 def test_job(spec: Obj, status: Obj, shown: tuple[str, ...]) -> None:
     found = cells("batch/jobs", spec=spec, status=status)
     assert (found["Status"], found["Completions"], found["Duration"]) == shown
+
+
+def test_cron_job() -> None:
+    spec = {"schedule": "@daily", "jobTemplate": {"spec": SPEC}}
+    status = {"active": [{}], "lastScheduleTime": "2026-01-01T00:30:00Z"}
+    found = cells("batch/cronjobs", spec=spec, status=status)
+    assert [found[c] for c in ("Schedule", "Timezone", "Suspend", "Active", "Last Schedule")] == [
+        "@daily", "<none>", "False", 1, "30m",
+    ]  # fmt: skip
+    assert (found["Containers"], found["Images"]) == ("one,two", "i:1,j:2")
+    assert cells("batch/cronjobs")["Last Schedule"] == "<none>"

@@ -231,3 +231,28 @@ def test_the_examples(cluster: Any) -> None:
     cluster.kubectl("wait", "--for=condition=complete", "job/parts", "--timeout=120s")
     cluster.kubectl("delete", "statefulset/db", "job/parts", "--timeout=60s")
     cluster.until("pods, claims and volumes are gone", lambda: not cluster.get("pods,pvc,pv")["items"])
+
+
+CRON = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: tick}
+spec:
+  schedule: "* * * * *"
+  jobTemplate:
+    spec:
+      template:
+        spec: {restartPolicy: Never, containers: [{name: main, image: any, command: [echo, tock]}]}
+"""
+
+
+def test_cronjob_runs_its_jobs(cluster: Any) -> None:
+    cluster.kubectl("apply", "-f", "-", stdin=CRON)
+    assert "unchanged" in cluster.kubectl("apply", "-f", "-", stdin=CRON)
+    refused = cluster.kubectl("apply", "-f", "-", stdin=CRON.replace("* * * * *", "now and then"), fails=True)
+    assert "spec.schedule" in refused
+    cluster.until("a job has run", lambda: "Complete" in cluster.kubectl("get", "jobs"), seconds=120)
+    assert cluster.get("cronjob", "tick")["status"]["lastSuccessfulTime"]
+    assert "tick" in cluster.kubectl("describe", "cronjob", "tick")
+    cluster.kubectl("delete", "cronjob", "tick", "--timeout=60s")
+    cluster.until("nothing is left", lambda: not cluster.get("jobs,pods")["items"])

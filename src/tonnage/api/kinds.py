@@ -90,6 +90,7 @@ STATEFUL_SETS = Kind(_APPS, "v1", "StatefulSet", "statefulsets", workloads.State
 DAEMON_SETS = Kind(_APPS, "v1", "DaemonSet", "daemonsets", workloads.DaemonSet, short=("ds",))
 CONTROLLER_REVISIONS = Kind(_APPS, "v1", "ControllerRevision", "controllerrevisions", workloads.ControllerRevision)
 JOBS = Kind("batch", "v1", "Job", "jobs", workloads.Job)
+CRON_JOBS = Kind("batch", "v1", "CronJob", "cronjobs", workloads.CronJob, short=("cj",))
 # Of a cluster, not of the box: only their being there is looked at.
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_POLICIES = Kind(
@@ -124,5 +125,6 @@ ALL: tuple[Kind[Any], ...] = (
     DAEMON_SETS,
     CONTROLLER_REVISIONS,
     JOBS,
+    CRON_JOBS,
 )
 BY_KIND: dict[tuple[str, str], Kind[Any]] = {(k.api_version, k.kind): k for k in ALL}

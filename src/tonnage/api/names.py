@@ -71,6 +71,7 @@ JOB_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 """Finalizer of a Job's pod that is yet to be counted."""
+SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # tonnage

@@ -66,6 +66,9 @@ _POD_TEMPLATE = {path.replace("spec.", "spec.template.spec.", 1): key for path, 
 }
 for _kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"):
     _BY_KIND[_kind] = _POD_TEMPLATE | {"status.conditions": "type"}
+_BY_KIND["CronJob"] = {path.replace("spec.", "spec.jobTemplate.spec.", 1): k for path, k in _POD_TEMPLATE.items()} | {
+    f"spec.jobTemplate.{path}": key for path, key in _META.items()
+}
 _BY_KIND["Job"] |= {f"status.uncountedTerminatedPods.{field}": PRIMITIVE for field in ("succeeded", "failed")}
 
 

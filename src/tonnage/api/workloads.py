@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tonnage.api.meta import Condition, KubeObject, LabelSelector, Object, ObjectMeta
+from tonnage.api.meta import Condition, KubeObject, LabelSelector, Object, ObjectMeta, ObjectReference
 
 IntOrPercent = int | str
 Template = dict[str, Any]
@@ -221,6 +221,41 @@ class Job(KubeObject, frozen=True):
 
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class JobTemplate(Object, frozen=True):
+    """What a CronJob makes Jobs from."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+class CronJobSpec(Object, frozen=True):
+    """When, and what."""
+
+    schedule: str = ""
+    time_zone: str | None = None
+    starting_deadline_seconds: int | None = None
+    concurrency_policy: str = "Allow"
+    suspend: bool = False
+    job_template: JobTemplate = JobTemplate()
+    successful_jobs_history_limit: int | None = None
+    failed_jobs_history_limit: int | None = None
+
+
+class CronJobStatus(Object, frozen=True):
+    """What its controller saw last."""
+
+    active: list[ObjectReference] = []
+    last_schedule_time: str | None = None
+    last_successful_time: str | None = None
+
+
+class CronJob(KubeObject, frozen=True):
+    """batch/v1 CronJob."""
+
+    spec: CronJobSpec = CronJobSpec()
+    status: CronJobStatus = CronJobStatus()
 
 
 def template_meta(template: Template) -> ObjectMeta:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tonnage.apiserver.columns import AGE, dig
-from tonnage.apiserver.table import NAME, Column, Obj, duration, moment
+from tonnage.apiserver.table import NAME, Column, Obj, age, duration, moment
 
 
 def _count(name: str, *path: str, priority: int = 0) -> Column:
@@ -121,6 +121,28 @@ JOB = (
     *_WHAT,
     _SELECTOR,
 )
+
+
+def _in_job(read: Callable[[Obj], str]) -> Callable[[Obj], str]:
+    return lambda obj: read(dig(obj, "spec", "jobTemplate") or {})
+
+
+CRON_JOB = (
+    NAME,
+    _text("Schedule", lambda o: str(dig(o, "spec", "schedule") or ""), 0),
+    _text("Timezone", lambda o: str(dig(o, "spec", "timeZone") or "<none>"), 0),
+    _text("Suspend", lambda o: str(bool(dig(o, "spec", "suspend"))), 0),
+    Column("Active", lambda o, _: len(dig(o, "status", "active") or ()), type="integer"),
+    Column("Last Schedule", lambda o, now: _since(dig(o, "status", "lastScheduleTime"), now)),
+    AGE,
+    _text("Containers", _in_job(_each("name"))),
+    _text("Images", _in_job(_each("image"))),
+    _text("Selector", _in_job(shown_selector)),
+)
+
+
+def _since(text: str | None, now: datetime) -> str:
+    return age(text, now) if text else "<none>"
 
 
 def _controller(obj: Obj) -> str:

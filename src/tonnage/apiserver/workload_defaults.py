@@ -61,6 +61,16 @@ def _rolling(strategy: Obj, **bounds: Any) -> None:
             rolling.setdefault(word, value)
 
 
+def cron_job(obj: Obj) -> None:
+    """CronJob: runs may overlap; three successful Jobs and a failed one are kept."""
+    spec = obj.setdefault("spec", {})
+    spec["concurrencyPolicy"] = spec.get("concurrencyPolicy") or "Allow"
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+    _template(spec.setdefault("jobTemplate", {}))
+
+
 def job(obj: Obj) -> None:
     """Job: one pod that must end well, six failures borne."""
     spec = _template(obj)

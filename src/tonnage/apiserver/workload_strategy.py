@@ -23,7 +23,7 @@ def job(new: Obj, old: Obj | None) -> None:
     if template.get("labels") and not meta.get("labels"):
         meta["labels"] = dict(template["labels"])
     labels = template.setdefault("labels", {})
-    labels |= {names.JOB_UID: meta["uid"], "controller-uid": meta["uid"]}
-    labels |= {names.JOB_NAME: meta["name"], "job-name": meta["name"]}
+    uid, name = meta.get("uid", ""), meta.get("name", "")
+    labels |= {names.JOB_UID: uid, "controller-uid": uid, names.JOB_NAME: name, "job-name": name}
     selector = spec.setdefault("selector", {})
-    selector.setdefault("matchLabels", {})[names.JOB_UID] = meta["uid"]
+    selector.setdefault("matchLabels", {})[names.JOB_UID] = uid

@@ -16,9 +16,9 @@ T = TypeVar("T", bound=KubeObject)
 Keys = Callable[[KubeObject | None, KubeObject | None], Iterable[str]]
 
 
-def owner_keys(kind: Kind[T], owners: Cache[T], selector: Callable[[T], LabelSelector]) -> Keys:
+def owner_keys(kind: Kind[T], owners: Cache[T], selector: Callable[[T], LabelSelector] | None) -> Keys:
     """Keys of the owners of that kind which the change of an object concerns: its controller, before and after;
-    of an object without any, all owners of its namespace that would take it.
+    of an object without any, all owners of its namespace that would take it (selector None: they take none).
     """
 
     def keys(old: KubeObject | None, new: KubeObject | None) -> Iterable[str]:
@@ -35,7 +35,8 @@ def owner_keys(kind: Kind[T], owners: Cache[T], selector: Callable[[T], LabelSel
         return list(found)
 
     def _takers(obj: KubeObject) -> Iterable[str]:
-        for owner in owners:
+        for owner in owners if selector is not None else ():
+            assert selector is not None
             same = owner.metadata.namespace == obj.metadata.namespace and not owner.metadata.deleting
             if same and compiled(selector(owner)).matches(obj.metadata.labels):
                 yield owner.key

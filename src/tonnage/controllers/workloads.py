@@ -13,7 +13,7 @@ from typing import Any
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
 from tonnage.api import names
-from tonnage.api.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
+from tonnage.api.kinds import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -26,6 +26,7 @@ _WORKLOADS: tuple[tuple[Kind[Any], str, str], ...] = (
     (STATEFUL_SETS, "statefulset", "StatefulSetController"),
     (DAEMON_SETS, "daemonset", "DaemonSetController"),
     _JOB_ROW,
+    (CRON_JOBS, "cronjob", "CronJobController"),
 )
 Recorders = Callable[[str], EventRecorder]
 """component -> what records Events in its name, running."""

@@ -23,6 +23,12 @@ def job(**spec: Any) -> Obj:
     return workload(pod={"restartPolicy": "Never"}, **spec)
 
 
+def cron(**spec: Any) -> Obj:
+    made = {"template": job()["spec"]["template"]} | spec.pop("job", {})
+    whole = {"schedule": "*/5 * * * *", "jobTemplate": {"spec": made}} | spec
+    return {"metadata": {"name": "x", "namespace": "ns"}, "spec": whole}
+
+
 CLAIM = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
 MOUNTING = {"containers": [{"name": "main", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]}
 
@@ -36,6 +42,8 @@ MOUNTING = {"containers": [{"name": "main", "image": "i", "volumeMounts": [{"nam
         pytest.param(STS, workload(pod=MOUNTING, volumeClaimTemplates=[CLAIM]), id="stateful set mounts its claims"),
         pytest.param(DS, workload(), id="daemon set"),
         pytest.param(JOB, job(), id="job"),
+        pytest.param("batch/cronjobs", cron(), id="cron job"),
+        pytest.param("batch/cronjobs", cron(schedule="@daily"), id="daily"),
         pytest.param(JOB, job(completionMode="Indexed", completions=3, parallelism=2), id="indexed job"),
     ],
 )
@@ -133,6 +141,17 @@ def test_selector_and_template_must_agree(faults: Faults, key: str, change: Obj,
             job(podFailurePolicy={"rules": []}),
             "spec.podFailurePolicy: Forbidden: is not offered by this server",
             id="refused by name",
+        ),
+        pytest.param("batch/cronjobs", cron(schedule="often"), "spec.schedule: Invalid value", id="schedule"),
+        pytest.param("batch/cronjobs", cron(timeZone="X/Y"), "spec.timeZone: Invalid value", id="time zone"),
+        pytest.param(
+            "batch/cronjobs", cron(concurrencyPolicy="Never"), "spec.concurrencyPolicy: Unsupported value", id="policy"
+        ),
+        pytest.param(
+            "batch/cronjobs",
+            cron(job={"template": workload()["spec"]["template"]}),
+            "spec.jobTemplate.spec.template.spec.restartPolicy: Unsupported value",
+            id="its job's faults",
         ),
         pytest.param(
             JOB,

@@ -51,7 +51,7 @@ def test_an_idle_box_reads_none_of_them() -> None:
     code = (
         "import sys, tonnage.apps.cluster\n"
         "print([m for m in sys.modules if m.startswith('tonnage.controllers.') and m.rpartition('.')[2] in "
-        "('deployment', 'replicaset', 'statefulset', 'daemonset', 'job', 'rolling', 'revisions', 'dependents')])"
+        "('deployment', 'replicaset', 'statefulset', 'daemonset', 'job', 'cronjob', 'rolling', 'revisions', 'dependents')])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout
     assert said == "[]\n"

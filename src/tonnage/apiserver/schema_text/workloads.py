@@ -211,6 +211,28 @@ JobCondition: One condition of the Job.
   reason str: Why, in one word for programs.
   status! str: What is.
   type! str: Which sort it is.
+CronJob: Jobs that are made again and again.
+  apiVersion str: Group and version of the object.
+  kind str: Kind of the object.
+  metadata ObjectMeta: Name, labels, owners and times.
+  spec CronJobSpec: What is wanted.
+  status CronJobStatus: What is.
+CronJobSpec: When Jobs are made, and which.
+  concurrencyPolicy str: While the last one runs: Allow, Forbid, Replace.
+  failedJobsHistoryLimit int?: How many failed Jobs are kept.
+  jobTemplate! JobTemplateSpec: What Jobs are made from.
+  schedule! str: When, as in crontab: minute hour day month weekday.
+  startingDeadlineSeconds long?: Seconds after which a missed time is left out.
+  successfulJobsHistoryLimit int?: How many successful Jobs are kept.
+  suspend bool?: Make no Jobs for now.
+  timeZone str?: Where schedule is meant; UTC without.
+JobTemplateSpec: What Jobs are made from.
+  metadata ObjectMeta: Labels and annotations of the Jobs.
+  spec JobSpec: What is wanted.
+CronJobStatus: What has become of the CronJob.
+  active [ObjectReference]: Jobs that run.
+  lastScheduleTime time: When the last Job was due.
+  lastSuccessfulTime time: When a Job ended well last.
 UncountedTerminatedPods: Pods that have ended and are yet to be counted.
   failed [str]+: uids of failed ones.
   succeeded [str]+: uids of those that ended well.
