@@ -27,6 +27,7 @@ SERIES = {
     "TonnageProvisioningFails": [
         (f'controller_persistentvolumeclaim_provision_failed_total{{class="c",source="",{NODE}}}', "0+6x60")
     ],
+    "TonnageCredentialsRefused": [(f"tonnage_credentials_refused{{{NODE}}}", "1x60")],
     "TonnageNoController": [],
 }
 """Alert -> what makes it fire, a sample each minute."""
