@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -76,7 +77,15 @@ class Disk:
 
     def set_readonly(self) -> None:
         """As the kernel does after an error."""
-        libc.mount(None, os.fsencode(self.place), None, _MS_REMOUNT | _MS_RDONLY, None)
+        for _ in range(300):
+            try:
+                libc.mount(None, os.fsencode(self.place), None, _MS_REMOUNT | _MS_RDONLY, None)
+                return
+            except OSError as failure:
+                if failure.errno != errno.EBUSY:
+                    raise
+            time.sleep(0.1)  # the kernel lets go of a loop device's file a moment after its last umount
+        raise AssertionError(f"{self.place} stays in use")
 
 
 @dataclass
