@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tonnage.api.kinds import CLAIMS, NODES, PODS, VOLUMES
@@ -19,6 +20,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
 from tonnage.kube.wait import until, until_gone
+from tonnage.scheduler.strategies import Strategy
 
 SETTINGS = Settings(nodes=2, pools=["memory,size=10Gi"], runtime="none")
 
@@ -51,6 +53,21 @@ async def test_a_pod_gets_its_volume_and_is_there_after_a_restart(tmp_path: Path
         await until_gone(second.client, VOLUMES)
     finally:
         await second.stop()
+
+
+@pytest.mark.parametrize(("scoring", "nodes"), [("tightest-fit", 1), ("most-free", 2)])
+async def test_the_scoring_that_was_asked_for_places_pods(tmp_path: Path, scoring: str, nodes: int) -> None:
+    data = DataFolder(tmp_path / "d")
+    made = Box(data, plan(data, msgspec.structs.replace(SETTINGS, scoring=Strategy(scoring))))
+    await made.start()
+    try:
+        found = []
+        for name in ("a", "b", "c"):
+            await made.client.create(PODS, pod_with(name, {"data": "1Gi"}), "default")
+            found.append(await until(made.client, PODS, name, running, namespace="default"))
+        assert len({pod.spec.node_name for pod in found}) == nodes
+    finally:
+        await made.stop()
 
 
 async def test_one_process_a_folder(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tonnage.apps.data import DataFolder, Settings
 from tonnage.errors import Busy, Invalid
+from tonnage.scheduler.strategies import Strategy
 
 
 def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
@@ -26,6 +27,18 @@ def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
     assert second.settings() == Settings(nodes=4)
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
     second.close()
+
+
+def test_the_scoring_is_kept_and_only_one_that_exists_is_taken(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "d")
+    data.open(Settings(scoring=Strategy.TIGHTEST_FIT))
+    data.close()
+    assert data.settings() == Settings(scoring=Strategy.TIGHTEST_FIT)
+
+    marker = data.path / "tonnage.json"
+    marker.write_text(marker.read_text().replace("tightest-fit", "widest-fit"))
+    with pytest.raises(Invalid, match="widest-fit"):
+        data.settings()
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ class Box:
         await objects.ensure_all(client, pools=pools, compat=settings.compat)
         self._informers = informers = Informers(client)
         events = self._events("tonnage")
-        scheduler = Scheduler(client, informers, self._events("default-scheduler"), clock=clock)
+        scheduler = Scheduler(
+            client, informers, self._events("default-scheduler"), clock=clock, strategy=settings.scoring
+        )  # fmt: skip
         loops: Mapping[str, Any] = {
             "scheduler": scheduler,
             "ephemeral": EphemeralController(client, informers, self._events("ephemeral_volume")),

@@ -27,6 +27,7 @@ import msgspec
 
 from tonnage.errors import Busy, HostError, Invalid, Precondition
 from tonnage.host import tree
+from tonnage.scheduler.strategies import Strategy
 
 FORMAT = 1
 _LOST = "lost+found"  # in the root of a disk of its own
@@ -42,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime: str = "bwrap"
     compat: list[str] = []
     sources: list[str] = []
+    scoring: Strategy = Strategy.LEAST_ALLOCATED
 
 
 class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

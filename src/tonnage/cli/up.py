@@ -20,6 +20,7 @@ from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
+from tonnage.scheduler.strategies import Strategy
 
 _READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
 _READY = "\0ready\n"
@@ -44,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
     parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
+    parser.add_argument(
+        "--scoring", choices=[strategy.value for strategy in Strategy],
+        help="by what the scheduler chooses of the nodes that fit: cpu and memory left (least-allocated), or for pods "
+        "with volumes the part of free storage that they would take (default: least-allocated, or as before)",
+    )  # fmt: skip
     add_sources(parser)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
@@ -93,6 +99,7 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         runtime=options.runtime or base.runtime,
         compat=options.compat or base.compat,
         sources=options.source or base.sources,
+        scoring=Strategy(options.scoring or base.scoring),
     )
 
 

@@ -330,9 +330,13 @@ def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
     offer.maximum = maximum
 
 
-def fit_together(offers: Offers, wanted: Sequence[tuple[str, int]]) -> bool:
-    """Whether claims, as (class, bytes), largest first, all find room in a node's offers at once."""
+def allot(offers: Offers, wanted: Sequence[tuple[str, int]]) -> list[tuple[int, int]] | None:
+    """Find room for claims, as (class, bytes), largest first, in a node's offers: all at once or None.
+
+    Of each room that is used: bytes taken, and bytes that were left there before.
+    """
     taken: dict[object, int] = {}
+    rooms: dict[object, int] = {}
     for storage_class, size in wanted:
         best: Offer | None = None
         most = -1
@@ -341,6 +345,12 @@ def fit_together(offers: Offers, wanted: Sequence[tuple[str, int]]) -> bool:
             if size <= offer.largest and size <= left > most:
                 best, most = offer, left
         if best is None:
-            return False
+            return None
         taken[best.room] = taken.get(best.room, 0) + size
-    return True
+        rooms[best.room] = min(best.left, rooms.get(best.room, NO_BOUND))
+    return [(size, rooms[room]) for room, size in taken.items()]
+
+
+def fit_together(offers: Offers, wanted: Sequence[tuple[str, int]]) -> bool:
+    """Whether claims, as (class, bytes), largest first, all find room in a node's offers at once."""
+    return allot(offers, wanted) is not None

@@ -24,6 +24,7 @@ from tonnage.scheduler.cycle import Cycle, Decision
 from tonnage.scheduler.filters import Cause
 from tonnage.scheduler.queue import Entry, SchedulingQueue
 from tonnage.scheduler.static import StaticVolumes, claim_key
+from tonnage.scheduler.strategies import Strategy
 from tonnage.scheduler.volumes import StorageObjects, Volumes
 
 log = logging.getLogger(__name__)
@@ -40,14 +41,20 @@ _LIFTED = (
 class Cluster:
     """State of the cluster for decisions. now: monotonic seconds."""
 
-    def __init__(self, objects: StorageObjects, queue: SchedulingQueue, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        objects: StorageObjects,
+        queue: SchedulingQueue,
+        now: Callable[[], float],
+        strategy: Strategy = Strategy.LEAST_ALLOCATED,
+    ) -> None:
         self.objects = objects
         self.queue = queue
         self.columns = Columns()
         self.static = StaticVolumes()
         self.published = PublishedStorage(self.columns, self._room, self._reason)
         self.volumes = Volumes(objects, self.columns, self.published, self.static)
-        self.cycle = Cycle(self.columns, self.volumes, self.is_registered)
+        self.cycle = Cycle(self.columns, self.volumes, self.is_registered, strategy)
         self._registered: dict[str, frozenset[str]] = {}  # node -> its CSI drivers
         self._now = now
         self._attachments: dict[str, tuple[int, str, str]] = {}

@@ -6,7 +6,7 @@ Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod, selectHost), typ
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -15,6 +15,7 @@ from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.columns import Columns
 from tonnage.scheduler.filters import Cause, Reasons, node_filters
 from tonnage.scheduler.hints import class_hint, of_class, sentence, storage_hint
+from tonnage.scheduler.strategies import Strategy, storage_score
 from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
 NO_NODES = "no nodes available to schedule pods"
@@ -51,6 +52,7 @@ class Cycle:
     volumes: Volumes
     is_registered: Callable[[str], bool] = lambda driver: True
     """Whether some node has that CSI driver; for telling why there is no storage."""
+    strategy: Strategy = Strategy.LEAST_ALLOCATED
     _start: int = 0
     _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
 
@@ -122,8 +124,23 @@ class Cycle:
                 message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
             return Refusal(message, causes, needs=volumes.needs)
         left = self.volumes.most_left(volumes)
-        slot = scores.best(list(fitting), ask, self.columns, lambda slot: (-fitting[slot].waste, left(slot)))
+        by_storage = self._storage_score(ask, fitting)
+        slot = scores.best(
+            list(fitting), ask, self.columns, lambda slot: (-fitting[slot].waste, left(slot)), by_storage
+        )  # fmt: skip
         return Decision(self.columns.names[slot], fitting[slot], volumes)
+
+    def _storage_score(self, ask: Ask, fitting: Mapping[int, Plan]) -> scores.StorageScore | None:
+        """What the strategy says of nodes; None when it looks at cpu and memory first."""
+        if self.strategy is Strategy.LEAST_ALLOCATED:
+            return None
+        shares, node_names, takes = scores.compute_shares(ask, self.columns), self.columns.names, self.volumes.takes
+
+        def score(slot: int) -> float | None:
+            rooms, found = takes(fitting[slot], node_names[slot])
+            return storage_score(self.strategy, rooms, found, shares(slot))
+
+        return score
 
 
 def _note(histogram: dict[str, int], reasons: Reasons, cause: Cause) -> Cause:

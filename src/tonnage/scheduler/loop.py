@@ -47,6 +47,7 @@ from tonnage.scheduler.prebind import POD_GONE, Binding, BindingWaits, Withdrawn
 from tonnage.scheduler.queue import Entry, SchedulingQueue
 from tonnage.scheduler.static import claim_key
 from tonnage.scheduler.status import ConditionWriter
+from tonnage.scheduler.strategies import Strategy
 from tonnage.scheduler.volumes import StorageObjects, Unbound
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Scheduler:
     """Places the pods whose schedulerName is `name`.
 
     patience: seconds for which a volume may be missing whose provisioner nobody knows, before the pod is told.
+    strategy: how the node is chosen of those that fit.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Scheduler:
         clock: Clock,
         name: str = "default-scheduler",
         patience: float = 3.0,
+        strategy: Strategy = Strategy.LEAST_ALLOCATED,
     ) -> None:
         self._patience = patience
         self._client, self._events, self._clock, self._name = client, events, clock, name
@@ -85,7 +88,7 @@ class Scheduler:
         pods = self._of(informers, PODS)
         self.objects = StorageObjects(claims.cache, volumes.cache, classes.cache, drivers.cache)
         self.queue = SchedulingQueue(self._wake.set)
-        self.cluster = Cluster(self.objects, self.queue, clock.monotonic)
+        self.cluster = Cluster(self.objects, self.queue, clock.monotonic, strategy)
         self._waits = BindingWaits(self.objects)
         self._conditions = ConditionWriter(client, events, pods.cache, clock)
         self._of(informers, NODES).cache.on_change(self.cluster.node_changed)

@@ -17,9 +17,10 @@ from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, StorageClass, TopologyTerm
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.ask import Ask, ClaimUse
-from tonnage.scheduler.capacity import NO_BOUND, PublishedStorage, fit_together
+from tonnage.scheduler.capacity import NO_BOUND, PublishedStorage, allot, fit_together
 from tonnage.scheduler.columns import Columns, UsedVolume
 from tonnage.scheduler.static import StaticVolumes, reach_of
+from tonnage.scheduler.strategies import Take
 
 CONFLICT = "node(s) had volume node affinity conflict"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
@@ -266,6 +267,11 @@ class Volumes:
             return NO_STORAGE
         return Plan(tuple(found), tuple(made))
 
+    def takes(self, plan: Plan, node: str) -> tuple[list[Take], list[Take]]:
+        """What a plan takes on a node: of each published room, and of each volume that is there already."""
+        found = [(matching.requested(claim), matching.capacity(volume)) for claim, volume in plan.found]
+        return allot(self.published.on(node), _needs(plan.made)) or [], found
+
     def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
         """A function that says how much room a node has left for the pod's classes, in bytes; for comparing nodes."""
         classes = {storage_class for storage_class, _ in volumes.needs}
@@ -283,7 +289,7 @@ class Volumes:
         return left
 
 
-def _needs(unbound: list[Unbound]) -> tuple[tuple[str, int], ...]:
+def _needs(unbound: Iterable[Unbound]) -> tuple[tuple[str, int], ...]:
     measured = [(u.storage_class.key, u.size) for u in unbound if u.measured]
     return tuple(sorted(measured, key=lambda need: -need[1]))
 
