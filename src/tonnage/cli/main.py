@@ -34,6 +34,7 @@ VERBS = {
     "controller": ("tonnage.cli.controller", "run the duties of a Kubernetes cluster that no node can have"),
     "manifests": ("tonnage.cli.manifests", "print the Kubernetes objects of an installation"),
     "doctor": ("tonnage.cli.doctor", "look at an installation on Kubernetes: what is wrong, and what to do"),
+    "why": ("tonnage.cli.why", "say node by node why a pod is on none, and what to do"),
     "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
     "pools": ("tonnage.cli.pools", "show what pools have, promise and lack; make them of devices"),
     "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),

@@ -6,11 +6,12 @@ them; the first that answers decides. Texts: k/k pkg/scheduler/framework/plugins
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Flag, auto
 
 from tonnage.api import names
 from tonnage.api.core import Taint
+from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
 from tonnage.scheduler.ask import PODS, Ask, Port
 from tonnage.scheduler.columns import Columns, UsedVolume
@@ -74,12 +75,21 @@ def _guard(ask: Ask, columns: Columns) -> NodeFilter:
             return _FITS
         if unschedulable[slot] and not tolerates(tolerations, cordon):
             return (UNSCHEDULABLE,)
-        for taint in taints[slot]:
-            if not tolerates(tolerations, taint):
-                return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
+        for taint in untolerated(taints[slot], tolerations):
+            return (taint_reason(taint),)
         return _FITS
 
     return check
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Iterator[Taint]:
+    """The taints that keep a pod with these tolerations away."""
+    return (taint for taint in taints if not tolerates(tolerations, taint))
+
+
+def taint_reason(taint: Taint) -> str:
+    """What a pod is told of a taint, as Kubernetes says it."""
+    return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
 
 
 def _affinity(ask: Ask, columns: Columns) -> NodeFilter:
@@ -95,13 +105,12 @@ def _affinity(ask: Ask, columns: Columns) -> NodeFilter:
 
 
 def _ports(ask: Ask, columns: Columns) -> NodeFilter:
-    column, wanted = columns.ports, ask.demand.ports
+    return lambda slot: (PORTS_TAKEN,) if columns.ports[slot] and any(taken_ports(ask, columns, slot)) else _FITS
 
-    def check(slot: int) -> Reasons:
-        taken = column[slot]
-        return (PORTS_TAKEN,) if taken and any(_conflicts(a, b) for a in wanted for b in taken) else _FITS
 
-    return check
+def taken_ports(ask: Ask, columns: Columns, slot: int) -> Iterator[Port]:
+    """Host ports that the pod asks for and others have."""
+    return (a for a in ask.demand.ports if any(_conflicts(a, b) for b in columns.ports[slot]))
 
 
 def _conflicts(a: Port, b: Port) -> bool:
@@ -126,11 +135,19 @@ def _resources(ask: Ask, columns: Columns) -> NodeFilter:
 
 def lacking(ask: Ask, columns: Columns, slot: int) -> Reasons:
     """All resources that a node lacks for a pod, as Kubernetes names them."""
-    return tuple(
-        TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
-        for resource, amount in ask.demand.requests
-        if columns.free_of(resource)[slot] < amount
-    )
+    return tuple(resource_reason(resource) for resource, _ in short_of(ask, columns, slot))
+
+
+def short_of(ask: Ask, columns: Columns, slot: int) -> Iterator[tuple[str, int]]:
+    """Resources of which a node has less free than a pod requests, and how much it requests."""
+    return (
+        (resource, amount) for resource, amount in ask.demand.requests if columns.free_of(resource)[slot] < amount
+    )  # fmt: skip
+
+
+def resource_reason(resource: str) -> str:
+    """What a pod is told of a resource that is lacking, as Kubernetes says it."""
+    return TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
 
 
 def _limits(used: tuple[UsedVolume, ...], columns: Columns) -> NodeFilter:

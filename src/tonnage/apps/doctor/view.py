@@ -60,6 +60,11 @@ class Published(CSIStorageCapacity, frozen=True):
         owned = [(e.get("manager", ""), e.get("fieldsV1") or {}) for e in self.metadata.managed_fields]
         return sorted({manager for manager, its in owned if any(f"f:{name}" in its for name in fields)})
 
+    @property
+    def written(self) -> str:
+        """When it was last written (RFC 3339); "" where the API server does not keep that."""
+        return max((str(entry.get("time") or "") for entry in self.metadata.managed_fields), default="")
+
 
 class WorkloadStatus(Object, frozen=True):
     """Numbers of a DaemonSet's or Deployment's pods."""

@@ -1,0 +1,82 @@
+"""Reads a cluster once, as its scheduler sees it, and says why a pod is on no node. Writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tonnage.aio.clock import Clock
+from tonnage.api.kinds import (
+    ATTACHMENTS,
+    CLAIMS,
+    CSI_DRIVERS,
+    CSI_NODES,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Kind,
+)
+from tonnage.api.meta import KubeObject
+from tonnage.apps.doctor.view import PUBLISHED, Published
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client
+from tonnage.scheduler.cluster import Cluster
+from tonnage.scheduler.explain import Explanation, explain
+from tonnage.scheduler.queue import SchedulingQueue
+from tonnage.scheduler.volumes import StorageObjects
+
+T = TypeVar("T", bound=KubeObject)
+_BOX_SCHEDULER = "default-scheduler"
+
+
+async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Explanation:
+    """Explain a pod. Raises ApiNotFound for one that is not there, ApiError for kinds that may not be read (all of
+    nodes, pods and storage are needed), Unavailable, Invalid for objects that make no sense."""
+    pod = await client.get(PODS, name, namespace)
+    is_box = b"+tonnage" in await client.read("/version")
+    cluster, written = await _read(client, clock)
+    return explain(cluster, pod, written=written, scheduler=_BOX_SCHEDULER if is_box else "")
+
+
+async def _read(client: Client, clock: Clock) -> tuple[Cluster, dict[str, str]]:
+    """The cluster, and when its capacity objects were written. Storage is read before pods and nodes, in the order in
+    which a scheduler's caches may be filled too."""
+    claims, volumes, classes, drivers = await asyncio.gather(
+        _all(client, CLAIMS), _all(client, VOLUMES), _all(client, STORAGE_CLASSES), _all(client, CSI_DRIVERS)
+    )
+    nodes, csi_nodes, attachments, capacities, pods = await asyncio.gather(
+        _all(client, NODES),
+        _all(client, CSI_NODES),
+        _all(client, ATTACHMENTS),
+        _all(client, PUBLISHED),
+        _all(client, PODS),
+    )
+    objects = StorageObjects(_filled(claims), _filled(volumes), _filled(classes), _filled(drivers))
+    cluster = Cluster(objects, SchedulingQueue(), clock.monotonic)
+    _filled(nodes).on_change(cluster.node_changed)
+    _filled(csi_nodes).on_change(cluster.csi_node_changed)
+    objects.volumes.on_change(cluster.volume_changed)
+    _filled(attachments).on_change(cluster.attachment_changed)
+    _filled(capacities).on_change(cluster.capacity_changed)
+    objects.claims.on_change(cluster.claim_changed)
+    for pod in pods:
+        if pod.spec.node_name and not pod.terminated:
+            cluster.pod_placed(pod)
+    cluster.settle()
+    return cluster, _written(capacities)
+
+
+async def _all(client: Client, kind: Kind[T]) -> list[T]:
+    return (await client.list(kind)).items
+
+
+def _filled(objects: Iterable[T]) -> Cache[T]:
+    cache: Cache[T] = Cache()
+    cache.replace(objects)
+    return cache
+
+
+def _written(capacities: Iterable[Published]) -> dict[str, str]:
+    return {capacity.key: capacity.written for capacity in capacities}
