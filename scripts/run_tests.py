@@ -1,6 +1,6 @@
-"""All tests in three lanes at once: those inside guest machines, which take one core and nothing else of this machine,
-those on real clusters, which mostly wait, and all others. Each lane is a pytest of its own; what the first two print is
-shown when the last has ended.
+"""All tests in lanes at once: those inside guest machines, which take one core and nothing else of this machine, those
+on real clusters, with and without kubelets, which mostly wait, and all others. Each lane is a pytest of its own; only
+the last one's output is seen at once, that of the others at the end.
 
     scripts/run_tests.py [PYTEST OPTION]...
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 GUESTS = "uml or qemu"
-BESIDE = {"guests": GUESTS, "clusters": f"e2e and not ({GUESTS})"}
+BESIDE = {"guests": GUESTS, "clusters": "e2e and not kubelets", "kubelets": "kubelets"}
 """Lanes in the background, with the tests they take by marker."""
 OTHERS = f"not e2e and not ({GUESTS})"
 _NO_TESTS = 5  # pytest's exit code when nothing was selected

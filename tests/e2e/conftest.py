@@ -139,9 +139,12 @@ def release() -> tuple[int, int]:
     return parse_version(programs.version())
 
 
+@pytest.hookimpl(tryfirst=True)  # before items are chosen by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what the chosen release does not have yet: marker `since`."""
+    """Leave out what the chosen release does not have yet: marker `since`. Mark what needs real kubelets."""
     for item in items:
+        if "machines" in getattr(item, "fixturenames", ()):
+            item.add_marker("kubelets")
         for mark in item.iter_markers("since"):
             if release() < parse_version(mark.args[0]):
                 item.add_marker(pytest.mark.skip(f"needs Kubernetes {mark.args[0]}, this is {programs.version()}"))
