@@ -157,8 +157,11 @@ class Hollow:
 
 
 def in_pool(agent: Agent) -> dict[str, int]:
-    """What the driver says that it has: names of volumes, and bytes."""
-    ended = agent.volumes("list", "-o", "json")
+    """What the driver says that it has, once it answers: names of volumes, and bytes."""
+    deadline = time.monotonic() + 60
+    while "no driver answers" in (ended := agent.volumes("list", "-o", "json")).stderr:
+        assert time.monotonic() < deadline, ended.stderr
+        time.sleep(0.1)
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout).get("volumes", [])
     return {volume["id"].rpartition("/")[2]: volume["size"] for volume in found}
