@@ -51,6 +51,7 @@ async def test_tables_and_what_to_do(box: Box, capsys: pytest.CaptureFixture[str
     assert any(line.split()[:2] == ["node-1", "no"] and "asks 3Gi, free 2Gi, largest 2Gi" in line for line in lines)
     assert any(line.split()[:2] == ["node-2", "no"] and "unschedulable" in line for line in lines)
     assert any(line.split()[:6] == ["node-1", "large-data", "tonnage-scratch", "3Gi", "2Gi", "2Gi"] for line in lines)
+    assert any(line.strip().startswith("read at 20") for line in lines)
     assert lines[-1] == (
         "To do: nearest is node-1: ask for at most 2Gi in large-data, or free 1Gi on node-1 by deleting pods or claims "
         "there, or add a node"

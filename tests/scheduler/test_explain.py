@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
+from tonnage.scheduler.ask import compile_ask
 from tonnage.scheduler.cycle import Decision
 from tonnage.scheduler.explain import Explanation, explain
+from tonnage.scheduler.lacks import Look
 
 GI = 1024**3
 BOX = "default-scheduler"
@@ -127,9 +129,45 @@ def test_claims_that_fit_alone_and_not_together(world: Any) -> None:
     world.claim("b", "6Gi")
     found = told(world, world.pod("p", claims=["a", "b"]))
 
-    text = "node(s) did not have enough free storage: 2 claims ask 12Gi together, 10Gi are free"
+    text = "node(s) did not have enough free storage: claims a, b ask 12Gi together, 10Gi are free"
     assert lacks(found) == [text]
     assert "free 2Gi on n" in found.todo
+
+
+def test_what_to_do_counts_the_siblings_too(world: Any) -> None:
+    world.storage_class()
+    world.node("n")
+    world.capacity("n", "2Gi")
+    world.claim("large", "3Gi")
+    world.claim("small", "1Gi")
+    found = told(world, world.pod("p", claims=["large", "small"]))
+
+    assert found.todo.startswith("nearest is n: ask for at most 1Gi in large, or free 2Gi on n ")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(room=st.integers(0, 9), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), shared=st.booleans())
+def test_as_much_more_room_as_it_says_is_enough(
+    make_world: Callable[[], Any], room: int, sizes: list[int], shared: bool
+) -> None:
+    world = make_world()
+    world.node("n")
+    classes = ("late", "other")
+    pool = "p" if shared else ""
+    for name in classes:
+        world.storage_class(name)
+        world.capacity("n", f"{room}Gi", storage_class=name, pool=pool)
+    for index, size in enumerate(sizes):
+        world.claim(f"c{index}", f"{size}Gi", storageClassName=classes[index % 2])
+    ask = compile_ask(world.pod("p", claims=[f"c{index}" for index in range(len(sizes))]))
+    look = Look(world.cluster, ask, world.cluster.volumes.sort_out(ask), {})
+    found = list(look.lacks(0))
+    missing = max((lack.missing for lack in found), default=0)
+
+    for name in classes:
+        world.capacity("n", str(room * GI + missing), storage_class=name, pool=pool)
+    assert list(look.lacks(0)) == []
+    assert missing > 0 or not found
 
 
 def test_nothing_published_and_a_class_that_can_have_none(world: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TypeVar
 
-from tonnage.aio.clock import Clock
+from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api.kinds import (
     ATTACHMENTS,
     CLAIMS,
@@ -37,7 +37,8 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Exp
     pod = await client.get(PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")
     cluster, written = await _read(client, clock)
-    return explain(cluster, pod, written=written, scheduler=_BOX_SCHEDULER if is_box else "")
+    scheduler, read = _BOX_SCHEDULER if is_box else "", rfc3339(clock.time())
+    return explain(cluster, pod, written=written, scheduler=scheduler, read=read)
 
 
 async def _read(client: Client, clock: Clock) -> tuple[Cluster, dict[str, str]]:

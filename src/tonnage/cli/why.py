@@ -90,6 +90,8 @@ def show(form: str, found: Explanation) -> None:
     if rooms:
         out.title("Storage")
         out.table(("NODE", "CLAIM", "CLASS", "ASKED", "FREE", "LARGEST", "PUBLISHED", "PROBLEM"), rooms)
+        unknown = "" if all(row[6] != "-" for row in rooms) else "; -: nothing is, or the API server does not keep when"
+        out.line(f"    read at {found.read}{unknown}")
     if found.message:
         out.line(f"\n{found.message}")
     out.line(f"\nTo do: {found.todo}")

@@ -32,7 +32,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """node: where the pod is, "" for nowhere. everywhere: what stands against it on any node. message: what the
-    scheduler of the box tells of it. unchecked: what was not looked at. todo: what helps, for a person."""
+    scheduler of the box tells of it. unchecked: what was not looked at. read: when that was (RFC 3339). todo: what a
+    person can do."""
 
     namespace: str
     pod: str
@@ -41,20 +42,23 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
     unchecked: list[str] = []
     nodes: list[NodeAnswer] = []
+    read: str = ""
     todo: str = ""
 
 
-def explain(cluster: Cluster, pod: Pod, *, written: Mapping[str, str], scheduler: str = "") -> Explanation:
+def explain(
+    cluster: Cluster, pod: Pod, *, written: Mapping[str, str], scheduler: str = "", read: str = ""
+) -> Explanation:
     """Look at all nodes. Changes nothing. Raises Invalid for a pod or claim that cannot be read.
 
-    written: key of a capacity object -> when it was written. scheduler: the only one there is (that of a box), which
-    refuses by name what it does not support; "" for any, of which these things are not looked at.
+    written: key of a capacity object -> when it was written. read: when all was read. scheduler: the only one there is
+    (that of a box), which refuses by name what it does not support; "" for any: these things are not looked at.
     """
     meta = pod.metadata
     if pod.spec.node_name or pod.terminated:
         where = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else f"it is {pod.status.phase}"
         todo = f"nothing: {where}; `kubectl -n {meta.namespace} describe pod {meta.name}` says the rest"
-        return Explanation(meta.namespace, meta.name, pod.spec.node_name, todo=todo)
+        return Explanation(meta.namespace, meta.name, pod.spec.node_name, read=read, todo=todo)
     ask = compile_ask(pod)
     everywhere = _before_nodes(ask, scheduler)
     unchecked: list[str] = []
@@ -78,6 +82,7 @@ def explain(cluster: Cluster, pod: Pod, *, written: Mapping[str, str], scheduler
         message=outcome.message if isinstance(outcome, Refusal) else "",
         unchecked=unchecked,
         nodes=sorted(nodes, key=lambda answer: answer.node),
+        read=read,
         todo=_todo(everywhere, nodes, list(found.values()), unchecked),
     )
 
@@ -119,5 +124,5 @@ def _todo(
             return f"see {', '.join(unchecked)} of the pod: nothing else keeps it from {fitting[0]}"
         told = f"{fitting[0]} fits" if len(fitting) == 1 else f"{len(fitting)} nodes fit, {fitting[0]} is one"
         return f"wait a moment: {told}; if it stays, `kubectl get events` tells what its scheduler says"
-    nearest = min(range(len(nodes)), key=lambda i: (len(lacks[i]), sum(lack.missing for lack in lacks[i])))
+    nearest = min(range(len(nodes)), key=lambda i: (len(lacks[i]), max(lack.missing for lack in lacks[i])))
     return f"nearest is {nodes[nearest].node}: " + "; and ".join(lack.todo for lack in lacks[nearest])

@@ -6,7 +6,7 @@ first that refuses. Sans-I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -171,32 +171,51 @@ class Look:
 
     def _storage(self, slot: int) -> Iterator[Lack]:
         measured = [unbound for unbound in self.volumes.unbound if unbound.measured]
-        told = [lack for unbound in measured if (lack := self._claim(self._room(unbound, slot), slot))]
-        if not told:
-            asked = sum(unbound.size for unbound in measured)
-            free = sum({o.room: max(0, o.left) for u in measured if (o := self._best(u, slot))}.values())
-            text = f"{NO_STORAGE}: {len(measured)} claims ask {from_bytes(asked)} together, {from_bytes(free)} are free"
-            told = [Lack(text, self._less(slot, max(1, asked - free)), max(1, asked - free))]
-        yield from told
+        alone = {unbound.claim.key: lack for unbound in measured if (lack := self._claim(unbound, slot))}
+        yield from alone.values()
+        rooms: dict[object, tuple[Offer, list[Unbound]]] = {}
+        for unbound in measured:
+            if (offer := self._best(unbound, slot)) is not None:
+                rooms.setdefault(offer.room, (offer, []))[1].append(unbound)
+        others = [(o, claims) for o, claims in rooms.values() if not any(u.claim.key in alone for u in claims)]
+        short = [(o, claims) for o, claims in others if sum(u.size for u in claims) > o.left]
+        if not short and not alone:  # a class has several rooms, and the claims do not pack
+            short = others
+        for offer, claims in short:
+            yield self._together(offer, claims, slot)
 
-    def _claim(self, room: Room, slot: int) -> Lack | None:
+    def _together(self, offer: Offer, claims: Sequence[Unbound], slot: int) -> Lack:
+        """A room that is too small for all claims that draw on it, though not for any of them."""
+        told, asked = ", ".join(u.claim.metadata.name for u in claims), sum(u.size for u in claims)
+        text = f"{NO_STORAGE}: claims {told} ask {from_bytes(asked)} together, {from_bytes(offer.left)} are free"
+        missing = max(1, asked - offer.left)
+        return Lack(text, self._more(slot, missing), missing)
+
+    def _claim(self, unbound: Unbound, slot: int) -> Lack | None:
+        """What keeps a claim from the node by itself; what to do counts its siblings in the same room too."""
+        room, offer = self._room(unbound, slot), self._best(unbound, slot)
         head = f"{NO_STORAGE}: claim {room.claim}, class {room.storage_class}"
         if room.problem:
             return Lack(
                 f"{head}: {room.problem}", f"correct StorageClass {room.storage_class}: {room.problem}", NO_BOUND
             )
-        if room.largest is None:
+        if room.largest is None or offer is None:
             todo = f"see whether the CSI driver of {room.storage_class} runs on {self._name(slot)}: `tonnage doctor`"
             return Lack(f"{head}: nothing is published", todo, NO_BOUND)
-        most = min(room.largest, room.largest if room.free is None else room.free)
-        if room.asked <= most:
+        if room.asked <= min(offer.largest, offer.left):
             return None
         free = "unknown" if room.free is None else from_bytes(room.free)
         text = f"{head}: asks {from_bytes(room.asked)}, free {free}, largest {from_bytes(room.largest)}"
-        less = f"ask for at most {from_bytes(most)} in {room.claim}, or " if most else ""
-        return Lack(text, less + self._less(slot, room.asked - most), room.asked - most)
+        most = min(offer.largest, offer.left - self._siblings(unbound, offer, slot))
+        less = f"ask for at most {from_bytes(most)} in {room.claim}, or " if most > 0 else ""
+        return Lack(text, less + self._more(slot, room.asked - most), room.asked - most)
 
-    def _less(self, slot: int, missing: int) -> str:
+    def _siblings(self, unbound: Unbound, offer: Offer, slot: int) -> int:
+        """Bytes that the pod's other claims ask of the same room."""
+        others = [u for u in self.volumes.unbound if u.measured and u is not unbound]
+        return sum(u.size for u in others if (o := self._best(u, slot)) is not None and o.room == offer.room)
+
+    def _more(self, slot: int, missing: int) -> str:
         return f"free {from_bytes(missing)} on {self._name(slot)} by deleting pods or claims there, or add a node"
 
 
