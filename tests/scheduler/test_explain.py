@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
+from tonnage.api.meta import Condition
 from tonnage.scheduler.ask import compile_ask
 from tonnage.scheduler.cycle import Decision
 from tonnage.scheduler.explain import Explanation, explain
@@ -235,6 +237,16 @@ def test_pods_that_are_well(world: Any) -> None:
     world.node("n")
     assert told(world, world.pod("p")).todo.startswith("wait a moment: n fits")
     assert told(world, world.pod("p", nodeName="n")).todo.startswith("nothing: it is on node n")
+
+
+def test_what_another_scheduler_told_the_pod(world: Any) -> None:
+    world.node("n")
+    pod = world.pod("p")
+    condition = Condition(type="PodScheduled", status="False", message="0/1 nodes: didn't match pod affinity rules")
+    pod = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=[condition]))
+
+    assert told(world, pod, scheduler="").told == condition.message
+    assert told(world, world.pod("p")).told == ""
 
 
 def test_no_nodes(world: Any) -> None:

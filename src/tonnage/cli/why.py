@@ -94,6 +94,8 @@ def show(form: str, found: Explanation) -> None:
         out.line(f"    read at {found.read}{unknown}")
     if found.message:
         out.line(f"\n{found.message}")
+    if found.told and found.told != found.message:
+        out.line(f"\nThe pod was told: {found.told}")
     out.line(f"\nTo do: {found.todo}")
 
 

@@ -12,6 +12,7 @@ from tonnage.scheduler.ask import Ask, compile_ask
 from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.cycle import NO_NODES, Refusal
 from tonnage.scheduler.lacks import Lack, Look, Room
+from tonnage.scheduler.status import POD_SCHEDULED
 from tonnage.scheduler.volumes import IMMEDIATE, IN_USE, NO_VOLUMES, Stop
 
 _HELP = {
@@ -33,13 +34,14 @@ class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """node: where the pod is, "" for nowhere. everywhere: what stands against it on any node. message: what the
     scheduler of the box tells of it. unchecked: what was not looked at. read: when that was (RFC 3339). todo: what a
-    person can do."""
+    person can do. told: what the pod's condition says, written by whichever scheduler looks after it."""
 
     namespace: str
     pod: str
     node: str = ""
     everywhere: list[str] = []
     message: str = ""
+    told: str = ""
     unchecked: list[str] = []
     nodes: list[NodeAnswer] = []
     read: str = ""
@@ -80,6 +82,7 @@ def explain(
         meta.name,
         everywhere=[lack.text for lack in everywhere],
         message=outcome.message if isinstance(outcome, Refusal) else "",
+        told=next((c.message for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), ""),
         unchecked=unchecked,
         nodes=sorted(nodes, key=lambda answer: answer.node),
         read=read,
