@@ -38,6 +38,7 @@ VERBS = {
     "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
     "pools": ("tonnage.cli.pools", "show what pools have, promise and lack; make them of devices"),
     "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),
+    "simulate": ("tonnage.cli.simulate", "play a workload on nodes that need not exist, and compare policies"),
     "demo": ("tonnage.cli.demo", "tell the story on real volumes, checking every line"),
 }
 

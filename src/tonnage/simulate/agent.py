@@ -1,0 +1,175 @@
+"""A node's agent with the real ledger: books claims, keeps the pool, publishes late what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tonnage.api import names
+from tonnage.api.meta import LabelSelector, ObjectMeta
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.controllers.capacity import DECREASE_EVERY, INCREASE_EVERY
+from tonnage.controllers.ledger import Ledger, Source
+from tonnage.errors import Exhausted
+from tonnage.simulate.events import Events
+from tonnage.simulate.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A claim as the agent sees it. uid: the claim's; version: resourceVersion of the write that sent it."""
+
+    uid: str
+    source: Source
+    size: int
+    version: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the last object of a source said."""
+
+    available: int = -1
+    counted: int = 0
+
+
+class Agent:
+    """One node. pools: name -> bytes; sources: the classes it serves. publish(object) is called when one is written;
+    version() gives a new resourceVersion."""
+
+    def __init__(
+        self,
+        node: str,
+        pools: dict[str, int],
+        sources: Sequence[Source],
+        events: Events,
+        tally: Tally,
+        *,
+        version: Callable[[], int],
+        publish: Callable[[CSIStorageCapacity], None],
+    ) -> None:
+        self.node = node
+        self.free = dict(pools)
+        self.pools = pools
+        self._events, self._tally, self._version, self._publish = events, tally, version, publish
+        self._told = {source: _Told() for source in sources}
+        self._topology = LabelSelector(match_labels={names.TOPOLOGY_NODE: node})
+        self._due: float | None = None
+        self._stale = False  # a volume went since the pools were asked
+        self._decreased = self._increased = -INCREASE_EVERY
+        self.ledger = Ledger()
+        self._read()
+        self._write()
+        self.ledger.changed = self._changed
+
+    # Claims
+
+    def see(self, order: Order) -> None:
+        """A claim was sent here. Claims are seen in the order in which they were written, as by a watch: what is
+        published counts all up to the last."""
+        self.ledger.see(order.uid, order.source, order.size, attempt="", version=order.version, now=self._events.now)
+
+    def book(self, orders: Sequence[Order]) -> bool:
+        """Give all claims of a pod, seen before, their room, or none."""
+        uids = [order.uid for order in orders]
+        if self.ledger.book(uids) is not None:
+            self.ledger.refuse(uids)
+            return False
+        for uid in uids:
+            self.ledger.start(uid)
+        return True
+
+    def sent_back(self, orders: Sequence[Order]) -> None:
+        """The claims are with this node no longer."""
+        for order in orders:
+            self.ledger.forget(order.uid)
+
+    def create(self, order: Order) -> None:
+        """Make the volume. Raises Exhausted when the pool has not what the ledger booked: that would be its fault."""
+        pool = order.source.room
+        if order.size > self.free[pool]:
+            raise Exhausted(f"{self.node}: {order.size} bytes were booked in {pool}, which has {self.free[pool]}")
+        self.free[pool] -= order.size
+        self._tally.created += 1
+        self._tally.hold(order.size)
+        self.ledger.made(order.uid, order.size)
+
+    def delete(self, order: Order) -> None:
+        """Take the volume away."""
+        self.free[order.source.room] += order.size
+        self._tally.hold(-order.size)
+        self.ledger.removed(order.uid)
+        self._stale = True
+        self._changed()
+
+    # Publication
+
+    def _read(self) -> None:
+        """Ask the pools what is free, as GetCapacity does. Also lets go of promises that the answer includes."""
+        self._stale = False
+        for source in self._told:
+            begun = self.ledger.begin()
+            self.ledger.read(source, begun, self.free[source.room], self.free[source.room])
+
+    def _changed(self) -> None:
+        """Something changed: publish what is less soon, what is more not too often (controllers/capacity.py)."""
+        now, due = self._events.now, None
+        for source, told in self._told.items():
+            room = self.ledger.room(source)
+            assert room is not None
+            if room.available < told.available or told.counted < self.ledger.promised:
+                due = max(now, self._decreased + DECREASE_EVERY)
+                break
+            if room.available > told.available or self._stale:
+                due = max(now, self._increased + INCREASE_EVERY)
+        if due is not None and (self._due is None or due < self._due):
+            self._due = due
+            self._events.at(due, partial(self._on_time, due))
+
+    def _on_time(self, due: float) -> None:
+        if self._due != due:  # an earlier one was planned since
+            return
+        self._due = None
+        self.ledger.changed = _nothing
+        self._read()
+        self.ledger.changed = self._changed
+        self._write()
+        self._changed()  # what may not be written yet
+
+    def _write(self) -> None:
+        now, ledger = self._events.now, self.ledger
+        may_increase = now >= self._increased + INCREASE_EVERY
+        for source, told in self._told.items():
+            room = ledger.room(source)
+            assert room is not None
+            less = room.available < told.available or told.counted < ledger.promised
+            if not less and (room.available <= told.available or not may_increase):
+                continue
+            if less:
+                self._decreased = now
+            else:
+                self._increased = now
+            told.available, told.counted = room.available, ledger.counted
+            self._tally.writes["capacity"] += 1
+            self._publish(self._object(source, told))
+
+    def _object(self, source: Source, told: _Told) -> CSIStorageCapacity:
+        text = str(told.available)
+        return CSIStorageCapacity(
+            metadata=ObjectMeta(
+                name=f"{self.node}-{source.storage_class}",
+                namespace=names.SYSTEM_NAMESPACE,
+                resource_version=str(self._version()),
+                labels={names.POOL_LABEL: source.room},
+                annotations={names.COUNTED: str(told.counted)},
+            ),
+            node_topology=self._topology,
+            storage_class_name=source.storage_class,
+            capacity=text,
+            maximum_volume_size=text,
+        )
+
+
+def _nothing() -> None:
+    """While the agent reads, nothing is to be planned."""

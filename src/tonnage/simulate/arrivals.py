@@ -1,0 +1,85 @@
+"""When pods come, how large they are and how long they live: drawn from a seed, whatever becomes of the pods.
+
+Each stream draws from a source of its own, so that one more stream changes nothing for the others, and policies that
+are compared meet the very same pods. Times are seconds since the trace's midnight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tonnage.simulate import amounts
+from tonnage.simulate.workload import StreamSpec, Workload
+
+_HOUR, _GRAIN = 3600.0, 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A pod to be. sizes: bytes of its volumes, in the stream's order; lifetimes: seconds of its first life and of
+    each after a restart."""
+
+    time: float
+    sizes: tuple[int, ...]
+    lifetimes: tuple[float, ...]
+
+
+def expected(workload: Workload) -> float:
+    """How many pods come in the mean, restarts among them."""
+    until = amounts.duration(workload.duration)
+    return sum(amounts.rate(s.rate) * s.burst * (s.restarts + 1) * _flow(s, until) for s in workload.streams)
+
+
+def arrivals(stream: StreamSpec, until: float, *, seed: int, scale: float = 1.0) -> Iterator[Arrival]:
+    """The stream's pods in order of time. scale: how many times its rate."""
+    random = Random(f"{seed}/{stream.name}")
+    lifetime = amounts.distribution(stream.lifetime, amounts.duration)
+    sizes = [amounts.distribution(volume.size, amounts.size) for volume in stream.volumes]
+    for time in _times(stream, until, amounts.rate(stream.rate) * scale, random):
+        for _ in range(stream.burst):
+            yield Arrival(
+                time,
+                tuple(_whole(draw(random)) for draw in sizes),
+                tuple(lifetime(random) for _ in range(stream.restarts + 1)),
+            )
+
+
+def _whole(drawn: float) -> int:
+    """Sizes are whole MiB, as people and charts write them."""
+    return max(1, round(drawn / _GRAIN)) * _GRAIN
+
+
+def _times(stream: StreamSpec, until: float, rate: float, random: Random) -> Iterator[float]:
+    """Moments at which pods come: the stream's time goes by as fast as the day's share says."""
+    even = stream.arrivals == "even"
+    flowed = 0.0
+    time, hour = 0.0, 0
+    while True:
+        flowed += 1 / rate if even else random.expovariate(rate)
+        while True:
+            share, end = _share(stream, hour % 24), (hour + 1) * _HOUR
+            if share * (end - time) >= flowed and share > 0:
+                time, flowed = time + flowed / share, 0.0
+                break
+            flowed -= share * (end - time)
+            time, hour = end, hour + 1
+            if time >= until:
+                return
+        if time >= until:
+            return
+        yield time
+
+
+def _share(stream: StreamSpec, hour: int) -> float:
+    """The share that holds in an hour: of the last hour named up to then, going round midnight."""
+    if not stream.day:
+        return 1.0
+    return stream.day[max((h for h in stream.day if h <= hour), default=max(stream.day))]
+
+
+def _flow(stream: StreamSpec, until: float) -> float:
+    """Seconds at full flow until then."""
+    hours, rest = divmod(until, _HOUR)
+    return sum(_share(stream, h % 24) for h in range(int(hours))) * _HOUR + rest * _share(stream, int(hours) % 24)

@@ -1,0 +1,40 @@
+"""Virtual time: what is to happen, in order. Of two things at one moment the one that was planned first comes first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+Action = Callable[[], None]
+
+
+class Events:
+    """A clock (time and monotonic of aio/clock.py) that goes as fast as what is planned can be done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._planned: list[tuple[float, int, Action]] = []
+        self._number = 0
+
+    def time(self) -> float:
+        """Seconds since the trace's midnight."""
+        return self.now
+
+    monotonic = time
+
+    def at(self, when: float, action: Action) -> None:
+        """Plan something; what lies in the past is done next."""
+        self._number += 1
+        heapq.heappush(self._planned, (max(when, self.now), self._number, action))
+
+    def after(self, seconds: float, action: Action) -> None:
+        """Plan something for later."""
+        self.at(self.now + seconds, action)
+
+    def run(self, until: float) -> None:
+        """Do all that is planned up to a moment, and what that plans."""
+        planned = self._planned
+        while planned and planned[0][0] <= until:
+            self.now, _, action = heapq.heappop(planned)
+            action()
+        self.now = max(self.now, until)

@@ -1,0 +1,32 @@
+"""The policies that can be compared: how nodes are scored, and whether promises count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tonnage.errors import Invalid
+from tonnage.scheduler.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class Policy:
+    """tracked: whether the scheduler subtracts what it promised from what is published; kube-scheduler does not."""
+
+    name: str
+    strategy: Strategy = Strategy.LEAST_ALLOCATED
+    tracked: bool = True
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (*(Policy(strategy.value, strategy) for strategy in Strategy), Policy("untracked", tracked=False))
+}
+DEFAULT = Strategy.LEAST_ALLOCATED.value
+
+
+def policies(given: list[str]) -> list[Policy]:
+    """The policies of these names (each may be several with commas), each once. Raises Invalid for an unknown one."""
+    wanted = dict.fromkeys(name for text in given for name in text.split(",")) or {DEFAULT: None}
+    if unknown := [name for name in wanted if name not in POLICIES]:
+        raise Invalid(f"there is no policy {unknown[0]!r}; there are {', '.join(POLICIES)}")
+    return [POLICIES[name] for name in wanted]

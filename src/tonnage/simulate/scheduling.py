@@ -1,0 +1,99 @@
+"""The scheduler of a simulation: the real queue, model and cycle; decisions take virtual time, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.kube.cache import Cache
+from tonnage.scheduler.ask import Ask
+from tonnage.scheduler.cluster import Cluster
+from tonnage.scheduler.cycle import Decision, Refusal
+from tonnage.scheduler.queue import Entry, SchedulingQueue
+from tonnage.scheduler.volumes import StorageObjects
+from tonnage.simulate.events import Events
+from tonnage.simulate.policy import Policy
+from tonnage.simulate.tally import Tally
+
+
+class Scheduling:
+    """Decides for what is in the queue. decided(entry, decision) is called for each pod that has a node now; its
+    caller carries the decision out. seconds: what a decision takes."""
+
+    def __init__(
+        self,
+        events: Events,
+        policy: Policy,
+        tally: Tally,
+        *,
+        seconds: float,
+        decided: Callable[[Entry, Decision], None],
+    ) -> None:
+        self._events, self._policy, self._tally, self._seconds, self._decided = events, policy, tally, seconds, decided
+        self._busy_until = 0.0
+        self._planned: float | None = None
+        self.objects = StorageObjects(Cache(), Cache(), Cache(), Cache())
+        self.queue = SchedulingQueue(self._ready)
+        self.cluster = Cluster(self.objects, self.queue, events.time, policy.strategy)
+        self._capacities: Cache[CSIStorageCapacity] = Cache()
+        self._capacities.on_change(self.cluster.capacity_changed)
+        self.objects.claims.on_change(self.cluster.claim_changed)
+        self.objects.volumes.on_change(self.cluster.volume_changed)
+        self.objects.classes.on_change(self.cluster.class_changed)
+        self.objects.drivers.on_change(self.cluster.driver_changed)
+
+    def add(self, ask: Ask) -> None:
+        """A pod wants a node."""
+        self.queue.add(ask.pod.metadata.uid, ask, self._events.now)
+
+    def published(self, capacity: CSIStorageCapacity) -> None:
+        """A node's capacity was seen."""
+        self._capacities.put(capacity)
+
+    def sent(self, uid: str, version: int) -> None:
+        """A claim was sent to its node by the write with that resourceVersion, and its cache shows it."""
+        if self._policy.tracked:
+            self.cluster.published.confirm(uid, version)
+        else:
+            self.cluster.published.drop(uid)
+
+    # When to decide
+
+    def _ready(self) -> None:
+        self._plan(self._events.now)
+
+    def _plan(self, when: float) -> None:
+        when = max(when, self._busy_until)
+        if self._planned is None or when < self._planned:
+            self._planned = when
+            self._events.at(when, partial(self._turn, when))
+
+    def _turn(self, when: float) -> None:
+        if self._planned != when:  # an earlier turn was planned since
+            return
+        now = self._events.now
+        self.queue.advance(now)
+        entry = self.queue.pop()
+        self._planned = None
+        if entry is not None:
+            self._busy_until = now + self._seconds
+            self._decide(entry)
+            if len(self.queue):
+                self._plan(now)
+        if self._planned is None and (due := self.queue.next_due()) is not None:
+            self._plan(due)
+
+    def _decide(self, entry: Entry) -> None:
+        self._tally.decisions += 1
+        outcome = self.cluster.cycle.decide(entry.ask)
+        if isinstance(outcome, Refusal):
+            self._tally.refused += 1
+            self._tally.writes["pods"] += entry.tries == 0  # the condition is written when it changes
+            self.queue.refuse(entry, outcome.causes, self._events.now, needs=outcome.needs)
+            return
+        self.cluster.assume(entry.ask, outcome)
+        if not self._policy.tracked:
+            for made in outcome.plan.made:
+                self.cluster.published.drop(made.claim.metadata.uid)
+        self._decided(entry, outcome)

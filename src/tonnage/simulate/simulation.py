@@ -1,0 +1,240 @@
+"""A trace, nodes and a policy, played from the first arrival to the last: pods come, are placed, run, and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.controllers.ledger import Source
+from tonnage.scheduler.ask import Ask
+from tonnage.scheduler.cycle import Decision
+from tonnage.scheduler.queue import Entry
+from tonnage.simulate import objects, tally
+from tonnage.simulate.agent import Agent, Order
+from tonnage.simulate.amounts import duration, size
+from tonnage.simulate.arrivals import Arrival, arrivals
+from tonnage.simulate.events import Events
+from tonnage.simulate.policy import Policy
+from tonnage.simulate.scheduling import Scheduling
+from tonnage.simulate.stranded import Stranded
+from tonnage.simulate.tally import Result, Tally
+from tonnage.simulate.workload import NodeSpec, Workload
+
+
+@dataclass(slots=True, eq=False)
+class _Pod:
+    """A pod and its lives. waiting_since: when it last came; claims: as they are now; orders: what its node makes."""
+
+    uid: str
+    stream: int
+    lifetimes: list[float]
+    claims: list[PersistentVolumeClaim]
+    waiting_since: float = 0.0
+    life: int = 0
+    ask: Ask | None = None
+    orders: list[Order] = field(default_factory=list)
+    node: str = ""
+
+    @property
+    def life_uid(self) -> str:
+        """uid of the pod in this life."""
+        return f"{self.uid}.{self.life}" if self.life else self.uid
+
+
+class Simulation:
+    """One run. Everything follows from the arguments: the same give the same Result.
+
+    scale: how many times the workload's rates.
+    """
+
+    def __init__(
+        self, workload: Workload, nodes: Sequence[NodeSpec], policy: Policy, *, seed: int = 0, scale: float = 1.0
+    ) -> None:
+        self._workload, self._policy = workload, policy
+        self.events, self.tally = Events(), Tally()
+        self._versions = count(1)
+        self._pods: dict[str, _Pod] = {}
+        self._read_delays()
+        self.scheduling = Scheduling(
+            self.events, policy, self.tally, seconds=duration(workload.delays.decide), decided=self._decided
+        )
+        self.agents: dict[str, Agent] = {}
+        self._sources = self._make_classes()
+        for index, spec in enumerate(each for each in nodes for _ in range(each.count)):
+            self._add_node(f"node-{index}", spec)
+        self.room = sum(sum(agent.pools.values()) for agent in self.agents.values())
+        self._templates = [objects.template(stream) for stream in workload.streams]
+        self._until = duration(workload.duration)
+        self._traces = [arrivals(stream, self._until, seed=seed, scale=scale) for stream in workload.streams]
+        self._numbers = [count() for _ in workload.streams]
+        self._stranded = Stranded(self.scheduling.cluster, workload, self._templates, self.agents.values())
+
+    def _read_delays(self) -> None:
+        delays = self._workload.delays
+        self._write, self._watch = duration(delays.write), duration(delays.watch)
+        self._create, self._delete = duration(delays.create), duration(delays.delete)
+
+    def _make_classes(self) -> dict[str, Source]:
+        storage = self.scheduling.objects
+        storage.drivers.put(objects.driver())
+        found: dict[str, Source] = {}
+        for stream in self._workload.streams:
+            for volume in stream.volumes:
+                name = volume.storage_class
+                if name not in found:
+                    found[name] = Source(names.DRIVER, name, self._workload.pool_of(name))
+                    storage.classes.put(objects.storage_class(name))
+        return found
+
+    def _add_node(self, name: str, spec: NodeSpec) -> None:
+        self.scheduling.cluster.node_changed(None, objects.node(name, spec))
+        pools = {pool: int(size(text)) for pool, text in spec.pools.items()}
+        sources = [source for source in self._sources.values() if source.room in pools]
+        self.agents[name] = Agent(
+            name, pools, sources, self.events, self.tally, version=self._version, publish=self._publish
+        )
+
+    def _version(self) -> int:
+        return next(self._versions)
+
+    def _publish(self, capacity: CSIStorageCapacity) -> None:
+        self.events.after(self._write + self._watch, partial(self.scheduling.published, capacity))
+
+    # Running
+
+    def run(self) -> Result:
+        """Play the trace. Raises Exhausted when a node's ledger gave away more than its pool had."""
+        end = self._until + duration(self._workload.settle)
+        self.events.run(min(1.0, self._until))  # nodes are there, with what they publish, before the first pod
+        for stream, trace in enumerate(self._traces):
+            self._next(stream, trace)
+        self._stranded.plan(self.events, self.tally, self._until)
+        self.events.run(end)
+        return tally.conclude(self._policy.name, self.tally, room=self.room)
+
+    def _next(self, stream: int, trace: Iterator[Arrival]) -> None:
+        arrival = next(trace, None)
+        if arrival is not None:
+            self.events.at(arrival.time, partial(self._arrive, stream, trace, arrival))
+
+    def _arrive(self, stream: int, trace: Iterator[Arrival], arrival: Arrival) -> None:
+        spec = self._workload.streams[stream]
+        uid = f"{spec.name}-{next(self._numbers[stream])}"
+        claims = [
+            objects.claim(f"{uid}.v{index}", volume.storage_class, amount, self._version())
+            for index, (volume, amount) in enumerate(zip(spec.volumes, arrival.sizes, strict=True))
+        ]
+        for claim in claims:
+            self.scheduling.objects.claims.put(claim)
+        self.tally.writes["claims"] += len(claims)
+        self._come(_Pod(uid, stream, list(arrival.lifetimes), claims))
+        self._next(stream, trace)
+
+    def _come(self, pod: _Pod) -> None:
+        """A pod wants a node, for the first time or again."""
+        self.tally.arrived += 1
+        self.tally.writes["pods"] += 1
+        self.tally.peak_waiting = max(self.tally.peak_waiting, self.tally.arrived - self.tally.placed)
+        pod.waiting_since = self.events.now
+        pod.ask = objects.ask(self._templates[pod.stream], pod.life_uid, pod.claims)
+        self._pods[pod.life_uid] = pod
+        self.scheduling.add(pod.ask)
+
+    # From the decision to the node
+
+    def _decided(self, entry: Entry, decision: Decision) -> None:
+        pod = self._pods[entry.uid]
+        pod.node = decision.node
+        if not decision.plan.made:
+            self.events.after(self._write, partial(self._placed, pod, entry, decision))
+            return
+        pod.orders = []
+        for index in range(len(pod.claims)):
+            self.events.after(self._write * (index + 1), partial(self._send, pod, index, entry, decision))
+
+    def _send(self, pod: _Pod, index: int, entry: Entry, decision: Decision) -> None:
+        """Write the node into a claim; when the agent has seen the last, it books them all."""
+        version = self._version()
+        claim = objects.annotated(pod.claims[index], {names.SELECTED_NODE: decision.node}, version)
+        self._put(pod, index, claim)
+        self.scheduling.sent(claim.metadata.uid, version)
+        source = self._sources[claim.spec.storage_class_name or ""]
+        amount = int(claim.spec.resources.requests["storage"])
+        pod.orders.append(Order(claim.metadata.uid, source, amount, version))
+        self.events.after(self._watch, partial(self.agents[decision.node].see, pod.orders[-1]))
+        if len(pod.orders) == len(pod.claims):
+            self.events.after(self._watch, partial(self._book, pod, entry, decision))
+
+    def _put(self, pod: _Pod, index: int, claim: PersistentVolumeClaim) -> None:
+        pod.claims[index] = claim
+        self.scheduling.objects.claims.put(claim)
+        self.tally.writes["claims"] += 1
+
+    def _book(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+        if self.agents[decision.node].book(pod.orders):
+            self.events.after(self._create, partial(self._make, pod, entry, decision))
+        else:
+            self.events.after(self._write + self._watch, partial(self._withdraw, pod, entry, decision))
+
+    def _withdraw(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+        """The agent sent the claims back: the scheduler undoes its decision and tries again."""
+        self.tally.withdrawn += 1
+        self.agents[decision.node].sent_back(pod.orders)
+        for index, claim in enumerate(pod.claims):
+            self._put(pod, index, objects.annotated(claim, {}, self._version()))
+        self.scheduling.cluster.withdraw(entry.ask, decision)
+        self.scheduling.queue.retry(entry, self.events.now, free=True)
+
+    def _make(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+        agent = self.agents[decision.node]
+        for order in pod.orders:
+            agent.create(order)
+        self.events.after(2 * self._write + self._watch, partial(self._bind, pod, entry, decision))
+
+    def _bind(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+        """Volumes and claims are bound, so the pod can be."""
+        keep = self._workload.streams[pod.stream].restarts > 0
+        for index, claim in enumerate(pod.claims):
+            if keep:  # only a pod that comes back asks where its volumes are
+                self.scheduling.objects.volumes.put(objects.volume(claim, decision.node, self._version()))
+            self._put(pod, index, objects.bound(claim, self._version()))
+        claims = len(pod.claims)
+        self.tally.writes["claims"] += claims * (tally.CLAIM_TO_BOUND - 3)
+        self.tally.writes["volumes"] += claims * tally.VOLUME_TO_BOUND
+        self.events.after(self._write, partial(self._placed, pod, entry, decision))
+
+    def _placed(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+        self.scheduling.cluster.release(decision)
+        self.scheduling.queue.remove(entry.uid)
+        self.tally.placed += 1
+        self.tally.writes["pods"] += tally.POD_TO_PLACED - 1
+        self.tally.waits.append(self.events.now - pod.waiting_since)
+        self.events.after(pod.lifetimes[pod.life], partial(self._end, pod))
+
+    # The end
+
+    def _end(self, pod: _Pod) -> None:
+        """The pod has ended: it comes again with its volumes, or all goes."""
+        del self._pods[pod.life_uid]
+        self.tally.writes["pods"] += tally.POD_TO_GONE
+        self.scheduling.cluster.pod_lifted(pod.life_uid)
+        pod.life += 1
+        if pod.life < len(pod.lifetimes):
+            self.events.after(duration(self._workload.streams[pod.stream].pause), partial(self._come, pod))
+            return
+        for claim in pod.claims:
+            self.scheduling.objects.claims.remove(claim.key)
+            self.scheduling.objects.volumes.remove(claim.spec.volume_name)
+        self.tally.writes["claims"] += len(pod.claims) * tally.CLAIM_TO_GONE
+        self.tally.writes["volumes"] += len(pod.claims) * tally.VOLUME_TO_GONE
+        self.events.after(self._watch + self._delete, partial(self._delete_volumes, pod))
+
+    def _delete_volumes(self, pod: _Pod) -> None:
+        agent = self.agents[pod.node]
+        for order in pod.orders:
+            agent.delete(order)

@@ -1,0 +1,54 @@
+"""Storage that is free and of no use: on nodes that can take no pod of any stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from random import Random
+
+from tonnage.scheduler.ask import Ask
+from tonnage.scheduler.capacity import fit_together
+from tonnage.scheduler.cluster import Cluster
+from tonnage.simulate import amounts
+from tonnage.simulate.agent import Agent
+from tonnage.simulate.events import Events
+from tonnage.simulate.tally import Tally
+from tonnage.simulate.workload import VolumeSpec, Workload
+
+_SAMPLES, _DRAWS = 24, 101
+Needs = tuple[tuple[str, int], ...]
+
+
+class Stranded:
+    """Looks at all nodes a few times a run. A stream's pod is taken with volumes of their median sizes."""
+
+    def __init__(self, cluster: Cluster, workload: Workload, asks: Sequence[Ask], agents: Iterable[Agent]) -> None:
+        self._cluster, self._agents = cluster, agents
+        self._pods = [(ask, _median(stream.volumes)) for ask, stream in zip(asks, workload.streams, strict=True)]
+
+    def plan(self, events: Events, tally: Tally, until: float) -> None:
+        """Look at equal distances up to then."""
+        for number in range(1, _SAMPLES + 1):
+            events.at(until * number / _SAMPLES, partial(self._sample, tally))
+
+    def _sample(self, tally: Tally) -> None:
+        room = stranded = 0
+        for agent in self._agents:
+            room += sum(agent.pools.values())
+            if not self._takes_any(agent.node):
+                stranded += sum(agent.free.values())
+        tally.stranded.append(stranded / max(1, room))
+
+    def _takes_any(self, node: str) -> bool:
+        columns, offers = self._cluster.columns, self._cluster.published.on(node)
+        slot = columns.slots[node]
+        return any(columns.has_room(slot, ask.demand) and fit_together(offers, needs) for ask, needs in self._pods)
+
+
+def _median(volumes: Sequence[VolumeSpec]) -> Needs:
+    """(class, bytes) of a pod's volumes, largest first."""
+    needs = []
+    for volume in volumes:
+        draw, random = amounts.distribution(volume.size, amounts.size), Random(0)
+        needs.append((volume.storage_class, int(sorted(draw(random) for _ in range(_DRAWS))[_DRAWS // 2])))
+    return tuple(sorted(needs, key=lambda need: -need[1]))

@@ -1,0 +1,99 @@
+"""What is counted while a simulation runs, and what it comes to."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+# Writes to the API server, as benchmarks/kubernetes counts them for one volume from create to gone (11 besides those
+# of capacity), split at the moment when it is bound; and those of a pod itself: create, binding, two statuses, delete.
+CLAIM_TO_BOUND, VOLUME_TO_BOUND, CLAIM_TO_GONE, VOLUME_TO_GONE = 5, 2, 2, 2
+POD_TO_PLACED, POD_TO_GONE = 2, 4
+WATCHERS = {"pods": 4, "claims": 4, "volumes": 3, "capacity": 2}
+"""Who gets a message of each write: scheduler, controllers, and the one agent and kubelet of the node, which watch by
+label. It does not depend on how many nodes there are."""
+
+
+@dataclass
+class Tally:
+    """Counts of one run. waits: seconds from arrival until a pod was on its node."""
+
+    arrived: int = 0
+    placed: int = 0
+    decisions: int = 0
+    refused: int = 0
+    withdrawn: int = 0
+    created: int = 0
+    writes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WATCHERS, 0))
+    waits: array[float] = field(default_factory=lambda: array("d"))
+    stranded: array[float] = field(default_factory=lambda: array("d"))
+    held: int = 0
+    peak_held: int = 0
+    peak_waiting: int = 0
+
+    def hold(self, size: int) -> None:
+        """Bytes that volumes take from now on; less than 0: give back."""
+        self.held += size
+        self.peak_held = max(self.peak_held, self.held)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a policy made of the trace. Shares are from 0 to 1, times in seconds of the trace.
+
+    attempts_refused: decisions that found no node; withdrawn: pods that a node's agent sent back; waiting: pods
+    without a node at the end; stranded: free storage on nodes that could take no pod of any stream, as a share of all
+    storage; peak_room: most storage that volumes held at once, as a share of all.
+    """
+
+    policy: str
+    pods: int
+    placed: int
+    waiting: int
+    placement_rate: float
+    decisions: int
+    attempts_refused: int
+    withdrawn: int
+    volumes: int
+    queue_p50: float
+    queue_p99: float
+    queue_max: float
+    peak_waiting: int
+    stranded_mean: float
+    stranded_peak: float
+    peak_room: float
+    api_writes_per_pod: float
+    capacity_writes_per_pod: float
+    watch_messages_per_pod: float
+
+
+def conclude(policy: str, tally: Tally, *, room: int) -> Result:
+    """The result of a run. room: bytes of all pools."""
+    waits = sorted(tally.waits)
+    pods = max(1, tally.arrived)
+    messages = sum(count * WATCHERS[kind] for kind, count in tally.writes.items())
+    return Result(
+        policy=policy,
+        pods=tally.arrived,
+        placed=tally.placed,
+        waiting=tally.arrived - tally.placed,
+        placement_rate=tally.placed / pods,
+        decisions=tally.decisions,
+        attempts_refused=tally.refused,
+        withdrawn=tally.withdrawn,
+        volumes=tally.created,
+        queue_p50=_quantile(waits, 0.5),
+        queue_p99=_quantile(waits, 0.99),
+        queue_max=waits[-1] if waits else 0.0,
+        peak_waiting=tally.peak_waiting,
+        stranded_mean=sum(tally.stranded) / max(1, len(tally.stranded)),
+        stranded_peak=max(tally.stranded, default=0.0),
+        peak_room=tally.peak_held / max(1, room),
+        api_writes_per_pod=sum(tally.writes.values()) / pods,
+        capacity_writes_per_pod=tally.writes["capacity"] / pods,
+        watch_messages_per_pod=messages / pods,
+    )
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
