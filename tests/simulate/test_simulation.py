@@ -178,3 +178,13 @@ def test_a_pool_does_not_give_what_it_has_not(make_workload: Make) -> None:
     source = next(iter(agent._told))
     with pytest.raises(Exhausted, match="node-0: 107374182401 bytes were booked in scratch, which has 107374182400"):
         agent.create(Order("one", source, 100 * GIB + 1, 1))
+
+
+def test_a_part_of_the_nodes_can_be_compared(make_workload: Make) -> None:
+    """Comparing all nodes finds the large ones each time; comparing 100 of 300 meets small ones too."""
+    made = make_workload({"arrivals": "even", "cpu": "4", "lifetime": "2d"})
+    on = [*nodes(200, cpu="8"), *nodes(100, cpu="64")]
+    runs = [Simulation(made, on, POLICIES["least-allocated"], share=share) for share in (0.0, 1.0)]
+    assert [run.run().placed for run in runs] == [599, 599]
+    small = [sum(agent.free != agent.pools for agent in list(run.agents.values())[:200]) for run in runs]
+    assert small[1] == 0 < small[0]

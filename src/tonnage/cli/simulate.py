@@ -11,6 +11,7 @@ from pathlib import Path
 from tonnage.api.quantity import from_bytes
 from tonnage.cli import listing
 from tonnage.errors import Invalid
+from tonnage.scheduler.cycle import Cycle
 from tonnage.simulate import amounts, arrivals, policy, workload
 from tonnage.simulate.simulation import Simulation
 from tonnage.simulate.tally import Result
@@ -27,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(policy.POLICIES)} (default: {policy.DEFAULT}); several are compared on the same trace",
     )  # fmt: skip
     parser.add_argument("--pods", type=int, metavar="N", help="scale the rates so that about N pods come")
+    parser.add_argument(
+        "--score-nodes", type=float, default=Cycle.share * 100, metavar="PERCENT",
+        help="compare at most so many of the nodes that fit, but at least 100 (default: %(default)g, as the scheduler)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed is another trace (default: 0)")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
 
@@ -38,11 +43,13 @@ def run(options: argparse.Namespace) -> int:
     chosen = policy.policies(options.policy)
     if options.pods is not None and options.pods < 1:
         raise Invalid(f"--pods {options.pods}: at least 1")
+    if not 0 <= options.score_nodes <= 100:
+        raise Invalid(f"--score-nodes {options.score_nodes:g}: from 0 to 100")
     scale = options.pods / arrivals.expected(read) if options.pods else 1.0
     gc.set_threshold(100_000, 50, 1000)  # millions of objects live long: looking at all of them often is dear
     results, room = [], 0
     for each in chosen:
-        simulation = Simulation(read, nodes, each, seed=options.seed, scale=scale)
+        simulation = Simulation(read, nodes, each, seed=options.seed, scale=scale, share=options.score_nodes / 100)
         room = simulation.room
         results.append(simulation.run())
     _show(options, read, sum(node.count for node in nodes), room, results)

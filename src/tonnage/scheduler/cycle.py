@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 
 from tonnage.scheduler import scores
 from tonnage.scheduler.ask import Ask
@@ -19,7 +19,7 @@ from tonnage.scheduler.strategies import Strategy, storage_score
 from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
 NO_NODES = "no nodes available to schedule pods"
-_ENOUGH, _ENOUGH_SHARE = 100, 0.05  # feasible nodes at which the search ends: 100, or 5 % of the cluster
+_ENOUGH = 100
 _REMEMBERED = 1024
 
 
@@ -53,6 +53,9 @@ class Cycle:
     is_registered: Callable[[str], bool] = lambda driver: True
     """Whether some node has that CSI driver; for telling why there is no storage."""
     strategy: Strategy = Strategy.LEAST_ALLOCATED
+    share: float = 0.05
+    """The search ends when this part of the nodes, and at least 100 of them, were found to fit (in kube-scheduler
+    percentageOfNodesToScore)."""
     _start: int = 0
     _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
 
@@ -96,12 +99,13 @@ class Cycle:
         live = self.columns.live
         filters = node_filters(ask, self.columns, volumes.used)
         ask_node = self.volumes.asker(volumes)
-        enough = max(_ENOUGH, int(len(live) * _ENOUGH_SHARE))
+        enough = max(_ENOUGH, int(len(live) * self.share))
         fitting: dict[int, Plan] = {}
         histogram: dict[str, int] = {}
         causes, looked, lacking = Cause.NO, 0, list[str]()
         start = self._start if self._start < len(live) else 0
-        for slot in chain(islice(live, start, None), islice(live, start)):
+        for index in chain(range(start, len(live)), range(start)):
+            slot = live[index]
             looked += 1
             for cause, check in filters:
                 if reasons := check(slot):

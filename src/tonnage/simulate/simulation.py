@@ -12,7 +12,7 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.controllers.ledger import Source
 from tonnage.scheduler.ask import Ask
-from tonnage.scheduler.cycle import Decision
+from tonnage.scheduler.cycle import Cycle, Decision
 from tonnage.scheduler.queue import Entry
 from tonnage.simulate import objects, tally
 from tonnage.simulate.agent import Agent, Order
@@ -49,11 +49,18 @@ class _Pod:
 class Simulation:
     """One run. Everything follows from the arguments: the same give the same Result.
 
-    scale: how many times the workload's rates.
+    scale: how many times the workload's rates; share: see Cycle.
     """
 
     def __init__(
-        self, workload: Workload, nodes: Sequence[NodeSpec], policy: Policy, *, seed: int = 0, scale: float = 1.0
+        self,
+        workload: Workload,
+        nodes: Sequence[NodeSpec],
+        policy: Policy,
+        *,
+        seed: int = 0,
+        scale: float = 1.0,
+        share: float = Cycle.share,
     ) -> None:
         self._workload, self._policy = workload, policy
         self.events, self.tally = Events(), Tally()
@@ -61,7 +68,12 @@ class Simulation:
         self._pods: dict[str, _Pod] = {}
         self._read_delays()
         self.scheduling = Scheduling(
-            self.events, policy, self.tally, seconds=duration(workload.delays.decide), decided=self._decided
+            self.events,
+            policy,
+            self.tally,
+            seconds=duration(workload.delays.decide),
+            share=share,
+            decided=self._decided,
         )
         self.agents: dict[str, Agent] = {}
         self._sources = self._make_classes()
@@ -111,6 +123,7 @@ class Simulation:
         """Play the trace. Raises Exhausted when a node's ledger gave away more than its pool had."""
         end = self._until + duration(self._workload.settle)
         self.events.run(min(1.0, self._until))  # nodes are there, with what they publish, before the first pod
+        self.tally.writes["capacity"] = 0
         for stream, trace in enumerate(self._traces):
             self._next(stream, trace)
         self._stranded.plan(self.events, self.tally, self._until)
