@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from socket import gethostname
-from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background, supervise
@@ -17,19 +16,11 @@ from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.sqlite import SqliteStore
 from tonnage.apps import objects
 from tonnage.apps.box_node import BoxNode
+from tonnage.apps.control_plane import control_plane
 from tonnage.apps.data import DataFolder
 from tonnage.apps.debris import clean
 from tonnage.apps.plan import Plan
 from tonnage.apps.process import keep_trimmed, settle
-from tonnage.controllers.binder import Binder
-from tonnage.controllers.ephemeral import EphemeralController
-from tonnage.controllers.garbage import GarbageCollector
-from tonnage.controllers.hand_placed import HandPlaced
-from tonnage.controllers.immediate import ImmediateController
-from tonnage.controllers.namespaces import NamespaceController
-from tonnage.controllers.protection import ClaimProtection, VolumeProtection
-from tonnage.controllers.service_accounts import ServiceAccountController
-from tonnage.controllers.workloads import Workloads
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -114,23 +105,10 @@ class Box:
         pools = [pool.name for pool in next(iter(self.plan.nodes.values()))]
         await objects.ensure_all(client, pools=pools, compat=settings.compat)
         self._informers = informers = Informers(client)
-        events = self._events("tonnage")
         scheduler = Scheduler(
             client, informers, self._events("default-scheduler"), clock=clock, strategy=settings.scoring
         )  # fmt: skip
-        loops: Mapping[str, Any] = {
-            "scheduler": scheduler,
-            "ephemeral": EphemeralController(client, informers, self._events("ephemeral_volume")),
-            "binder": Binder(client, informers, self._events("persistentvolume-controller"), clock=clock),
-            "claim protection": ClaimProtection(client, informers),
-            "volume protection": VolumeProtection(client, informers),
-            "garbage collector": GarbageCollector(client, informers, events),
-            "namespaces": NamespaceController(client, informers),
-            "service accounts": ServiceAccountController(client, informers),
-            "hand-placed pods": HandPlaced(client, informers, events),
-            "immediate binding": ImmediateController(client, informers, events, clock=clock),
-            "workloads": Workloads(client, informers, self._events, clock=clock),
-        }
+        loops = control_plane(client, informers, self._events, clock=clock, scheduler=scheduler)
         informers.start()
         for name, loop in loops.items():
             self._tasks.start(supervise(name, loop.run), name)

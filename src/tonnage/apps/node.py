@@ -118,11 +118,12 @@ class NodeDriver:
 class NodeAgent:
     """All loops of one node over its drivers' sockets.
 
-    cluster_uid: uid of the namespace kube-system. namespace: where capacity objects lie. poll: seconds between two
-    looks at the room for what others do to the disk, 0 for none. binding: "agent" or "controller". sweep_every:
-    seconds between two comparisons of the drivers' volumes with the cluster, 0 for those at start and after losses.
-    startup_taint: drivers that the kubelet must list before the start-up taint goes; none: it is not looked for.
-    watches: which claims are watched, one of claim_scope.SCOPES. went_back: an agent before this one ended for that.
+    endpoints: the sockets. clients: drivers that are reached otherwise. cluster_uid: uid of the namespace kube-system.
+    namespace: where capacity objects lie. poll: seconds between two looks at the room for what others do to the disk,
+    0 for none. binding: "agent" or "controller". sweep_every: seconds between two comparisons of the drivers' volumes
+    with the cluster, 0 for those at start and after losses. startup_taint: drivers that the kubelet must list before
+    the start-up taint goes; none: it is not looked for. watches: which claims are watched, one of claim_scope.SCOPES.
+    went_back: an agent before this one ended for that.
     """
 
     def __init__(
@@ -131,7 +132,8 @@ class NodeAgent:
         *,
         node_name: str,
         cluster_uid: str,
-        endpoints: Sequence[Path],
+        endpoints: Sequence[Path] = (),
+        clients: Sequence[CsiClient] = (),
         namespace: str = names.SYSTEM_NAMESPACE,
         clock: Clock | None = None,
         poll: float = 60.0,
@@ -148,7 +150,7 @@ class NodeAgent:
         self.drivers = Drivers()
         self.ledger = Ledger()
         metrics.PROMISES.count(self.ledger, node_name, lambda ledger: ledger.counts)
-        self._clients = [CsiClient(path) for path in endpoints]
+        self._clients = [*clients, *(CsiClient(path) for path in endpoints)]
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None

@@ -47,6 +47,7 @@ class CsiClient:
     """Talks to the driver behind one socket over one connection that is made when needed.
 
     driver: its name, for the metric; learned by plugin_info() when left out. clock: seconds, for the metric.
+    connection: another than to that socket (csi/local.py).
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class CsiClient:
         timeout: float = CREATE_TIMEOUT,
         node_timeout: float = NODE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
+        connection: Connection | None = None,
     ) -> None:
         self.socket = Path(socket)
         self.driver = driver
-        self._connection = Connection(self.socket)
+        self._connection = connection or Connection(self.socket)
         self._timeout = timeout
         self._node_timeout = node_timeout
         self._clock = clock

@@ -1,0 +1,46 @@
+"""The controllers and the scheduler of a cluster in one process, over shared informers. Composition only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tonnage.aio.clock import Clock
+from tonnage.controllers.binder import Binder
+from tonnage.controllers.ephemeral import EphemeralController
+from tonnage.controllers.garbage import GarbageCollector
+from tonnage.controllers.hand_placed import HandPlaced
+from tonnage.controllers.immediate import ImmediateController
+from tonnage.controllers.namespaces import NamespaceController
+from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.controllers.service_accounts import ServiceAccountController
+from tonnage.controllers.workloads import Workloads
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.scheduler.loop import Scheduler
+
+
+def control_plane(
+    client: Client,
+    informers: Informers,
+    recorder: Callable[[str], EventRecorder],
+    *,
+    clock: Clock,
+    scheduler: Scheduler,
+) -> Mapping[str, Any]:
+    """Name -> what is to be run, as run(). recorder(component): who reports that component's Events."""
+    events = recorder("tonnage")
+    return {
+        "scheduler": scheduler,
+        "ephemeral": EphemeralController(client, informers, recorder("ephemeral_volume")),
+        "binder": Binder(client, informers, recorder("persistentvolume-controller"), clock=clock),
+        "claim protection": ClaimProtection(client, informers),
+        "volume protection": VolumeProtection(client, informers),
+        "garbage collector": GarbageCollector(client, informers, events),
+        "namespaces": NamespaceController(client, informers),
+        "service accounts": ServiceAccountController(client, informers),
+        "hand-placed pods": HandPlaced(client, informers, events),
+        "immediate binding": ImmediateController(client, informers, events, clock=clock),
+        "workloads": Workloads(client, informers, recorder, clock=clock),
+    }
