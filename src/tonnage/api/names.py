@@ -86,10 +86,15 @@ POOL_LABEL = "tonnage.dev/pool"
 COUNTED = "tonnage.dev/counted"
 # On a capacity object: why its driver can never serve that class there (the capacity is then 0).
 REASON = "tonnage.dev/reason"
+# On a capacity object: bytes that inline volumes can have of its pool, where some are kept for them. Without it they
+# can have what the object says that everybody can.
+INLINE_ROOM = "tonnage.dev/inline-room"
 # In a driver's manifest (GetPluginInfo): the pool that classes get which name none; says that pools are named.
 MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
 MANIFEST_POOLS = "tonnage.dev/pools"
+# In a driver's manifest: those of its pools that keep room for inline volumes, "scratch,fast".
+MANIFEST_INLINE = "tonnage.dev/inline-pools"
 # In a volume's context, and on a PersistentVolume that was published ahead of its claim: which disk it is.
 DISK = "tonnage.dev/disk"
 PARAMETER_PREFIX = "tonnage.dev/"
@@ -101,12 +106,16 @@ PARAM_RECLAIM = "tonnage.dev/reclaim"
 PARAM_CLASS = "tonnage.dev/class"
 # "true": a volume of that name that is there already will do only if nobody has had it. Not kept.
 PARAM_UNUSED = "tonnage.dev/unused"
+# "true" in GetCapacity's parameters: the room for inline volumes is asked.
+PARAM_INLINE = "tonnage.dev/inline"
 SCRATCH_CLASS = "tonnage-scratch"
 IMMEDIATE_CLASS = "tonnage-immediate"
 SYSTEM_NAMESPACE = "tonnage-system"
 # The MutatingAdmissionPolicy, and its binding, that label claims in the write which sends them to a node.
 SCOPE_POLICY = "tonnage-scope"
 CONTROLLER_LEASE = "tonnage-controller"
+# Of pods that `tonnage scheduler` places (spec.schedulerName), and of its Lease.
+SCHEDULER = "tonnage-scheduler"
 # On a class: what becomes of its volumes when their node is gone (controllers/gone_nodes.py).
 ON_NODE_GONE = "tonnage.dev/on-node-gone"
 # On a PersistentVolume of a node that is gone: since when.

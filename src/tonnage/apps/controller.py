@@ -5,15 +5,12 @@ Nobody waits for it: without it volumes are made all the same, if every agent wa
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.aio.tasks import Background, supervise
+from tonnage.aio.clock import Clock
 from tonnage.api import names
+from tonnage.apps.elected import ElectedProcess, Loop, Seat
 from tonnage.controllers.gone_capacity import GoneCapacity
 from tonnage.controllers.gone_nodes import GoneNodes
 from tonnage.controllers.hand_placed import HandPlaced
@@ -23,11 +20,9 @@ from tonnage.controllers.together import Together
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.lease import LeaderElection
 from tonnage.observe import metrics
-from tonnage.observe.exporter import Address, Exporter
+from tonnage.observe.exporter import Address
 
-log = logging.getLogger(__name__)
 WAITING_PODS = "status.phase=Pending"
 """Pods that are watched: those that have not started. On a large cluster they are few."""
 
@@ -43,54 +38,22 @@ class ControllerConfig:
     metrics: Address | None = None
 
 
-class ControllerProcess:
-    """start() returns at once; the work begins when this replica leads. client: to the API server."""
+class ControllerProcess(ElectedProcess):
+    """See ElectedProcess. client: to the API server."""
 
     def __init__(self, config: ControllerConfig, client: Client, *, clock: Clock | None = None) -> None:
         self.config = config
-        self._client, self._clock = client, clock or RealClock()
-        self._tasks = Background("controller")
-        self._exporter = Exporter(config.metrics, _nothing) if config.metrics is not None else None
-        self._election = LeaderElection(
-            client, config.namespace, names.CONTROLLER_LEASE, config.identity, clock=self._clock
+        seat = Seat(
+            names.CONTROLLER_LEASE,
+            config.namespace,
+            config.identity,
+            reporter="tonnage-controller",
+            leads=metrics.LEADS,
+            metrics=config.metrics,
         )
+        super().__init__(seat, client, self._make_loops, clock=clock)
 
-    @property
-    def metrics_url(self) -> str:
-        """Where metrics are served, "" for nowhere."""
-        return self._exporter.url if self._exporter is not None else ""
-
-    async def start(self) -> None:
-        """Serve metrics, stand for election. Raises HostError when the address cannot be had."""
-        if self._exporter is not None:
-            await self._exporter.start()
-            log.info("serving metrics url=%s", self._exporter.url)
-        self._tasks.start(supervise("election", lambda: self._election.run(self._lead)), "election")
-
-    async def stop(self) -> None:
-        """Give the lead up and end. May be repeated."""
-        if self._exporter is not None:
-            await self._exporter.stop()
-        await self._tasks.close()
-        await self._client.close()
-
-    async def _lead(self) -> None:
-        """Work until cancelled. What a former leader left half done is found by looking."""
-        informers = Informers(self._client)
-        events = EventRecorder(self._client, "tonnage-controller", host=self.config.identity, clock=self._clock)
-        loops = self._loops(informers, events)
-        informers.start()
-        metrics.LEADS.set(1)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(supervise("events", events.run))
-                for name, loop in loops.items():
-                    tasks.create_task(supervise(name, loop.run))
-        finally:
-            metrics.LEADS.set(0)
-            await informers.close()
-
-    def _loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, Any]:
+    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, Loop]:
         client, drivers, clock = self._client, self.config.drivers, self._clock
         return {
             "scoping": Scoping(client, informers, drivers=drivers),
@@ -104,7 +67,3 @@ class ControllerProcess:
             "gone nodes": GoneNodes(client, informers, events, drivers=drivers.keys(), clock=clock),
             "gone capacity": GoneCapacity(client, informers, drivers=drivers.keys(), namespace=self.config.namespace),
         }
-
-
-async def _nothing() -> None:
-    """All gauges are always up to date."""

@@ -3,71 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
-import socket
 from collections.abc import Sequence
-from pathlib import Path
 
 from tonnage.api import names
 from tonnage.apps.controller import ControllerConfig, ControllerProcess
-from tonnage.apps.process import tune_allocator
-from tonnage.cli.driver import serve_until_signal
-from tonnage.cli.node import access_of
+from tonnage.cli import replica
 from tonnage.errors import Invalid
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
-from tonnage.observe import log as logs
-from tonnage.observe.exporter import parse_address
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
-    parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: the pod's service account)"
-    )
-    parser.add_argument(
-        "--namespace", default="", metavar="NAME",
-        help=f"of the Lease and of capacity objects (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--identity", default="", metavar="NAME",
-        help="this replica's name in the Lease, no other's (default: $POD_NAME, else the host's name and the process)",
-    )  # fmt: skip
+    replica.add_arguments(parser)
     parser.add_argument(
         "--driver", action="append", default=[], metavar="NAME=TOPOLOGY_KEY",
         help=f"another CSI driver that the agents serve, beside {names.DRIVER}; repeatable",
     )  # fmt: skip
-    parser.add_argument(
-        "--metrics", default="", metavar="[ADDRESS:]PORT",
-        help="serve Prometheus metrics and /healthz (loopback unless told)",
-    )  # fmt: skip
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
 
 
 def run(options: argparse.Namespace) -> int:
     """Stand for election and work, until a signal."""
     config = configured(options)
-    access = access_of(options.kubeconfig)
-    tune_allocator()
-    logs.setup(options.log_level, as_json=options.log_format == "json")
-
-    async def serve() -> None:
-        client = Client(HttpTransport(access, user_agent=f"tonnage-controller/{config.identity}"))
-        await serve_until_signal(ControllerProcess(config, client), f"controller={config.identity}")
-
-    asyncio.run(serve())
-    return 0
+    return replica.serve(options, "controller", config.identity, lambda client: ControllerProcess(config, client))
 
 
 def configured(options: argparse.Namespace) -> ControllerConfig:
     """What the command line and the environment say. Raises Invalid."""
     return ControllerConfig(
-        identity=options.identity or os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
-        namespace=options.namespace or os.environ.get("POD_NAMESPACE") or names.SYSTEM_NAMESPACE,
+        identity=replica.identity_of(options),
+        namespace=replica.namespace_of(options),
         drivers={names.DRIVER: names.TOPOLOGY_NODE, **drivers_of(options.driver)},
-        metrics=parse_address(options.metrics) if options.metrics else None,
+        metrics=replica.metrics_of(options),
     )
 
 

@@ -32,6 +32,7 @@ VERBS = {
     "down": ("tonnage.cli.down", "end the cluster of a data folder; --purge removes it"),
     "node": ("tonnage.cli.node", "run a node of a Kubernetes cluster: its CSI driver and its agent"),
     "controller": ("tonnage.cli.controller", "run the duties of a Kubernetes cluster that no node can have"),
+    "scheduler": ("tonnage.cli.scheduler", "run a second scheduler on a Kubernetes cluster, which counts its promises"),
     "manifests": ("tonnage.cli.manifests", "print the Kubernetes objects of an installation"),
     "doctor": ("tonnage.cli.doctor", "look at an installation on Kubernetes: what is wrong, and what to do"),
     "why": ("tonnage.cli.why", "say node by node why a pod is on none, and what to do"),

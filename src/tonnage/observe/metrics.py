@@ -58,6 +58,7 @@ RECEIVED = Counter(
     registry=REGISTRY,
 )
 LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.", registry=REGISTRY)
+SCHEDULER_LEADS = Gauge("tonnage_scheduler_leads", "1 for the scheduler that places pods, else 0.", registry=REGISTRY)
 GONE = Gauge(
     "tonnage_volumes_of_gone_nodes", "Bound PersistentVolumes whose node is gone or out of service.", registry=REGISTRY
 )

@@ -62,7 +62,7 @@ class Scheduler:
     """Places the pods whose schedulerName is `name`.
 
     patience: seconds for which a volume may be missing whose provisioner nobody knows, before the pod is told.
-    strategy: how the node is chosen of those that fit.
+    strategy: how the node is chosen of those that fit. pod_fields: a field selector of the pods to look at.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Scheduler:
         name: str = "default-scheduler",
         patience: float = 3.0,
         strategy: Strategy = Strategy.LEAST_ALLOCATED,
+        pod_fields: str = "",
     ) -> None:
         self._patience = patience
         self._client, self._events, self._clock, self._name = client, events, clock, name
@@ -85,7 +86,7 @@ class Scheduler:
         self._tasks = Background("scheduler")
         claims, volumes = self._of(informers, CLAIMS), self._of(informers, VOLUMES)
         classes, drivers = self._of(informers, STORAGE_CLASSES), self._of(informers, CSI_DRIVERS)
-        pods = self._of(informers, PODS)
+        pods = self._of(informers, PODS, fields=pod_fields)
         self.objects = StorageObjects(claims.cache, volumes.cache, classes.cache, drivers.cache)
         self.queue = SchedulingQueue(self._wake.set)
         self.cluster = Cluster(self.objects, self.queue, clock.monotonic, strategy)
@@ -101,8 +102,8 @@ class Scheduler:
         self._of(informers, CAPACITIES).cache.on_change(self.cluster.capacity_changed)
         pods.cache.on_change(self._pod_changed)
 
-    def _of(self, informers: Informers, kind: Kind[T]) -> Informer[T]:
-        informer = informers.of(kind)
+    def _of(self, informers: Informers, kind: Kind[T], *, fields: str = "") -> Informer[T]:
+        informer = informers.of(kind, fields=fields)
         self._informers.append(informer)  # type: ignore[arg-type]
         return informer
 

@@ -1,0 +1,103 @@
+"""A process of which several run and one works: it stands for election, and serves metrics meanwhile.
+
+What it does when it leads is its maker's to say. A replica that does not lead watches nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import Gauge
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import Background, supervise
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.kube.lease import LeaderElection
+from tonnage.observe.exporter import Address, Exporter
+
+log = logging.getLogger(__name__)
+
+
+class Loop(Protocol):
+    """Something that works until it is cancelled."""
+
+    async def run(self) -> None:
+        """Work."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What replicas of one kind stand for. lease: its name, in namespace; identity: this replica's name, no other's.
+    reporter: who tells its Events. leads: shows whether this one works. metrics: where to serve them, None for
+    nowhere."""
+
+    lease: str
+    namespace: str
+    identity: str
+    reporter: str
+    leads: Gauge
+    metrics: Address | None = None
+
+
+class ElectedProcess:
+    """start() returns at once; the work, which loops() makes anew each time, begins when this replica leads. client: to
+    the API server."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        client: Client,
+        loops: Callable[[Informers, EventRecorder], Mapping[str, Loop]],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._seat, self._client, self._loops = seat, client, loops
+        self._clock = clock or RealClock()
+        self._tasks = Background(seat.lease)
+        self._exporter = Exporter(seat.metrics, _nothing) if seat.metrics is not None else None
+        self._election = LeaderElection(client, seat.namespace, seat.lease, seat.identity, clock=self._clock)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics are served, "" for nowhere."""
+        return self._exporter.url if self._exporter is not None else ""
+
+    async def start(self) -> None:
+        """Serve metrics, stand for election. Raises HostError when the address cannot be had."""
+        if self._exporter is not None:
+            await self._exporter.start()
+            log.info("serving metrics url=%s", self._exporter.url)
+        self._tasks.start(supervise("election", lambda: self._election.run(self._lead)), "election")
+
+    async def stop(self) -> None:
+        """Give the lead up and end. May be repeated."""
+        if self._exporter is not None:
+            await self._exporter.stop()
+        await self._tasks.close()
+        await self._client.close()
+
+    async def _lead(self) -> None:
+        """Work until cancelled. What a former leader left half done is found by looking."""
+        informers = Informers(self._client)
+        events = EventRecorder(self._client, self._seat.reporter, host=self._seat.identity, clock=self._clock)
+        loops = self._loops(informers, events)
+        informers.start()
+        self._seat.leads.set(1)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(supervise("events", events.run))
+                for name, loop in loops.items():
+                    tasks.create_task(supervise(name, loop.run))
+        finally:
+            self._seat.leads.set(0)
+            await informers.close()
+
+
+async def _nothing() -> None:
+    """All gauges are always up to date."""
