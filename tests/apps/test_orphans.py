@@ -172,3 +172,12 @@ async def test_a_snapshot_content_names_it(kube: Client) -> None:
         "sourceVolumeMode": "Block",
         "volumeSnapshotRef": {"name": "kept", "namespace": "shop"},
     }
+
+
+async def test_a_persistent_volume_of_another_node_may_have_its_name(kube: Client, registry: Registry) -> None:
+    here, there = (_volume(topology={names.TOPOLOGY_NODE: node}) for node in ("node-1", "node-2"))
+    await kube.create(kinds.VOLUMES, orphans.persistent_volume(there, name="theirs", storage_class="", block=False))
+    await registry.look()
+
+    assert await registry.owner(here) is Owner.NOBODY
+    assert await registry.owner(there) is Owner.VOLUME

@@ -10,10 +10,12 @@ from typing import Any
 
 from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api import names
+from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import CLAIMS, NAMESPACES, VOLUMES, Kind
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import VolumeSnapshotContent
 from tonnage.apps.reports import VolumeReport
+from tonnage.controllers.drivers import reaches
 from tonnage.controllers.sweep import AGE
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
@@ -44,22 +46,27 @@ class Registry:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self._cluster = ""
-        self._volumes: dict[tuple[str, str], str] = {}
+        self._volumes: dict[tuple[str, str], list[PersistentVolume]] = {}
         self._contents: dict[tuple[str, str], str] = {}
 
     async def look(self) -> None:
         """Read all PersistentVolumes and VolumeSnapshotContents. Raises ApiError, Unavailable."""
         self._cluster = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata.uid
         found = (await self._client.list(VOLUMES)).items
-        self._volumes = {(v.spec.csi.driver, v.spec.csi.volume_handle): v.metadata.name for v in found if v.spec.csi}
-
+        self._volumes = {}
+        for volume in found:
+            if volume.spec.csi is not None:
+                self._volumes.setdefault((volume.spec.csi.driver, volume.spec.csi.volume_handle), []).append(volume)
         with suppress(ApiNotFound):  # a cluster without snapshots
             contents = (await self._client.list(CONTENTS)).items
             self._contents = {(c.spec.driver, c.handle): c.metadata.name for c in contents if c.handle}
 
     def volume_of(self, volume: VolumeReport) -> str:
         """Name of its PersistentVolume or VolumeSnapshotContent, "" for none."""
-        return (self._contents if volume.snapshot_of else self._volumes).get((volume.driver, volume.id), "")
+        if volume.snapshot_of:
+            return self._contents.get((volume.driver, volume.id), "")
+        known = self._volumes.get((volume.driver, volume.id), ())
+        return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
 
     async def owner(self, volume: VolumeReport) -> Owner:
         """Whose it is; the claim is read live. Raises ApiError, Unavailable."""
@@ -97,9 +104,9 @@ class Registry:
             found = await self._client.get(VOLUMES, volume.persistent_volume)
         except ApiNotFound:
             return False
-        if found.spec.csi is None or found.spec.csi.volume_handle != volume.id:
+        if found.spec.csi is None or found.spec.csi.volume_handle != volume.id or not reaches(found, volume.topology):
             return False
-        self._volumes[volume.driver, volume.id] = found.metadata.name
+        self._volumes[volume.driver, volume.id] = [found]
         return True
 
     def _age(self, volume: VolumeReport) -> float:

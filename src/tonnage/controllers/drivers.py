@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.core import NodeSelector, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.meta import ObjectMeta
+from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.ledger import Source
 from tonnage.csi import words
@@ -74,6 +75,10 @@ class Driver:
     def lists_volumes(self) -> bool:
         """Whether it answers ListVolumes."""
         return words.LIST_VOLUMES in self.controller
+
+    def reaches(self, volume: PersistentVolume) -> bool:
+        """Whether a PersistentVolume may tell of a volume that lies here (see reaches())."""
+        return reaches(volume, self.segment)
 
     def pool(self, storage_class: StorageClass) -> str:
         """Name of the pool that the class draws on; "" where pools have no names."""
@@ -157,6 +162,22 @@ class Drivers:
         self._listeners.append(listener)
         for driver in self:
             listener(driver)
+
+
+def reaches(volume: PersistentVolume, segment: Mapping[str, str]) -> bool:
+    """Whether a PersistentVolume may tell of a volume in that place; segment: a driver's topology there.
+
+    A volume's name is made of its claim, so the same name, and the same handle, may be found on several nodes: where a
+    claim got its volume, and where one was made for it that came too late. What the affinity says in other words than
+    the driver's is not held against the volume: who asks would delete what lies here.
+    """
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return True
+    spoken = [[e for e in t.match_expressions if e.key in segment] for t in affinity.required.node_selector_terms]
+    if not spoken or not all(spoken):
+        return True
+    return node_matcher(NodeSelector([NodeSelectorTerm(expressions) for expressions in spoken]))(segment, "")
 
 
 def provisioner_of(claim: PersistentVolumeClaim) -> str:

@@ -433,6 +433,9 @@ class Provisioner:
                 raise Precondition(
                     f"PersistentVolume {work.request.name} exists and is not for claim {claim.key}: remove it"
                 ) from None
+            if not work.driver.reaches(made):  # of another node, which the claim was sent to meanwhile
+                await self._take_back(uid, work, volume)
+                return
         self._end(uid)
         outcomes.provisioned(claim, self._clock.monotonic() - work.began)
         text = f"Successfully provisioned volume {work.request.name}"
@@ -475,10 +478,13 @@ class Provisioner:
         return now if sent_here and not now.spec.volume_name else None
 
     async def _take_back(self, uid: str, work: _Work, volume: CreatedVolume) -> None:
-        """Delete a volume that nobody was given. If a PV tells of it after all, reclaiming is its matter."""
+        """Delete a volume that nobody was given. If a PV tells of it after all, reclaiming is its matter; one of that
+        name may be another node's, where the claim got its volume."""
         try:
-            await self._client.get(VOLUMES, work.request.name)
+            told = work.driver.reaches(await self._client.get(VOLUMES, work.request.name))
         except ApiNotFound:
+            told = False
+        if not told:
             secrets = await read_secret(self._client, work.request.secret)
             await work.driver.client.delete_volume(volume.id, secrets=secrets)
             log.info("volume taken back volume=%s claim=%s", volume.id, work.claim.key)

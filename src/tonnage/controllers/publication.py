@@ -191,7 +191,8 @@ class _Publisher:
         lacking = [v for v in listed if v.id not in handles]
         if lacking:  # live: a person may have adopted one under another name, or taken our label off
             live = (await self._client.list(VOLUMES)).items
-            handles = {v.spec.csi.volume_handle for v in live if v.spec.csi and v.spec.csi.driver == self._driver.name}
+            mine = [s for v in live if (s := v.spec.csi) and s.driver == self._driver.name and self._driver.reaches(v)]
+            handles = {source.volume_handle for source in mine}
         modes = self._modes()
         for volume in lacking:
             if volume.id not in handles:

@@ -117,14 +117,15 @@ class Reclaimer:
         if volume is None:
             return
         driver = self._driver(volume)
-        if driver is not None and self._is_here(volume, driver) and await self._is_gone(volume):
+        if driver is not None and self._is_here(volume, driver) and await self._is_gone(volume, driver):
             await self._delete_volume(volume, driver)
         self._gone.pop(key, None)
 
-    async def _is_gone(self, volume: PersistentVolume) -> bool:
+    async def _is_gone(self, volume: PersistentVolume, driver: Driver) -> bool:
+        """Whether no PV tells of the volume any more (one of that name may be another node's), and no claim has it."""
         try:
-            await self._client.get(VOLUMES, volume.metadata.name)
-            return False
+            if driver.reaches(await self._client.get(VOLUMES, volume.metadata.name)):
+                return False
         except ApiNotFound:
             pass
         ref = volume.spec.claim_ref

@@ -1,7 +1,8 @@
 """Compares what a driver has with what the cluster knows: nothing leaks, and nothing is lost.
 
 Removed by itself is only what was surely never handed over (its claim still waits for a volume, but not from here) and
-what was ephemeral with policy Delete and has neither claim nor PersistentVolume any more. Everything else that no PV
+what was ephemeral with policy Delete and has no PersistentVolume (of this node: another's may have the same name) and
+no claim any more, or one that got its volume elsewhere. Everything else that no PV
 tells of is an orphan: kept, counted and told, for a person to adopt or purge. All is decided by live reads, on volumes
 of a certain age that this cluster's agent made. A sweep that would remove much stops and asks. In a cluster that went
 back to an older state, claims that are not there may be newer than that state: all is kept.
@@ -142,7 +143,7 @@ class Sweep:
             found.again |= verdict is Verdict.YOUNG
             if verdict is Verdict.LEFTOVER:
                 leftovers.append(volume)
-            elif verdict is Verdict.ORPHAN and not await self._has_pv(volume):
+            elif verdict is Verdict.ORPHAN and not await self._has_pv(volume, driver):
                 found.orphans.append(Orphan(driver.name, volume.id, volume.size, _claim_of(volume)))
         if await self._is_much(driver, listed, leftovers):
             found.asked = [v.id for v in leftovers]
@@ -154,9 +155,14 @@ class Sweep:
         return found
 
     async def _handles(self, driver: Driver) -> set[str]:
-        """Handles of all PersistentVolumes of the driver: also of those that lost our label or that a person made."""
+        """Handles of all PersistentVolumes of the driver that may tell of volumes here: also of those that lost our
+        label or that a person made. Other nodes may have volumes of the same handles."""
         volumes: Sequence[PersistentVolume] = (await self._client.list(VOLUMES)).items
-        return {v.spec.csi.volume_handle for v in volumes if v.spec.csi and v.spec.csi.driver == driver.name}
+        return {
+            v.spec.csi.volume_handle
+            for v in volumes
+            if v.spec.csi and v.spec.csi.driver == driver.name and driver.reaches(v)
+        }
 
     # Judging
 
@@ -172,11 +178,13 @@ class Sweep:
         if not cluster or not _uid(volume):
             return Verdict.ORPHAN
         claim = await self._claim(volume)
+        goes_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
         if claim is None:
-            gone_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
-            return Verdict.LEFTOVER if gone_with_pod and not self._went_back else Verdict.ORPHAN
-        if claim.spec.volume_name:  # it was bound, so it was used: its PV was removed by force
-            return Verdict.ORPHAN
+            return Verdict.LEFTOVER if goes_with_pod and not self._went_back else Verdict.ORPHAN
+        if claim.spec.volume_name:
+            # Bound to one on another node: this one came too late. Else it was used: its PV was removed by force.
+            late = goes_with_pod and await self._is_elsewhere(claim.spec.volume_name, driver)
+            return Verdict.LEFTOVER if late else Verdict.ORPHAN
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
         return Verdict.WANTED if sent_here else Verdict.LEFTOVER
 
@@ -197,15 +205,20 @@ class Sweep:
             return None
         return claim if claim.metadata.uid == _uid(volume) else None
 
-    async def _has_pv(self, volume: CreatedVolume) -> bool:
+    async def _has_pv(self, volume: CreatedVolume, driver: Driver) -> bool:
         """Whether its PersistentVolume was written since all were listed."""
-        if not _uid(volume):
-            return False
+        found = await self._pv(names.volume_name(_uid(volume))) if _uid(volume) else None
+        return found is not None and driver.reaches(found)
+
+    async def _is_elsewhere(self, name: str, driver: Driver) -> bool:
+        found = await self._pv(name)
+        return found is not None and not driver.reaches(found)
+
+    async def _pv(self, name: str) -> PersistentVolume | None:
         try:
-            await self._client.get(VOLUMES, names.volume_name(_uid(volume)))
+            return await self._client.get(VOLUMES, name)
         except ApiNotFound:
-            return False
-        return True
+            return None
 
     async def _is_much(
         self, driver: Driver, listed: Sequence[CreatedVolume], leftovers: Sequence[CreatedVolume]
@@ -227,7 +240,7 @@ class Sweep:
         if not self._provisioner.block(uid):
             return False
         try:
-            if await self._judge(volume, driver) is not Verdict.LEFTOVER or await self._has_pv(volume):
+            if await self._judge(volume, driver) is not Verdict.LEFTOVER or await self._has_pv(volume, driver):
                 return False
             await driver.client.delete_volume(volume.id)
         finally:
