@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tonnage.api import core, pods, storage, workloads
+from tonnage.api import core, pods, policy, storage, workloads
 from tonnage.api.meta import KubeObject, PartialObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -91,6 +91,12 @@ DAEMON_SETS = Kind(_APPS, "v1", "DaemonSet", "daemonsets", workloads.DaemonSet, 
 CONTROLLER_REVISIONS = Kind(_APPS, "v1", "ControllerRevision", "controllerrevisions", workloads.ControllerRevision)
 JOBS = Kind("batch", "v1", "Job", "jobs", workloads.Job)
 CRON_JOBS = Kind("batch", "v1", "CronJob", "cronjobs", workloads.CronJob, short=("cj",))
+PRIORITY_CLASSES = Kind(
+    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", policy.PriorityClass, namespaced=False, short=("pc",)
+)
+DISRUPTION_BUDGETS = Kind(
+    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
+)
 # Of a cluster, not of the box: only their being there is looked at.
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_POLICIES = Kind(
@@ -126,5 +132,7 @@ ALL: tuple[Kind[Any], ...] = (
     CONTROLLER_REVISIONS,
     JOBS,
     CRON_JOBS,
+    PRIORITY_CLASSES,
+    DISRUPTION_BUDGETS,
 )
 BY_KIND: dict[tuple[str, str], Kind[Any]] = {(k.api_version, k.kind): k for k in ALL}

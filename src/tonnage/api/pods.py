@@ -229,6 +229,7 @@ class PodSpec(Object, frozen=True):
     resources: ResourceRequirements = ResourceRequirements()
     overhead: dict[str, str] = {}
     priority: int | None = None
+    preemption_policy: str = ""
     security_context: SecurityContext = SecurityContext()
     host_network: bool = False
     hostname: str = ""

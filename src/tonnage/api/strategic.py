@@ -58,6 +58,7 @@ _BY_KIND: dict[str, dict[str, str | None]] = {
     },
     "Namespace": {"status.conditions": "type"},
     "PersistentVolumeClaim": {"status.conditions": "type"},
+    "PodDisruptionBudget": {"status.conditions": "type"},
     "ServiceAccount": {"secrets": "name"},
     "CSINode": {"spec.drivers": "name"},
 }

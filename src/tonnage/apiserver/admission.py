@@ -12,21 +12,13 @@ from typing import Any
 from tonnage.api import kinds, names
 from tonnage.api.kinds import Kind
 from tonnage.api.quantity import Quantity
-from tonnage.apiserver import limits, quota
+from tonnage.apiserver import errors, limits, priority, quota
 from tonnage.apiserver.resource import Admit, Context, Obj, Operation
-from tonnage.errors import ApiError, ApiNotFound, Cause
+from tonnage.errors import ApiNotFound, Cause
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 _TOLERATED = 300
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-
-
-def forbidden(kind: Kind[Any], name: str, why: str, causes: Sequence[Cause] = ()) -> ApiError:
-    """403 in the words of Kubernetes."""
-    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-    message = f'{qualified} "{name}" is forbidden: {why}'
-    return ApiError(message, code=403, reason="Forbidden", causes=causes, group=kind.group, kind=kind.plural, name=name)
 
 
 def plain(kind: Kind[Any]) -> Admit:
@@ -42,7 +34,7 @@ def plain(kind: Kind[Any]) -> Admit:
 async def cluster_scoped(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
     """Namespaces: some may never go."""
     if operation == "DELETE" and context.name in IMMORTAL:
-        raise forbidden(kinds.NAMESPACES, context.name, "this namespace may not be deleted")
+        raise errors.forbidden(kinds.NAMESPACES, context.name, "this namespace may not be deleted")
 
 
 async def pod(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
@@ -51,7 +43,7 @@ async def pod(context: Context, new: Obj, old: Obj | None, operation: Operation)
     if operation == "CREATE":
         limits.pod(context, new)
         _account(context, new)
-        _priority(new)
+        priority.of_pod(context, new)
         _tolerate(new["spec"])
     await _count(context, kinds.PODS, new, old)
 
@@ -93,7 +85,7 @@ def check_namespace(context: Context, kind: Kind[Any]) -> None:
             "metadata.namespace", f"namespace {context.namespace} is being terminated", "NamespaceTerminating"
         )
         why = f"unable to create new content in namespace {context.namespace} because it is being terminated"
-        raise forbidden(kind, context.name, why, [cause])
+        raise errors.forbidden(kind, context.name, why, [cause])
 
 
 def _protect(obj: Obj, finalizer: str) -> None:
@@ -130,7 +122,7 @@ def _growth(context: Context, new: Obj, old: Obj) -> None:
     if _size(new) <= _size(old):
         return
     if (old.get("status") or {}).get("phase") != "Bound":
-        raise forbidden(kinds.CLAIMS, context.name, "Only bound persistent volume claims can be expanded")
+        raise errors.forbidden(kinds.CLAIMS, context.name, "Only bound persistent volume claims can be expanded")
     name = old["spec"].get("storageClassName")
     found = context.get(kinds.STORAGE_CLASSES, name) if name else None
     if not (found and found.get("allowVolumeExpansion")):
@@ -138,7 +130,7 @@ def _growth(context: Context, new: Obj, old: Obj) -> None:
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
             "resize"
         )
-        raise forbidden(kinds.CLAIMS, context.name, why)
+        raise errors.forbidden(kinds.CLAIMS, context.name, why)
 
 
 def _account(context: Context, pod: Obj) -> None:
@@ -147,24 +139,8 @@ def _account(context: Context, pod: Obj) -> None:
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     if name != "default" and context.get(kinds.SERVICE_ACCOUNTS, name, context.namespace) is None:
         why = f'error looking up service account {context.namespace}/{name}: serviceaccount "{name}" not found'
-        raise forbidden(kinds.PODS, context.name, why)
+        raise errors.forbidden(kinds.PODS, context.name, why)
     spec["serviceAccountName"] = spec["serviceAccount"] = name
-
-
-def _priority(pod: Obj) -> None:
-    spec = pod["spec"]
-    name = spec.get("priorityClassName", "")
-    if name and name not in _PRIORITIES:
-        why = f"no PriorityClass with name {name} was found"
-        raise forbidden(kinds.PODS, pod["metadata"]["name"], why)
-    value = _PRIORITIES.get(name, 0)
-    if spec.get("priority", value) != value:
-        why = (
-            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
-        )
-        raise forbidden(kinds.PODS, pod["metadata"]["name"], f"{why}controller computed {value} from the given name")
-    spec["priority"] = value
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def _tolerate(spec: Obj) -> None:
@@ -203,4 +179,4 @@ async def _count(context: Context, kind: Kind[Any], new: Obj, old: Obj | None) -
         why = quota.missing(found, new) if kind is kinds.PODS else None
         why = why or quota.exceeded(found, used, asked)
         if why:
-            raise forbidden(kind, context.name, why)
+            raise errors.forbidden(kind, context.name, why)

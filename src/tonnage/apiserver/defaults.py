@@ -184,3 +184,8 @@ def csi_driver(obj: Obj) -> None:
 def attachment(obj: Obj) -> None:
     """VolumeAttachment: not attached until somebody says so."""
     obj.setdefault("status", {}).setdefault("attached", False)
+
+
+def priority_class(obj: Obj) -> None:
+    """PriorityClass: others may be pushed out for its pods."""
+    obj.setdefault("preemptionPolicy", "PreemptLowerPriority")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tonnage import errors
+from tonnage.api.kinds import Kind
 from tonnage.errors import ApiError, Cause
 
 _TABLE: tuple[tuple[type[errors.TonnageError], int, str], ...] = (
@@ -100,3 +101,10 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiErr
     lines = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
     text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     return errors.ApiInvalid(f'{what} "{name}" is invalid: {text}', causes=causes, group=group, kind=kind, name=name)
+
+
+def forbidden(kind: Kind[Any], name: str, why: str, causes: Sequence[Cause] = ()) -> ApiError:
+    """403 in the words of Kubernetes."""
+    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+    message = f'{qualified} "{name}" is forbidden: {why}'
+    return ApiError(message, code=403, reason="Forbidden", causes=causes, group=kind.group, kind=kind.plural, name=name)

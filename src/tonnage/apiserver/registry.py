@@ -15,6 +15,8 @@ from tonnage.apiserver import (
     decoding,
     defaults,
     events,
+    policy_columns,
+    priority,
     strategy,
     table,
     workload_columns,
@@ -23,7 +25,7 @@ from tonnage.apiserver import (
 )
 from tonnage.apiserver.columns import dig
 from tonnage.apiserver.resource import Obj, Resource
-from tonnage.apiserver.validation import claim, cluster, config, job, persistent_volume, pod, storage, workloads
+from tonnage.apiserver.validation import claim, cluster, config, job, persistent_volume, pod, policy, storage, workloads
 
 _STATUS = frozenset({"status"})
 _SCALED = frozenset({"status", "scale"})
@@ -318,6 +320,21 @@ _ROWS: tuple[Resource, ...] = (
         admit=admission.plain(kinds.CRON_JOBS),
         prepare_create=strategy.without_status,
         columns=workload_columns.CRON_JOB,
+    ),
+    _row(
+        kinds.PRIORITY_CLASSES,
+        default=defaults.priority_class,
+        validate=policy.priority_class,
+        admit=priority.of_class,
+        columns=policy_columns.PRIORITY_CLASS,
+    ),
+    _row(
+        kinds.DISRUPTION_BUDGETS,
+        subresources=_STATUS,
+        validate=policy.budget,
+        admit=admission.plain(kinds.DISRUPTION_BUDGETS),
+        prepare_create=strategy.without_status,
+        columns=policy_columns.DISRUPTION_BUDGET,
     ),
     _row(kinds.LEASES, validate=cluster.lease, admit=admission.plain(kinds.LEASES), columns=columns.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),

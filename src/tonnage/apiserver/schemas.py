@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 _TEXTS = (
     "meta", "containers", "volumes", "legacy_volumes", "pods", "persistent", "cluster", "storage", "workloads",
-    "reviews",
+    "policy", "reviews",
 )  # fmt: skip
 _FIELD = re.compile(r"  (\w+)(!?) (\S+?)(\?)?(?:(\+)(\w*))?(~)?(?:: (.+))?")
 _STRUCT = re.compile(r"(\w+)(?:: (.+))?")

@@ -12,7 +12,7 @@ from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import kinds
-from tonnage.apiserver import registry
+from tonnage.apiserver import priority, registry
 from tonnage.apiserver.auth import Credentials
 from tonnage.apiserver.catalogue import Catalogue
 from tonnage.apiserver.documents import basic
@@ -98,15 +98,19 @@ class ApiServer:
         self._shell: HttpShell | None = None
 
     async def start(self) -> None:
-        """Load the store and make the namespaces that every cluster has. Raises what Store.start raises."""
+        """Load the store and make what every cluster has: namespaces and priorities. Raises what Store.start raises."""
         await self.store.start()
         self._quota.start()
         writes = Writes(self.store, self._stamps)
-        namespaces = self._resources[kinds.NAMESPACES.plural]
-        for name in DEFAULT_NAMESPACES:
-            if self.store.get(Key(namespaces.collection, "", name)) is None:
-                with suppress(ApiAlreadyExists):
-                    await writes.create(namespaces, "", {"metadata": {"name": name}}, WriteOptions())
+        namespaces = [{"metadata": {"name": name}} for name in DEFAULT_NAMESPACES]
+        classes = [priority.system_class(name) for name in priority.SYSTEM]
+        for kind, objects in ((kinds.NAMESPACES, namespaces), (kinds.PRIORITY_CLASSES, classes)):
+            row = next((r for r in self._resources.values() if r.kind is kind), None)
+            for obj in objects if row is not None else ():
+                assert row is not None
+                if self.store.get(Key(row.collection, "", obj["metadata"]["name"])) is None:
+                    with suppress(ApiAlreadyExists):
+                        await writes.create(row, "", obj, WriteOptions())
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
         """Serve HTTPS and return the URL. Raises Invalid (not loopback, unless exposed on purpose), Busy (port)."""

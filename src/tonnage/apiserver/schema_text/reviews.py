@@ -101,10 +101,4 @@ ResourceRule
   resourceNames [str]: Names of objects.
   resources [str]: Resources that are asked for.
   verbs! [str]: What may be done.
-@policy.v1
-Eviction: The wish to remove a pod gently.
-  apiVersion str: Group and version of the object.
-  deleteOptions DeleteOptions: How to delete.
-  kind str: Kind of the object.
-  metadata ObjectMeta: Name, labels, owners and times.
 """

@@ -95,7 +95,7 @@ def _stateful_strategy(faults: Faults, strategy: Obj) -> None:
         if rolling.get("partition", 0) < 0:
             faults.invalid(f"{path}.rollingUpdate.partition", rolling["partition"], NEGATIVE)
         if "maxUnavailable" in rolling:
-            _int_or_percent(faults, rolling["maxUnavailable"], f"{path}.rollingUpdate.maxUnavailable")
+            int_or_percent(faults, rolling["maxUnavailable"], f"{path}.rollingUpdate.maxUnavailable")
             if share(rolling["maxUnavailable"]) == 0:
                 faults.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], "cannot be 0")
 
@@ -116,7 +116,7 @@ def daemon_set(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     if strategy.get("type") == "RollingUpdate" and rolling is not None:
         path += ".rollingUpdate"
         for word in ("maxUnavailable", "maxSurge"):
-            _int_or_percent(faults, rolling.get(word, 0), f"{path}.{word}")
+            int_or_percent(faults, rolling.get(word, 0), f"{path}.{word}")
         missing, surge = share(rolling.get("maxUnavailable", 0)), share(rolling.get("maxSurge", 0))
         if missing and surge:
             faults.invalid(f"{path}.maxSurge", rolling["maxSurge"], "may not be set when maxUnavailable is non-zero")
@@ -208,7 +208,7 @@ def _deployment_strategy(faults: Faults, strategy: Obj) -> None:
         return
     rolling = rolling or {}
     for word in ("maxUnavailable", "maxSurge"):
-        _int_or_percent(faults, rolling.get(word, 0), f"{path}.rollingUpdate.{word}")
+        int_or_percent(faults, rolling.get(word, 0), f"{path}.rollingUpdate.{word}")
     missing, surge = share(rolling.get("maxUnavailable", 0)), share(rolling.get("maxSurge", 0))
     if missing == 0 and surge == 0:
         detail = "may not be 0 when `maxSurge` is 0"
@@ -219,7 +219,8 @@ def _deployment_strategy(faults: Faults, strategy: Obj) -> None:
         )
 
 
-def _int_or_percent(faults: Faults, value: int | str, path: str) -> None:
+def int_or_percent(faults: Faults, value: int | str, path: str) -> None:
+    """A number or a part in percent, not below zero."""
     if isinstance(value, str):
         if not _PERCENT.fullmatch(value):
             detail = "a valid percent string must be a numeric string followed by an ending '%'"

@@ -1,0 +1,45 @@
+"""scheduling.k8s.io/v1 PriorityClass and policy/v1 PodDisruptionBudget: who goes first, and who may not go."""
+
+from __future__ import annotations
+
+from tonnage.api.meta import Condition, KubeObject, LabelSelector, Object
+
+NEVER, LOWER = "Never", "PreemptLowerPriority"
+"""Preemption policies."""
+
+
+class PriorityClass(KubeObject, frozen=True):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = LOWER
+    description: str = ""
+
+
+class PodDisruptionBudgetSpec(Object, frozen=True):
+    """How many pods must stay, or may be missing: a number or a part in percent. selector None selects nothing."""
+
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class PodDisruptionBudgetStatus(Object, frozen=True):
+    """How many may go now. disrupted_pods: evicted ones that are not seen to go yet, with the time (RFC 3339)."""
+
+    observed_generation: int = 0
+    disrupted_pods: dict[str, str] = {}
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: list[Condition] = []
+
+
+class PodDisruptionBudget(KubeObject, frozen=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
