@@ -17,7 +17,9 @@ from tonnage.apps import driver_config, node_config
 from tonnage.apps.installation import Class, Installation
 from tonnage.apps.manifests import METRICS_PORT, PARTS, render, template
 from tonnage.apps.node_config import NodeFile
+from tonnage.cli.main import build_parser
 from tonnage.pools import config as pool_config
+from tonnage.scheduler.strategies import Strategy
 
 Objects = dict[tuple[str, str], Any]
 
@@ -105,6 +107,20 @@ def test_no_more_power_than_needed() -> None:
     assert not [v for v in controller.get("volumes", []) if "hostPath" in v]
 
 
+def test_a_scheduler_where_asked_for() -> None:
+    assert not [name for _, name in objects(Installation()) if name == names.SCHEDULER]
+    found = objects(Installation(scheduler=Strategy.BALANCED))
+    kinds = {kind for kind, name in found if name == names.SCHEDULER}
+    deployment = {"Deployment", "PodDisruptionBudget", "ServiceAccount"}
+    assert kinds == deployment | {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    spec = found["Deployment", names.SCHEDULER]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert build_parser("scheduler").parse_args(container["args"]).scoring == "balanced"
+    assert spec["serviceAccountName"] == names.SCHEDULER
+    assert container["securityContext"]["runAsNonRoot"]
+    assert "volumes" not in spec
+
+
 def test_roles() -> None:
     """No rule gives more than verbs by name; none can remove or write secrets, roles, pods."""
     for (kind, name), role in objects(Installation(secrets={"apps": ["x"]})).items():
@@ -119,7 +135,7 @@ def test_roles() -> None:
                 assert set(rule["verbs"]) <= {"get", "list", "watch"}
 
 
-@pytest.mark.parametrize("file", ["rbac-node.yaml", "rbac-controller.yaml"])
+@pytest.mark.parametrize("file", ["rbac-node.yaml", "rbac-controller.yaml", "rbac-scheduler.yaml"])
 def test_each_rule_says_why(file: str) -> None:
     lines = template(file).splitlines()
     rules = [number for number, line in enumerate(lines) if line.startswith("  - apiGroups:")]

@@ -14,6 +14,7 @@ from scripts.gen_chart import CHART
 
 from tonnage.apps.installation import Class, Installation
 from tonnage.apps.manifests import render
+from tonnage.scheduler.strategies import Strategy
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]  # a first build of helm takes minutes
 Values = dict[str, Any]
@@ -33,7 +34,7 @@ def template(go_program: Callable[[str], Path], tmp_path_factory: pytest.TempPat
         command = [str(helm), "template", "tonnage", str(CHART), "-n", namespace, "--kube-version", version]
         home = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
         return subprocess.run(
-            [*command, "-f", str(file)], capture_output=True, text=True, check=False, timeout=120, env=home
+            [*command, "-f", str(file)], capture_output=True, text=True, check=False, timeout=300, env=home
         )
 
     return run
@@ -72,6 +73,11 @@ POOLS = [
 ]
 SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
     "as it comes": ({}, Installation(), {}),
+    "with a scheduler": (
+        {"scheduler": {"enabled": True, "scoring": "tightest-fit"}},
+        Installation(scheduler=Strategy.TIGHTEST_FIT),
+        {},
+    ),
     "another namespace": ({}, Installation(namespace="disks"), {"namespace": "disks"}),
     "another image": (
         {"image": {"repository": "example.invalid/tonnage", "tag": "9"}},
@@ -188,6 +194,6 @@ def test_old_cluster_is_refused(template: Template) -> None:
 def test_linted(go_program: Callable[[str], Path]) -> None:
     ended = subprocess.run(
         [go_program("helm"), "lint", "--strict", "--kube-version", "1.36.0", CHART],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -13,6 +13,7 @@ from tonnage.api import names
 from tonnage.apps.node_config import KUBELET
 from tonnage.errors import Invalid
 from tonnage.pools import config as pool_config
+from tonnage.scheduler.strategies import Strategy
 
 IMAGE = f"tonnage.dev/tonnage:{__version__}"
 KUBERNETES = (1, 36)
@@ -43,7 +44,7 @@ class Installation:
     are. kubernetes: the oldest version that has to take the objects. monitoring: with PodMonitor, alert rules (the
     Prometheus operator's kinds) and dashboard. inline: whether pods may have CSI inline volumes, which no quota counts.
     groups: pools of nodes that have GROUP_LABEL with that value; all others have `pools`. network_policy: whether only
-    metrics and the API server may be talked to.
+    metrics and the API server may be talked to. scheduler: how `tonnage scheduler` chooses nodes, None for none.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -60,6 +61,7 @@ class Installation:
     inline: bool = True
     groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     network_policy: bool = False
+    scheduler: Strategy | None = None
 
 
 def parse_class(text: str) -> Class:

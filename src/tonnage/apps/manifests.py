@@ -29,6 +29,7 @@ RUNBOOKS = "https://tonnage.dev/docs/operations"
 _EVERYWHERE = [{"operator": "Exists"}]
 _NODE_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 _CONTROLLER_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+_SCHEDULER_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}
 PLACE = re.compile(r"^(?P<indent> *)\$\{(?P<block>\w+)\}\n|\$\{(?P<word>\w+)\}", re.M)
 Values = Mapping[str, str]
 
@@ -52,11 +53,13 @@ PARTS = (
     Part("rbac-node.yaml"),
     Part("rbac-secrets.yaml", lambda chosen: [_secrets(*found) for found in chosen.secrets.items()]),
     Part("rbac-controller.yaml"),
+    Part("rbac-scheduler.yaml", lambda chosen: [{}] if chosen.scheduler is not None else []),
     Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
     Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
     Part("config.yaml", lambda chosen: _groups(chosen)),
     Part("node.yaml", lambda chosen: _groups(chosen)),
     Part("controller.yaml"),
+    Part("scheduler.yaml", lambda chosen: [{}] if chosen.scheduler is not None else []),
     Part("networkpolicy.yaml", lambda chosen: [{}] if chosen.network_policy else []),
     Part("podmonitor.yaml", lambda chosen: [{}] if chosen.monitoring else []),
     Part("rules.yaml", lambda chosen: [{}] if chosen.monitoring else []),
@@ -122,6 +125,9 @@ def _common(chosen: Installation) -> Values:
         "controllerResources": _yaml(_CONTROLLER_RESOURCES),
         "controllerReplicas": "2",
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
+        "schedulerReplicas": "2",
+        "schedulerResources": _yaml(_SCHEDULER_RESOURCES),
+        "scoring": chosen.scheduler or "",
         "lifecycleModes": json.dumps(["Persistent", "Ephemeral"] if chosen.inline else ["Persistent"]),
         "pullPolicy": "IfNotPresent",
         "pullSecrets": "",

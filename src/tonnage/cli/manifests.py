@@ -11,6 +11,7 @@ from tonnage.apps.node_config import BINDINGS, KUBELET
 from tonnage.cli.controller import drivers_of
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.errors import Invalid
+from tonnage.scheduler.strategies import Strategy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--network-policy", action="store_true", help="agents and controllers talk to the API server and to nobody else"
     )
+    parser.add_argument(
+        "--scheduler", nargs="?", const=Strategy.LEAST_ALLOCATED.value, choices=[one.value for one in Strategy],
+        help=f"with a second scheduler, for pods with schedulerName {names.SCHEDULER}; which of the nodes that fit it"
+        " takes (default: %(const)s)",
+    )  # fmt: skip
     parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
 
 
@@ -94,4 +100,5 @@ def chosen(options: argparse.Namespace) -> Installation:
         inline=not options.no_inline,
         groups=groups,
         network_policy=options.network_policy,
+        scheduler=Strategy(options.scheduler) if options.scheduler else None,
     )
