@@ -49,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/faults")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")
+    group.addoption("--failed-to", type=Path, help="a file that gets the names of tests that fail (run_tests.py)")
 
 
 class LineKiller:
@@ -90,7 +91,10 @@ def line_killer() -> type[LineKiller]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what tests told."""
+    """Show what tests told; note what failed."""
+    if note := terminalreporter.config.getoption("--failed-to"):
+        reports = [r for outcome in ("failed", "error") for r in terminalreporter.getreports(outcome)]
+        note.write_text("".join(f"{name}\n" for name in sorted({report.nodeid for report in reports})))
     if _TOLD:
         terminalreporter.section("what was run")
         for line in _TOLD:
@@ -189,7 +193,7 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None, fails: bool = False, **environment: str) -> str:
         """Run kubectl; its output (with the errors when it is to fail)."""
         ended = subprocess.run(
-            ["kubectl", *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False,
+            ["kubectl", *arguments], input=stdin, capture_output=True, text=True, timeout=400, check=False,
             env={**self.environment, **environment},
         )  # fmt: skip
         assert (ended.returncode != 0) == fails, f"kubectl {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
@@ -199,7 +203,7 @@ class Cluster:
         """Objects as data."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
-    def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 60) -> None:
+    def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 300) -> None:
         """Wait for something that no watch of ours tells."""
         deadline = time.monotonic() + seconds
         while not holds():

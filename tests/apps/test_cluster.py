@@ -93,7 +93,7 @@ async def test_a_kubelet_that_fails_begins_anew(
 
         monkeypatch.setattr(kubelet.volumes.csi, "sweep", fail)
         kubelet._sweeps.put_nowait(DRIVER)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "kubelet failed, starting it again node=node-1" not in caplog.text:
                 await asyncio.sleep(0.01)
         monkeypatch.undo()

@@ -34,7 +34,7 @@ def test_pools_come_and_go() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["size=2Gi", "overcommit=2", "keep=1Gi", "rootfs=yes", "eraserate=1Mi", "sparse=yes"]
+    "option", ["size=2Gi", "overcommit=2", "keep=1Gi", "rootfs=yes", "eraserate=1Mi", "sparse=yes", "inline=1Gi"]
 )
 def test_bounds_may_change(option: str) -> None:
     found = compare(config(A), config(f"{A},{option}"))

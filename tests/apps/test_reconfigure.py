@@ -83,7 +83,7 @@ class Node:
 
     async def told(self, text: str, *, reason: str) -> str:
         """Wait for an Event on the Node; its type."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 for type_, found, message in await self.events():
                     if found == reason and text in message:
@@ -135,7 +135,7 @@ async def node(mounted: Mounted) -> AsyncIterator[Node]:
 
 async def published(node: Node, wanted: dict[str, int]) -> None:
     """Wait until each class has that much room."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while {c.storage_class_name: c.capacity for c in (await node.kube.list(kinds.CAPACITIES)).items} != {
             name: f"{size}Gi" if size else "0" for name, size in wanted.items()
         }:
@@ -302,7 +302,7 @@ async def test_a_volume_on_its_way_into_a_pool_that_goes_is_not_lost(node: Node)
         making = tasks.create_task(make(node, "pvc-1", "two"))
         await inside.wait()
         node.mounted.put(pools=[ONE])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "two" in [p.name for p in node.process.driver.pools]:
                 await asyncio.sleep(0.01)
         gate.set()

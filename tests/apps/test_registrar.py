@@ -40,7 +40,7 @@ async def test_a_driver_that_starts_late_is_registered(folder: Path) -> None:
     working = asyncio.ensure_future(registrar.run())
     await asyncio.sleep(0)
     async with driver(folder) as socket:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await working
         kubelet = RegistrationClient(folder / "reg" / f"{NAME}-reg.sock")
         told = await kubelet.get_info()
@@ -54,7 +54,7 @@ async def test_a_driver_that_starts_late_is_registered(folder: Path) -> None:
 async def test_a_driver_with_a_registrar_keeps_it(folder: Path) -> None:
     async with driver(folder, registry=folder / "reg"):
         registrar = Registrar([folder / "other.sock"], folder / "reg", clock=RealClock())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await registrar.run()
         await registrar.stop()
         assert [path.name for path in (folder / "reg").iterdir()] == [f"{NAME}-reg.sock"]

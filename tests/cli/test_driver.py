@@ -112,7 +112,7 @@ def test_ends_politely_and_logs_json(folder: Path, start_driver: Callable[..., s
     arguments = ["--pool", "memory,size=1Gi", "--state", str(folder), "--log-format", "json"]
     process = start_driver(socket, *arguments)
     process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=30)
+    _, log = process.communicate(timeout=120)
 
     assert process.returncode == 0
     assert not socket.exists()

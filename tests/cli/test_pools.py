@@ -23,9 +23,9 @@ def test_a_table(tonnage: Run, socket: Path) -> None:
 
     assert shown.code == 0
     assert [line.split() for line in shown.out.splitlines()] == [
-        ["NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "ERASING", "VOLUMES", "WHERE"],
-        ["-", "a", "memory", "10Gi", "9Gi", "9Gi", "1Gi", "0", "1", "-"],
-        ["-", "b", "memory", "5Gi", "3Gi", "3Gi", "2Gi", "0", "1", "-"],
+        ["NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "INLINE", "ERASING", "VOLUMES", "WHERE"],
+        ["-", "a", "memory", "10Gi", "9Gi", "9Gi", "1Gi", "-", "0", "1", "-"],
+        ["-", "b", "memory", "5Gi", "3Gi", "3Gi", "2Gi", "-", "0", "1", "-"],
     ]
 
 

@@ -25,8 +25,8 @@ from tonnage.errors import (
 )
 from tonnage.host import mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base import Pool, Source, VolumeRequest
-from tonnage.pools.config import make, parse
+from tonnage.pools.base import INLINE, Pool, Source, VolumeRequest
+from tonnage.pools.config import make, options_of, parse
 from tonnage.pools.disks import Disks
 from tonnage.pools.parameters import ERASE, LIMITS, RESERVE, SOURCE
 
@@ -769,6 +769,27 @@ async def test_a_class_leaves_a_reserve_to_others(bench: Bench) -> None:
     for wrong in ("0", "-1Gi", "much"):
         with pytest.raises(Invalid, match="reserve"):
             await pool.capacity_for({"reserve": wrong})
+
+
+async def test_room_is_kept_for_inline_volumes(bench: Bench) -> None:
+    pool = bench.pool
+    if "inline" not in options_of(pool.kind):
+        return
+    pool.inline = 10240 * MI
+    assert (await pool.capacity_for({})).free == SIZE - 10240 * MI
+    assert (await pool.overall()).free == (await pool.capacity_for({}, inline=True)).free == SIZE
+    await pool.create(VolumeRequest("a", SIZE - 12288 * MI))
+    with pytest.raises(Exhausted, match="10Gi that are kept for inline volumes"):
+        await pool.create(VolumeRequest("b", 4096 * MI))
+    await pool.create(VolumeRequest("i", 11264 * MI, owner={INLINE: "true"}))
+    free = (await pool.capacity_for({})).free
+    assert 0 < free <= 1024 * MI
+    assert free == (await pool.capacity_for({}, inline=True)).free, "none of the budget is left"
+    pool = await bench.again()
+    pool.inline = 10240 * MI
+    assert (await pool.capacity_for({})).free == free, "after a start as before"
+    await pool.delete("i")
+    assert (await pool.capacity_for({})).free == 2048 * MI
 
 
 async def test_limits_of_io_are_kept_with_the_volume(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
-_LIMIT = 5.0
+_LIMIT = 60.0
 
 
 class _ManualClock:

@@ -177,7 +177,7 @@ async def test_a_pod_that_has_started_needs_no_notes(
 
 async def settle_pods(together: Together, settle: Settle) -> None:
     """settle() compares whole lists, and this informer of pods is narrowed."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while together._pods.get("default/p") is not None:
             await asyncio.sleep(0.001)
 

@@ -77,7 +77,7 @@ def until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
     """until(holds): wait for what another process, or the kernel, brings about; 30 s at most."""
 
     async def wait(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not holds():
                 await asyncio.sleep(0.01)
 

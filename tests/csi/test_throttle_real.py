@@ -85,7 +85,7 @@ class Rig:
             f'echo $$ > {procs} && exec dd if=/dev/zero of="{path}" bs=4096 count={count} oflag=direct conv=notrunc'
         )
         began = time.monotonic()
-        subprocess.run(["sh", "-c", script], check=True, capture_output=True, timeout=60)
+        subprocess.run(["sh", "-c", script], check=True, capture_output=True, timeout=300)
         return time.monotonic() - began
 
 

@@ -84,7 +84,7 @@ class ControlPlane:
         """Objects as data."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
-    def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 60) -> None:
+    def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 300) -> None:
         """Wait for something."""
         deadline = time.monotonic() + seconds
         while not holds():
@@ -123,7 +123,7 @@ class ControlPlane:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=400,
             check=False,
             env={**os.environ, "HOME": str(self.folder)},
         )

@@ -57,7 +57,7 @@ class Machines:
         else:
             made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_VERSION)
             self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
-        self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names), seconds=180)
+        self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names))
         self.plane.until("nodes have no start-up taint", lambda: not self.tainted())
 
     def _install_chart(self, helm: Path) -> None:
@@ -115,7 +115,7 @@ class Machines:
 
     def wait_ready(self, name: str) -> str:
         """Wait until a pod runs; its node."""
-        self.plane.until(f"{name} is ready", lambda: self.is_ready(name), seconds=90)
+        self.plane.until(f"{name} is ready", lambda: self.is_ready(name))
         return str(self.plane.get("pod", name)["spec"]["nodeName"])
 
     def uid(self, claim: str) -> str:
@@ -158,7 +158,7 @@ class Machines:
         finally:
             self.plane.kubectl("delete", "pod", "--ignore-not-found", *pods)
             whole = to_bytes(POOL_SIZE)
-            self.plane.until("all room is back", lambda: set(self.capacities().values()) == {whole}, seconds=60)
+            self.plane.until("all room is back", lambda: set(self.capacities().values()) == {whole})
 
 
 def pod(name: str, size: str, command: str, node: str = "") -> dict[str, Any]:

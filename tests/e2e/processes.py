@@ -106,7 +106,7 @@ class Agent:
         """Run `tonnage volumes`, of this driver, as an administrator."""
         action, *rest = arguments
         command = [sys.executable, "-m", "tonnage.cli", "volumes", action, "--endpoint", self.endpoint, *rest]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     def orphans(self) -> list[str]:
         """Names of the volumes that `tonnage volumes orphans` tells of."""
@@ -184,7 +184,7 @@ def events(plane: ControlPlane, namespace: str, name: str) -> list[tuple[str, st
     return [(event["reason"], event["message"]) for event in found]
 
 
-def until(plane: ControlPlane, what: str, holds: Callable[[], bool], *, seconds: float = 240) -> None:
+def until(plane: ControlPlane, what: str, holds: Callable[[], bool], *, seconds: float = 300) -> None:
     """Wait for something, long enough for a machine that does much else."""
     plane.until(what, holds, seconds=seconds)
 

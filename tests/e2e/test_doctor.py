@@ -125,7 +125,7 @@ class Patient:
         self.beat(agent=agent)
         command = [sys.executable, "-m", "tonnage.cli", "doctor", "--kubeconfig", str(self.plane.kubeconfig)]
         command += ["--namespace", SYSTEM, "-o", "json", *options]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert not ended.stderr, ended.stderr
         return ended.returncode, json.loads(ended.stdout)["findings"]
 
@@ -151,7 +151,7 @@ class Patient:
             return code == 0 and all(finding["level"] == "ok" for finding in last)
 
         try:
-            self.plane.until("all is well", green, seconds=90)
+            self.plane.until("all is well", green)
         except AssertionError:
             pytest.fail("\n".join(str(finding) for finding in last if finding["level"] != "ok"))
         return last
@@ -252,7 +252,7 @@ def test_a_rule_is_missing(patient: Patient) -> None:
     ]
     assert len(rules) == len(role["rules"]) - 1
     patient.plane.send("PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/tonnage-node", {"rules": rules})
-    patient.plane.until("it is noticed", lambda: "access" in patient.faults(), seconds=20)
+    patient.plane.until("it is noticed", lambda: "access" in patient.faults())
 
     faults = patient.faults()
 

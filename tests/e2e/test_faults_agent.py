@@ -74,7 +74,7 @@ def test_an_agent_is_killed_at_any_time_during_a_hundred_pods(
         asking.start()
         kills = kill_often(served.program, lambda: len(hollow.placed()) == 100, choose, most=15)
         asking.join()
-        plane.until("all are placed", lambda: len(hollow.placed()) == 100, seconds=240)
+        plane.until("all are placed", lambda: len(hollow.placed()) == 100)
         wanted = sorted(names.volume_name(uid) for uid in hollow.claims().values())
         assert len(wanted) == 100
         assert hollow.volumes() == wanted
@@ -84,7 +84,7 @@ def test_an_agent_is_killed_at_any_time_during_a_hundred_pods(
 
         hollow.end_pods()
         more = kill_often(served.program, lambda: not hollow.volumes(), choose, most=10)
-        plane.until("no volume is left", lambda: not hollow.volumes() and not hollow.claims(), seconds=240)
+        plane.until("no volume is left", lambda: not hollow.volumes() and not hollow.claims())
         plane.until("all room is back", lambda: served.free() == WHOLE)
         assert in_pool(served) == {}
         assert [path.name for path in served.pool.iterdir() if "pvc-" in path.name] == []
@@ -140,14 +140,14 @@ def test_the_agents_token_is_no_longer_good(hollow: Hollow, nodes: Nodes, tell: 
         file = use_token_file(served, token)
         served.program.start()
         hollow.run("before")
-        plane.until("it works", lambda: hollow.placed() == ["before"], seconds=120)
+        plane.until("it works", lambda: hollow.placed() == ["before"])
         volumes = in_pool(served)
         flags = ("--grace-period=0", "--force")
         plane.kubectl("-n", SYSTEM, "delete", "pod", "short-lived", *flags)
         plane.until("its token is refused", lambda: plane.send("GET", CAPACITIES, token=token).status == 401)
         hollow.run("meanwhile")
         refused = "does not accept our credentials"
-        plane.until("it is refused, and says so", lambda: refused in served.program.said(), seconds=120)
+        plane.until("it is refused, and says so", lambda: refused in served.program.said())
         assert measured(port, "tonnage_credentials_refused") == 1
         process = served.program.process
         assert process is not None
@@ -164,9 +164,9 @@ def test_the_agents_token_is_no_longer_good(hollow: Hollow, nodes: Nodes, tell: 
         plane.until("it is accepted again", lambda: "accepts our credentials again" in served.program.said())
         assert measured(port, "tonnage_credentials_refused") == 0
         hollow.run("after")
-        plane.until("it works again", lambda: hollow.placed() == ["after"], seconds=120)
+        plane.until("it works again", lambda: hollow.placed() == ["after"])
         hollow.end_pods()
-        plane.until("nothing is left", lambda: in_pool(served) == {} and not hollow.volumes(), seconds=120)
+        plane.until("nothing is left", lambda: in_pool(served) == {} and not hollow.volumes())
         tell(f"faults: no good token for 20 s and more, the agent asked {asked:.0f} times and used {used:.1f} s")
         plane.kubectl("-n", SYSTEM, "delete", "pod", "next", *flags)
 
@@ -213,8 +213,8 @@ def test_capacity_objects_are_tampered_with(hollow: Hollow, nodes: Nodes) -> Non
 
         def tamper(what: str, body: Any, word: str) -> None:
             assert plane.send("PATCH", path, body).status == 200, what
-            plane.until(f"{what}: put right", put_right, seconds=20)
-            plane.until(f"{what}: said", lambda: word in told(), seconds=20)
+            plane.until(f"{what}: put right", put_right)
+            plane.until(f"{what}: said", lambda: word in told())
 
         assert put_right()
         tamper("huge", {"capacity": "9Ti", "maximumVolumeSize": "9Ti"}, "capacity 9Ti, was 6Gi")
@@ -224,15 +224,15 @@ def test_capacity_objects_are_tampered_with(hollow: Hollow, nodes: Nodes) -> Non
         tamper("without labels", {"metadata": {"labels": None}}, "removed by somebody")
 
         assert plane.send("DELETE", path).status == 200
-        plane.until("deleted: made again", put_right, seconds=20)
+        plane.until("deleted: made again", put_right)
         copy = {key: good[key] for key in ("storageClassName", "nodeTopology")}
         head = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity", "capacity": "9Ti"}
         labels = good["metadata"]["labels"]
         owners = good["metadata"]["ownerReferences"]
         double = {"name": "double", "namespace": SYSTEM, "labels": labels, "ownerReferences": owners}
         plane.create({**head, **copy, "metadata": double})
-        plane.until("a second one: removed", lambda: len(objects()) == 1 and put_right(), seconds=20)
-        plane.until("a second one: said", lambda: "double was made by somebody" in told(), seconds=20)
+        plane.until("a second one: removed", lambda: len(objects()) == 1 and put_right())
+        plane.until("a second one: said", lambda: "double was made by somebody" in told())
 
         hollow.run("after")  # the numbers are its own again
         plane.until("placed", lambda: hollow.placed() == ["after"] and served.free() == WHOLE - 32 * MIB)

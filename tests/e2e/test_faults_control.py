@@ -62,9 +62,9 @@ def test_the_api_server_is_down_for_a_minute_while_volumes_are_made(
         back = time.monotonic()
         sent = {names.volume_name(uid) for uid in hollow.sent()}
         assert sent
-        plane.until("what was sent before is made", lambda: sent <= set(hollow.volumes()), seconds=60)
+        plane.until("what was sent before is made", lambda: sent <= set(hollow.volumes()))
         served_again = time.monotonic() - back
-        plane.until("all are placed", lambda: len(hollow.placed()) == len(pods), seconds=180)
+        plane.until("all are placed", lambda: len(hollow.placed()) == len(pods))
         tell(
             f"faults: API server down {back - began:.0f} s, the agent asked {asked:.0f} times and used {used:.1f} s;"
             f" what it had been sent was made {served_again:.1f} s after it was back, {len(pods)} pods were placed"
@@ -76,12 +76,12 @@ def test_the_api_server_is_down_for_a_minute_while_volumes_are_made(
         assert hollow.volumes() == wanted
         assert sorted(in_pool(served)) == wanted
         assert set(in_pool(served).values()) == {32 * MIB}
-        plane.until("the sum is right", lambda: served.free() == to_bytes(POOL_SIZE) - len(pods) * 32 * MIB, seconds=30)
+        plane.until("the sum is right", lambda: served.free() == to_bytes(POOL_SIZE) - len(pods) * 32 * MIB)
         assert served.program.process is process
         assert process.poll() is None
 
         hollow.end_pods()
-        plane.until("all room is back", lambda: served.free() == to_bytes(POOL_SIZE), seconds=120)
+        plane.until("all room is back", lambda: served.free() == to_bytes(POOL_SIZE))
         assert in_pool(served) == {}
         plane.until("nothing is left", lambda: not hollow.volumes() and not hollow.claims())
 

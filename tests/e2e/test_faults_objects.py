@@ -146,7 +146,7 @@ def test_retained_volume_deleted_by_hand_is_an_orphan(nodes: Nodes, served: Agen
     delete(nodes, "let-go")
     until(plane, "it is released", lambda: phase(plane, volume_path(uid)) == "Released")
     assert served.orphans() == []
-    plane.kubectl("delete", "pv", f"pvc-{uid}", "--timeout=30s")
+    plane.kubectl("delete", "pv", f"pvc-{uid}", "--timeout=300s")
     assert served.files(uid) != []
     _is_kept_and_adopted(nodes, served, uid)
 
@@ -174,7 +174,7 @@ def _is_kept_and_adopted(nodes: Nodes, served: Agent, uid: str) -> None:
     assert served.files(uid) == before
     delete(nodes, f"takes-{uid}")
     until(plane, "it is released", lambda: phase(plane, f"/api/v1/persistentvolumes/back-{uid}") == "Released")
-    plane.kubectl("delete", "pv", f"back-{uid}", "--timeout=30s")
+    plane.kubectl("delete", "pv", f"back-{uid}", "--timeout=300s")
     purge(nodes, served, uid)
 
 
@@ -184,7 +184,7 @@ def test_orphans_are_told_on_the_node(nodes: Nodes, served: Agent) -> None:
     uid = bound(nodes, "told", storageClassName=KEPT)
     delete(nodes, "told")
     until(plane, "it is released", lambda: phase(plane, volume_path(uid)) == "Released")
-    plane.kubectl("delete", "pv", f"pvc-{uid}", "--timeout=30s")
+    plane.kubectl("delete", "pv", f"pvc-{uid}", "--timeout=300s")
     until(plane, "it is told", lambda: _has_event(plane, node, "OrphanedVolumes", f"pvc-{uid}"))
     assert served.files(uid) != []
     purge(nodes, served, uid)

@@ -72,7 +72,7 @@ def test_agents_follow_their_config_map(machines: Machines) -> None:
                 capacities = machines.capacities()
                 return all(capacities[name] == larger - (GIB if name == node else 0) for name in machines.names)
 
-            plane.until("both nodes have more room", _nudged(machines, follows, number), seconds=120)
+            plane.until("both nodes have more room", _nudged(machines, follows, number))
 
             def explained() -> bool:
                 refused, changed = _told(machines, "ConfigurationRefused"), _told(machines, "ConfigurationChanged")

@@ -53,7 +53,7 @@ def _restart_agents(machines: Machines) -> None:
     """As after every change of what is read at the start only."""
     machines.plane.kubectl("-n", SYSTEM, "rollout", "restart", "daemonset/tonnage-node")
     machines.plane.kubectl("-n", SYSTEM, "rollout", "status", "daemonset/tonnage-node", "--timeout=110s")
-    machines.plane.until("agents are ready", lambda: set(machines.agents()) == set(machines.names), seconds=120)
+    machines.plane.until("agents are ready", lambda: set(machines.agents()) == set(machines.names))
 
 
 def _listed(machines: Machines, node: str) -> dict[str, list[str]]:
@@ -89,19 +89,19 @@ def served(machines: Machines) -> Iterator[Machines]:
         yield machines
     finally:
         plane.kubectl("delete", "storageclass", CLASS, "--ignore-not-found")
-        plane.until("its capacity is published no more", lambda: not _capacities(machines), seconds=60)
+        plane.until("its capacity is published no more", lambda: not _capacities(machines))
         machines.change(helm_program(), drivers={})
         plane.kubectl("delete", "csidriver", DRIVER, "--ignore-not-found")
         _restart_agents(machines)
         processes.end("hostpath")
         node.inside("rm", "-rf", str(Path(socket).parent), STATE)
-        plane.until("the kubelet has forgotten it", lambda: DRIVER not in _listed(machines, "node-1"), seconds=60)
+        plane.until("the kubelet has forgotten it", lambda: DRIVER not in _listed(machines, "node-1"))
 
 
 def test_a_driver_of_others_is_provisioned_for(served: Machines) -> None:
     plane = served.plane
-    plane.until("the kubelet lists it", lambda: _listed(served, "node-1").get(DRIVER) == [KEY], seconds=60)
-    plane.until("its capacity is published", lambda: _capacities(served) == {"node-1": to_bytes(SIZE)}, seconds=60)
+    plane.until("the kubelet lists it", lambda: _listed(served, "node-1").get(DRIVER) == [KEY])
+    plane.until("its capacity is published", lambda: _capacities(served) == {"node-1": to_bytes(SIZE)})
     assert DRIVER not in _listed(served, "node-2")
     with served.removed("other", "too-large"):
         plane.apply(_pod("other", "1Gi"))
@@ -127,8 +127,8 @@ def test_a_driver_of_others_is_provisioned_for(served: Machines) -> None:
         assert container(plane.get("pod", "other")) == before
         assert served.shell("other", "cat /data/file").strip() == "kept"
         plane.kubectl("delete", "pod", "other")
-        plane.until("nothing is left", lambda: not _left(served, uid), seconds=90)
-        plane.until("its room is back", lambda: _capacities(served) == {"node-1": to_bytes(SIZE)}, seconds=60)
+        plane.until("nothing is left", lambda: not _left(served, uid))
+        plane.until("its room is back", lambda: _capacities(served) == {"node-1": to_bytes(SIZE)})
 
 
 def _waits(machines: Machines, name: str) -> bool:

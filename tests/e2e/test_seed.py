@@ -61,7 +61,7 @@ def test_seed_pod_writes_is_limited_and_leaves_nothing(machines: Machines, tell:
         assert f"{node}: {POOL}/pvc-{uid}.img" in machines.left(uid)
         assert [what for what in machines.left(uid) if what.startswith("loop device")]
         machines.plane.kubectl("delete", "pod", name)
-        machines.plane.until("nothing is left", lambda: not machines.left(uid), seconds=60)
+        machines.plane.until("nothing is left", lambda: not machines.left(uid))
 
 
 def test_capacity_steers_pods(machines: Machines) -> None:
@@ -109,7 +109,7 @@ def test_kubelet_is_restarted_under_a_pod(machines: Machines) -> None:
         plane.until("the pod goes on writing", lambda: _written(machines, "under-kubelet") > written + 3)
         assert (machines.mounts(node, uid), container(plane.get("pod", "under-kubelet"))) == before
         plane.kubectl("delete", "pod", "under-kubelet")
-        plane.until("nothing is left", lambda: not machines.left(uid), seconds=60)
+        plane.until("nothing is left", lambda: not machines.left(uid))
 
 
 def _answers(machines: Machines, pod: str) -> bool:
@@ -138,7 +138,7 @@ def test_agents_are_replaced_under_a_pod(machines: Machines) -> None:
             new = machines.agents()
             return set(new) == set(old) and all(new[n]["metadata"]["uid"] != old[n]["metadata"]["uid"] for n in old)
 
-        plane.until("new agents are ready", replaced, seconds=120)
+        plane.until("new agents are ready", replaced)
         written = _written(machines, "under-agent")
         plane.until("the pod goes on writing", lambda: _written(machines, "under-agent") > written + 3)
         assert (machines.mounts(node, uid), container(plane.get("pod", "under-agent"))) == before
@@ -146,4 +146,4 @@ def test_agents_are_replaced_under_a_pod(machines: Machines) -> None:
         other = machines.wait_ready("after")
         assert other != node  # the new agent knows what the old one's pod has
         plane.kubectl("delete", "pod", "under-agent")
-        plane.until("nothing is left", lambda: not machines.left(uid), seconds=60)
+        plane.until("nothing is left", lambda: not machines.left(uid))

@@ -99,15 +99,15 @@ def test_killed_while_200_pods_are_being_made(killed: Any, seed: int) -> None:
     rest = "".join(pod(f"p{n}", "16Mi") for n in range(count) if f"p{n}" not in names)
     if rest:
         killed.kubectl("create", "-f", "-", stdin=rest)
-    killed.until("all pods run", lambda: running(killed) == count, seconds=180)
-    killed.until("pool and API agree", lambda: images(killed) == claimed(killed), seconds=30)
+    killed.until("all pods run", lambda: running(killed) == count)
+    killed.until("pool and API agree", lambda: images(killed) == claimed(killed))
     assert len(claimed(killed)) == count
     empty = "0" * 32
     again = {file.stem: uuid_of(file) for file in killed.data.glob("nodes/*/pools/*/*.img")}
     assert not [name for name, uuid in before.items() if uuid != empty and again.get(name, uuid) != uuid]
 
-    killed.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=180s")
-    killed.until("every volume is gone", lambda: not images(killed), seconds=60)
+    killed.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=300s")
+    killed.until("every volume is gone", lambda: not images(killed))
     killed.until("all room is back", lambda: set(killed.capacities().values()) == {"20Gi"})
     assert not [line for line in mounted(killed) if "kubernetes.io~csi" in line or "globalmount" in line]
 
@@ -119,7 +119,7 @@ def test_data_survives_a_kill(killed: Any) -> None:
         "-",
         stdin=pod("writer", "64Mi", "test -e /data/f || echo precious > /data/f; sync; cat /data/f; sleep 1000"),
     )
-    killed.kubectl("wait", "--for=condition=Ready", "pod/writer", "--timeout=60s")
+    killed.kubectl("wait", "--for=condition=Ready", "pod/writer", "--timeout=300s")
     killed.until("it has written", lambda: "precious" in killed.kubectl("logs", "writer"))
     uid = killed.get("pod", "writer")["metadata"]["uid"]
 
@@ -139,7 +139,7 @@ def test_data_survives_a_kill(killed: Any) -> None:
 
 def test_down_after_a_kill_leaves_no_mount_loop_or_process(killed: Any) -> None:
     killed.kubectl("create", "-f", "-", stdin=pod("sleeper", "64Mi", "sleep 98765"))
-    killed.kubectl("wait", "--for=condition=Ready", "pod/sleeper", "--timeout=60s")
+    killed.kubectl("wait", "--for=condition=Ready", "pod/sleeper", "--timeout=300s")
     os.kill(killed.pid(), signal.SIGKILL)
     assert mounted(killed)
 
@@ -180,7 +180,7 @@ def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: 
 
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
     assert process.returncode == 0
     assert time.monotonic() - began < 8  # 5 s on a quiet machine
@@ -194,7 +194,7 @@ def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: 
 def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> None:
     def up(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tonnage.cli", "up", "--pool", "memory", "--runtime", "none", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -203,7 +203,7 @@ def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> N
     assert f"port {port} on 127.0.0.1 is taken" in ended.stderr
     ended = subprocess.run(
         [sys.executable, "-m", "tonnage.cli", "up", "--data", str(killed.data), "--port", "0"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ended.returncode == 3
     assert f"in use by process {killed.pid()}" in ended.stderr
@@ -256,7 +256,7 @@ def test_a_start_on_a_full_disk_says_so_though_it_has_nowhere_to_log(real_folder
     (small / "ballast").write_bytes(b"x" * 1024 * (200 - room))
     command = [sys.executable, "-m", "tonnage.cli", "up", "--detach", "--port", "0", "--data", str(small / "d")]
 
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert ended.returncode != 0
     assert ended.stderr.startswith("tonnage up: ")

@@ -99,7 +99,7 @@ def test_program_runs(root: Path, command: tuple[str, ...]) -> None:
     """In a chroot: with the image's loader, libraries and interpreter and no others."""
     ended = subprocess.run(
         ["chroot", str(root), *command],
-        capture_output=True, text=True, check=False, env={"PATH": "/usr/sbin:/usr/bin"}, timeout=60,
+        capture_output=True, text=True, check=False, env={"PATH": "/usr/sbin:/usr/bin"}, timeout=300,
     )  # fmt: skip
     said = ended.stdout + ended.stderr
     assert ended.returncode not in (126, 127), said

@@ -66,7 +66,7 @@ class Machine:
         )
         self._tasks.start(events.run())
         self._tasks.start(self.kubelet.run())
-        await asyncio.wait_for(self.kubelet.ready.wait(), 10)
+        await asyncio.wait_for(self.kubelet.ready.wait(), 60)
 
     async def kill(self) -> None:
         """What kill -9 leaves: nobody works any more."""
@@ -143,10 +143,10 @@ class Machine:
         return await self.client.create(PODS, {"metadata": {"name": name}, "spec": body}, "default")
 
     async def until(self, name: str, fits: Callable[[Pod], bool], *, what: str = "") -> Pod:
-        """Watch a pod until fits; fails after 10 s."""
+        """Watch a pod until fits; fails after a minute."""
         pod: Pod | None = None
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while True:
                     pod = await self.client.get(PODS, name, "default")
                     if fits(pod):
@@ -160,7 +160,7 @@ class Machine:
 
     async def gone(self, name: str) -> None:
         """Wait until the pod's object is gone."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.client.get(PODS, name, "default")
@@ -170,7 +170,7 @@ class Machine:
 
     async def event(self, reason: str, *, about: str = "") -> Event:
         """Wait for an event."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 for event in (await self.client.list(EVENTS)).items:
                     if event.reason == reason and about in ("", event.involved_object.name):
@@ -230,10 +230,10 @@ async def _machine(folder: Path, make_runtime: Callable[[Path], Runtime] | None)
 
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[None]]:
-    """eventually(check): wait until check() is true; fails after 10 s."""
+    """eventually(check): wait until check() is true; fails after a minute."""
 
     async def wait(check: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not check():
                 await asyncio.sleep(0.01)
 

@@ -292,7 +292,7 @@ async def test_logs_are_followed_to_the_end(machine: Any) -> None:
         "p", restartPolicy="Never", containers=[_shell("for i in 1 2 3; do echo $i; sleep 0.1; done; printf x")]
     )
     await machine.phase("p", "Running")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await _logs(machine, follow="true") == "1\n2\n3\nx"
     assert await _logs(machine, tailLines="2") == "3\nx"
     assert await _logs(machine, limitBytes="3") == "1\n2"

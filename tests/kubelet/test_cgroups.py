@@ -58,7 +58,7 @@ async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: A
     group = Cgroups().own_pod(uid)
     assert group is not None
     mine: list[int] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(mine) < 2:  # bwrap outside, and the first process of its namespace
             mine = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _is_of(int(pid), uid)]
             await asyncio.sleep(0.01)
@@ -68,7 +68,7 @@ async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: A
 
     await machine.client.delete(PODS, "p", "default", grace_seconds=0)
     await machine.gone("p")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while Cgroups().own_pod(uid) is not None:  # the object goes first
             await asyncio.sleep(0.01)
 

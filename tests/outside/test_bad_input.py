@@ -57,7 +57,7 @@ def stage(cluster: Any) -> Any:
 def world(stage: Any) -> Iterator[Any]:
     """The same; no pod or claim is left by a test."""
     yield stage
-    stage.kubectl("delete", "pods,pvc", "--all", "--timeout=60s")
+    stage.kubectl("delete", "pods,pvc", "--all", "--timeout=300s")
     stage.until("all room is back", lambda: set(stage.capacities().values()) == {"30716Mi"})
 
 

@@ -26,7 +26,7 @@ def pmem(make_cluster):  # type: ignore[no-untyped-def]
 def test_runs_unchanged_and_takes_room_of_the_shared_pool(pmem, manifest: str, room: str) -> None:  # type: ignore[no-untyped-def]
     assert "pmem-csi.intel.com" in pmem.kubectl("get", "csidrivers")
     pmem.kubectl("apply", "-f", str(EXAMPLES / manifest))
-    pmem.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=60s")
+    pmem.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=300s")
     node = pmem.get("pod", POD)["spec"]["nodeName"]
 
     for storage_class in ("tonnage-scratch", "pmem-csi-sc-late-binding"):
@@ -34,5 +34,5 @@ def test_runs_unchanged_and_takes_room_of_the_shared_pool(pmem, manifest: str, r
             f"{storage_class} counts the volume",
             lambda name=storage_class: pmem.capacities(name).get(node) == room,
         )
-    pmem.kubectl("delete", "pod", POD, "--grace-period=1", "--timeout=60s")
+    pmem.kubectl("delete", "pod", POD, "--grace-period=1", "--timeout=300s")
     pmem.until("all room is back", lambda: set(pmem.capacities().values()) == {"30716Mi"})

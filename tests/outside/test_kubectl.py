@@ -17,9 +17,9 @@ CLAIM = f"{POD}-my-csi-volume"
 def pod(cluster):  # type: ignore[no-untyped-def]
     """The example pod, Ready; gone afterwards."""
     cluster.kubectl("apply", "-f", str(EXAMPLES / "pod-ephemeral.yaml"))
-    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=300s")
     yield cluster.get("pod", POD)
-    cluster.kubectl("delete", "pod", "--all", "--grace-period=1", "--timeout=60s")
+    cluster.kubectl("delete", "pod", "--all", "--grace-period=1", "--timeout=300s")
     cluster.until("all room is back", lambda: set(cluster.capacities().values()) == {"30716Mi"})
 
 
@@ -81,7 +81,7 @@ def test_describe(cluster, pod) -> None:  # type: ignore[no-untyped-def]
 
 def test_a_size_is_what_df_shows(cluster, pod) -> None:  # type: ignore[no-untyped-def]
     cluster.kubectl("apply", "-f", str(EXAMPLES / "pod-two-volumes.yaml"))
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/two-volumes", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/two-volumes", "--timeout=300s")
     cluster.until("df was printed", lambda: "/scratch" in cluster.kubectl("logs", "two-volumes"))
 
     sizes = {line.split()[1]: int(line.split()[0]) for line in cluster.kubectl("logs", "two-volumes").splitlines()[1:]}
@@ -110,7 +110,7 @@ def test_watch_streams(cluster) -> None:  # type: ignore[no-untyped-def]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=cluster.environment)
     try:
         cluster.kubectl("apply", "-f", str(EXAMPLES / "pod-ephemeral.yaml"))
-        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=60s")
+        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=300s")
         cluster.kubectl("delete", "pod", POD, "--grace-period=1")
         seen = []
         assert watching.stdout is not None
@@ -137,7 +137,7 @@ spec:
   containers: [{{name: main, image: any, command: [sh, -c, '{script}']}}]
 """
     cluster.kubectl("apply", "-f", "-", stdin=manifest)
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/talker", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/talker", "--timeout=300s")
     cluster.until("it has spoken", lambda: "oops" in cluster.kubectl("logs", "talker"))
 
     assert cluster.kubectl("logs", "talker").splitlines() == ["line 1", "line 2", "line 3", "oops"]
@@ -149,7 +149,7 @@ spec:
     assert follow.stdout is not None
     assert follow.stdout.readline() == "line 1\n"
     cluster.kubectl("delete", "pod", "talker", "--grace-period=1")
-    assert follow.wait(timeout=30) == 0
+    assert follow.wait(timeout=120) == 0
     follow.stdout.close()
 
 
@@ -201,7 +201,7 @@ def test_quota_holds_for_claims_made_through_pods(cluster) -> None:  # type: ign
     for name in ("one", "two", "three"):
         cluster.kubectl("apply", "-n", "team-a", "-f", "-", stdin=two.replace(POD, name))
 
-    cluster.kubectl("wait", "-n", "team-a", "--for=condition=Ready", "pod/one", "pod/two", "--timeout=60s")
+    cluster.kubectl("wait", "-n", "team-a", "--for=condition=Ready", "pod/one", "pod/two", "--timeout=300s")
     cluster.until(
         "the third is refused its claim",
         lambda: (
@@ -209,7 +209,7 @@ def test_quota_holds_for_claims_made_through_pods(cluster) -> None:  # type: ign
             in cluster.kubectl("describe", "pod", "-n", "team-a", "three")
         ),
     )
-    cluster.kubectl("delete", "namespace", "team-a", "--timeout=60s")
+    cluster.kubectl("delete", "namespace", "team-a", "--timeout=300s")
     assert "NotFound" in cluster.kubectl("get", "namespace", "team-a", fails=True)
 
 
@@ -217,8 +217,8 @@ def test_data_outlives_the_pod(cluster) -> None:  # type: ignore[no-untyped-def]
     manifest = str(EXAMPLES / "pod-persistent.yaml")
     for lines in (1, 2):
         cluster.kubectl("apply", "-f", manifest)
-        cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/writer", "--timeout=60s")
+        cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/writer", "--timeout=300s")
         assert len(cluster.kubectl("logs", "writer").splitlines()) == lines
         cluster.kubectl("delete", "pod", "writer")
-    cluster.kubectl("delete", "pvc", "notes", "--timeout=60s")
+    cluster.kubectl("delete", "pvc", "notes", "--timeout=300s")
     cluster.until("the volume is gone", lambda: not cluster.get("pv")["items"])

@@ -39,7 +39,7 @@ def promtool(go_program: Callable[[str], Path]) -> Callable[..., str]:
     program = go_program("promtool")
 
     def run(*arguments: str | Path) -> str:
-        ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=120)
+        ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=300)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
 

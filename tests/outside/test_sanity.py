@@ -59,7 +59,7 @@ def _driver(folder: Path, pool: str) -> Iterator[Path]:
         yield socket
         assert process.poll() is None, (folder / "log").read_text()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
         assert not socket.exists()
     finally:
         process.kill()

@@ -99,7 +99,7 @@ def _apply(box: Any, *objects: dict[str, Any]) -> None:
 def _run(box: Any, *objects: dict[str, Any]) -> None:
     _apply(box, *objects)
     pods = [o["metadata"]["name"] for o in objects if o["kind"] == "Pod"]
-    box.kubectl("wait", "--for=condition=Ready", *(f"pod/{pod}" for pod in pods), "--timeout=60s")
+    box.kubectl("wait", "--for=condition=Ready", *(f"pod/{pod}" for pod in pods), "--timeout=300s")
 
 
 def _holds(box: Any, path: Path, text: str) -> None:
@@ -139,7 +139,7 @@ def test_a_small_claim_gets_the_small_disk_which_is_cleaned_for_the_next(box: An
     _holds(box, disks / "pool" / "node-1" / "small" / "file", "secret\n")
     box.until("the pod has said how large it is", lambda: " 40 " in box.kubectl("logs", "app"))
 
-    box.kubectl("delete", "pod/app", "pvc/data", "--timeout=60s")
+    box.kubectl("delete", "pod/app", "pvc/data", "--timeout=300s")
     _all_free(box)
     assert os.listdir(disks / "pool" / "node-1" / "small") == []
     assert _by_disk(box)["small"]["metadata"]["uid"] != volumes["small"]["metadata"]["uid"]
@@ -154,7 +154,7 @@ def test_a_device_is_handed_out_as_it_is(box: Any, disks: Path) -> None:
     )
     assert _phases(box) == {"small": "Available", "big": "Available", "raw": "Bound"}
     _holds(box, disks / "raw.img", "written\n")
-    box.kubectl("delete", "pod/writer", "pvc/raw", "--timeout=60s")
+    box.kubectl("delete", "pod/writer", "pvc/raw", "--timeout=300s")
     _all_free(box)
     assert not any((disks / "raw.img").read_bytes()[:MI])
 
@@ -175,10 +175,10 @@ def test_a_pod_has_a_disk_and_a_part_of_one_and_both_end_with_it(box: Any, disks
     _holds(box, small / "file", "disk\n")
     box.down()
     box.up()
-    box.kubectl("wait", "--for=condition=Ready", "pod/both", "--timeout=60s")
+    box.kubectl("wait", "--for=condition=Ready", "pod/both", "--timeout=300s")
     _holds(box, small / "file", "disk\n")
     assert _phases(box) == {"small": "Bound", "big": "Available", "raw": "Available"}
-    box.kubectl("delete", "pod/both", "--timeout=60s")
+    box.kubectl("delete", "pod/both", "--timeout=300s")
     _all_free(box)
     assert os.listdir(small) == []
     assert [v["metadata"]["name"] for v in box.get("pv")["items"] if "static" not in v["metadata"]["name"]] == []
@@ -193,17 +193,17 @@ def test_a_claim_waits_until_a_disk_fits(box: Any, disks: Path) -> None:
     _disk(disks / "pool" / "node-1" / "later", 300 * MI)
     # A disk is found at the next look, which the end of another volume brings about.
     _run(box, _claim("data", "10Mi"), _pod("app", "data", "echo x > /data/file"))
-    box.kubectl("delete", "pod/app", "pvc/data", "--timeout=60s")
-    box.kubectl("wait", "--for=condition=Ready", "pod/waiting", "--timeout=60s")
+    box.kubectl("delete", "pod/app", "pvc/data", "--timeout=300s")
+    box.kubectl("wait", "--for=condition=Ready", "pod/waiting", "--timeout=300s")
     assert _phases(box)["later"] == "Bound"
-    box.kubectl("delete", "pod/waiting", "pvc/large", "--timeout=60s")
+    box.kubectl("delete", "pod/waiting", "pvc/large", "--timeout=300s")
     box.until("it is free again", lambda: _phases(box).get("later") == "Available")
 
 
 def test_a_disk_that_a_person_removes_from_the_list_comes_back(box: Any) -> None:
     box.until("the disk is free", lambda: _phases(box).get("small") == "Available")
     before = _by_disk(box)["small"]["metadata"]
-    box.kubectl("delete", "pv", before["name"], "--timeout=60s")
+    box.kubectl("delete", "pv", before["name"], "--timeout=300s")
     box.until("it is published anew", lambda: _phases(box).get("small") == "Available")
     assert _by_disk(box)["small"]["metadata"]["uid"] != before["uid"]
 
@@ -255,7 +255,7 @@ def test_local_volumes_of_an_existing_cluster(box: Any, disks: Path) -> None:
     assert box.get("pvc", "other")["spec"]["volumeName"] == "ssd2"
     _holds(box, small / "file", "one\n")
     _holds(box, large / "file", "two\n")
-    box.kubectl("delete", "pod/one", "pod/two", "pvc/mine", "pvc/other", "--timeout=60s")
+    box.kubectl("delete", "pod/one", "pod/two", "pvc/mine", "pvc/other", "--timeout=300s")
 
     def phases() -> dict[str, str]:
         return {name: box.get("pv", name)["status"]["phase"] for name in ("ssd1", "ssd2")}
@@ -264,7 +264,7 @@ def test_local_volumes_of_an_existing_cluster(box: Any, disks: Path) -> None:
     box.until("both are released", lambda: phases() == {"ssd1": "Released", "ssd2": "Failed"})
     assert "no deletable volume plugin matched" in box.get("pv", "ssd2")["status"]["message"]
     assert ((small / "file").read_text(), (large / "file").read_text()) == ("one\n", "two\n")
-    box.kubectl("delete", "pv", "ssd1", "ssd2", "--timeout=60s")
+    box.kubectl("delete", "pv", "ssd1", "ssd2", "--timeout=300s")
 
 
 @pytest.mark.usefixtures("local_storage")
@@ -279,8 +279,8 @@ def test_a_local_device_and_a_local_path_that_is_not_there(box: Any, disks: Path
     _holds(box, disks / "local.img", "written\n")
     _apply(box, _claim("missing", "30Mi", "local-storage"), _pod("stuck", "missing", "true"))
     box.until("it says why", lambda: "does not exist" in box.kubectl("describe", "pod", "stuck"))
-    box.kubectl("delete", "pod/writer", "pod/stuck", "pvc/device", "pvc/missing", "--timeout=60s")
-    box.kubectl("delete", "pv", "device", "missing", "--timeout=60s")
+    box.kubectl("delete", "pod/writer", "pod/stuck", "pvc/device", "pvc/missing", "--timeout=300s")
+    box.kubectl("delete", "pv", "device", "missing", "--timeout=300s")
 
 
 @pytest.mark.usefixtures("local_storage")
@@ -288,7 +288,7 @@ def test_without_a_local_volume_that_fits_nothing_is_made(box: Any) -> None:
     _apply(box, _claim("none", "10Mi", "local-storage"), _pod("waiting", "none", "true"))
     box.until("it says why", lambda: "persistent volumes to bind" in box.kubectl("describe", "pod", "waiting"))
     assert box.get("pvc", "none")["status"]["phase"] == "Pending"
-    box.kubectl("delete", "pod/waiting", "pvc/none", "--timeout=60s")
+    box.kubectl("delete", "pod/waiting", "pvc/none", "--timeout=300s")
 
 
 def test_the_end_of_the_cluster_cleans_the_disks_and_leaves_them(box: Any, disks: Path) -> None:

@@ -80,7 +80,7 @@ class Third:
     def run(self, name: str, script: str, volume: str) -> None:
         """Make a pod and wait until it has started."""
         self.cluster.kubectl("apply", "-f", "-", stdin=POD.format(name=name, script=script, volume=volume))
-        self.cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+        self.cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=300s")
 
     def capacity(self) -> list[tuple[str, dict[str, str], str]]:
         """Class, place and room of the driver's capacity objects."""
@@ -113,7 +113,7 @@ def third(make_cluster: Callable[..., Any], go_program: Callable[[str], Path]) -
     finally:
         cluster.down("--purge")
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=120)
 
 
 def test_it_is_registered_and_its_capacity_published(third: Third) -> None:
@@ -137,7 +137,7 @@ def test_an_ephemeral_volume_lives_and_dies_with_its_pod(third: Third) -> None:
     terms = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     assert terms[0]["matchExpressions"][0]["key"] == "io.kubernetes.storage.mock/node"
 
-    third.cluster.kubectl("delete", "pod", "scratch", "--grace-period=1", "--timeout=60s")
+    third.cluster.kubectl("delete", "pod", "scratch", "--grace-period=1", "--timeout=300s")
     third.cluster.until("nothing is left", lambda: not third.volumes and not third.cluster.get("pvc,pv")["items"])
     calls = [line for line in third.log.splitlines() if "/csi.v1.Node/Node" in line]
     order = ["StageVolume", "PublishVolume", "UnpublishVolume", "UnstageVolume"]
@@ -155,17 +155,17 @@ def test_a_claim_keeps_its_data_from_pod_to_pod(third: Third, storage_class: str
     for name in ("first", "second"):
         third.run(name, f"echo {name} >> /data/file; exec sleep 1000", "persistentVolumeClaim: {claimName: kept}")
         third.cluster.until("it is written", lambda name=name: name in "".join(third.volumes.values()))
-        third.cluster.kubectl("delete", "pod", name, "--grace-period=1", "--timeout=60s")
+        third.cluster.kubectl("delete", "pod", name, "--grace-period=1", "--timeout=300s")
 
     assert list(third.volumes.values()) == ["first\nsecond\n"]
-    third.cluster.kubectl("delete", "pvc", "kept", "--timeout=60s")
+    third.cluster.kubectl("delete", "pvc", "kept", "--timeout=300s")
     third.cluster.until("nothing is left", lambda: not third.volumes and not third.cluster.get("pv")["items"])
 
 
 def test_an_inline_volume(third: Third) -> None:
     third.run("inline", "echo inline > /data/file; exec sleep 1000", f"csi: {{driver: {DRIVER}}}")
     third.cluster.until("the data is with the driver", lambda: set(third.volumes.values()) == {"inline\n"})
-    third.cluster.kubectl("delete", "pod", "inline", "--grace-period=1", "--timeout=60s")
+    third.cluster.kubectl("delete", "pod", "inline", "--grace-period=1", "--timeout=300s")
 
     assert not third.volumes
 
@@ -175,14 +175,14 @@ def test_its_volumes_outlive_a_kill_and_a_restart_of_the_cluster(third: Third) -
     third.cluster.until("it is written", lambda: set(third.volumes.values()) == {"hello\n"})
     os.kill(third.cluster.pid(), signal.SIGKILL)
     third.cluster.up()
-    third.cluster.kubectl("wait", "--for=condition=Ready", "pod/lasting", "--timeout=60s")
+    third.cluster.kubectl("wait", "--for=condition=Ready", "pod/lasting", "--timeout=300s")
     assert set(third.volumes.values()) == {"hello\n"}  # the container went on
 
     third.cluster.down()
     assert str(third.cluster.data) not in Path("/proc/mounts").read_text()
     third.cluster.up()
     third.cluster.until("it is written again", lambda: set(third.volumes.values()) == {"hello\nhello\n"})
-    third.cluster.kubectl("delete", "pod", "lasting", "--grace-period=1", "--timeout=60s")
+    third.cluster.kubectl("delete", "pod", "lasting", "--grace-period=1", "--timeout=300s")
     third.cluster.until("nothing is left", lambda: not third.volumes and not third.cluster.get("pvc,pv")["items"])
 
 
@@ -204,11 +204,11 @@ def test_a_driver_that_registers_itself(third: Third, go_program: Callable[[str]
         third.cluster.until("the kubelet took it", lambda: "registered=true" in (folder / "log").read_text())
         third.run("classic", "echo classic > /data/file; exec sleep 1000", f"csi: {{driver: {CLASSIC}}}")
         third.cluster.until("it is written", lambda: bool(list((folder / "state").glob("*/file"))))
-        third.cluster.kubectl("delete", "pod", "classic", "--grace-period=1", "--timeout=60s")
+        third.cluster.kubectl("delete", "pod", "classic", "--grace-period=1", "--timeout=300s")
         (registry / f"{CLASSIC}-reg.sock").unlink()
         third.cluster.until(
             "the kubelet let it go", lambda: CLASSIC not in third.cluster.kubectl("get", "csinodes", "-o", "yaml")
         )
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=120)

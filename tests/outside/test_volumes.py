@@ -34,7 +34,7 @@ def box(make_cluster: Callable[..., Any]) -> Iterator[Any]:
 
 def _tonnage(box: Any, *arguments: str, code: int = 0) -> str:
     command = [sys.executable, "-m", "tonnage.cli", *arguments, "--data", str(box.data)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr if code else ended.stdout
 
@@ -51,7 +51,7 @@ def _claim(box: Any, **spec: str) -> str:
     """Make the claim and wait until it is bound; its volume's name."""
     text = json.dumps({**CLAIM, "spec": {**CLAIM["spec"], **spec}})  # type: ignore[dict-item]
     box.kubectl("apply", "-f", "-", stdin=text)
-    box.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/kept", "--timeout=60s")
+    box.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/kept", "--timeout=300s")
     return str(box.get("pvc", "kept")["spec"]["volumeName"])
 
 
@@ -65,8 +65,8 @@ def test_the_life_of_an_orphan(box: Any) -> None:
     assert f"volume scratch/{name} has a PersistentVolume ({name}: delete its claim" in refused
 
     box.kubectl("patch", "pv", name, "--type=merge", "-p", '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}')
-    box.kubectl("delete", "pvc", "kept", "--timeout=60s")
-    box.kubectl("delete", "pv", name, "--timeout=60s")
+    box.kubectl("delete", "pvc", "kept", "--timeout=300s")
+    box.kubectl("delete", "pv", name, "--timeout=300s")
     assert [found["id"] for found in _volumes(box, "orphans")] == [f"scratch/{name}"]
     _tonnage(box, "volumes", "purge", name)
     assert len(_volumes(box)) == 1
@@ -77,8 +77,8 @@ def test_the_life_of_an_orphan(box: Any) -> None:
     assert _claim(box, volumeName="again") == "again"
     assert _volumes(box, "orphans") == []
 
-    box.kubectl("delete", "pvc", "kept", "--timeout=60s")
-    box.kubectl("delete", "pv", "again", "--timeout=60s")
+    box.kubectl("delete", "pvc", "kept", "--timeout=300s")
+    box.kubectl("delete", "pv", "again", "--timeout=300s")
     _tonnage(box, "volumes", "purge", name, "--yes")
     assert _volumes(box) == []
     assert _free(box) == [10 << 30, 10 << 30]

@@ -30,7 +30,7 @@ from tonnage.scheduler.loop import Scheduler
 from tonnage.scheduler.queue import SchedulingQueue
 from tonnage.scheduler.volumes import StorageObjects
 
-_LIMIT = 10.0
+_LIMIT = 60.0
 CLASS = "late"
 
 
