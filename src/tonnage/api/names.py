@@ -89,6 +89,16 @@ REASON = "tonnage.dev/reason"
 # On a capacity object: bytes that inline volumes can have of its pool, where some are kept for them. Without it they
 # can have what the object says that everybody can.
 INLINE_ROOM = "tonnage.dev/inline-room"
+# On a Node: tier.tonnage.dev/<class> = how much of the class it has at least, a power of two (controllers/tier.py).
+TIER_PREFIX = "tier.tonnage.dev/"
+# On a capacity object for all nodes of a tier: which; TIER_NOTICE on the one that says that tiers of a class are kept.
+TIER = "tonnage.dev/tier"
+TIER_NOTICE = "0"
+TIERS_MANAGED_BY = "tiers.tonnage.dev"
+# On the notice of a class: bytes that some claim asks and no tier admits, and the nodes (a,b,c) that publish exactly
+# for it, if they have them.
+EXACT_FROM = "tonnage.dev/exact-from"
+EXACT_ON = "tonnage.dev/exact-on"
 # In a driver's manifest (GetPluginInfo): the pool that classes get which name none; says that pools are named.
 MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
@@ -142,6 +152,11 @@ def label_value(name: str) -> str:
     if len(name) <= MAX_LABEL_VALUE:
         return name
     return f"{name[:46].rstrip('.-_')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def tier_label(storage_class: str) -> str:
+    """Key of the label that says a node's tier of a class."""
+    return TIER_PREFIX + label_value(storage_class)
 
 
 def volume_name(claim_uid: str) -> str:

@@ -16,7 +16,7 @@ from tonnage.apps.node_config import NodeConfig
 from tonnage.pools.config import PoolConfig
 
 RESTART = "restart the agent (delete its pod) to have it; pods and their volumes are not touched by that"
-_BOUNDS = ("size", "sparse", "overcommit", "rootfs", "keep", "erase_rate")
+_BOUNDS = ("size", "sparse", "overcommit", "rootfs", "keep", "erase_rate", "inline")
 _LIVE = ("pools", "metrics")
 _WORDS = {
     "state": "kubelet",

@@ -92,7 +92,9 @@ class PoolChange:
         settled = nodedisk.settle(wanted, self.config.roots)
         bounds = Bounds(settled.size, settled.overcommit, settled.sparse, settled.keep or NO_KEEP)
         pool_config.make(settled)  # refuses what could not have been made
-        self._pools[wanted.name].rebound(bounds, erase_rate=settled.erase_rate)
+        pool = self._pools[wanted.name]
+        pool.rebound(bounds, erase_rate=settled.erase_rate)
+        pool.inline = settled.inline
         self._serve(wanted)
 
     def _serve(self, wanted: PoolConfig) -> None:

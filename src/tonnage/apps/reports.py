@@ -10,11 +10,11 @@ import msgspec
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.csi import volume_id
-from tonnage.csi.driver import CONTEXT_CREATED, OWNER_DRIVER, is_inline
+from tonnage.csi.driver import CONTEXT_CREATED, OWNER_DRIVER
 from tonnage.csi.words import CreatedVolume
 from tonnage.csi.words import Snapshot as ListedSnapshot
 from tonnage.errors import Invalid
-from tonnage.pools.base import Erasure, Snapshot, Volume
+from tonnage.pools.base import Erasure, Snapshot, Volume, is_inline
 from tonnage.pools.parameters import ERASE, IoLimits, io_limits_of
 from tonnage.pools.status import PoolStatus
 
@@ -24,9 +24,9 @@ GONE = "memory: ended with its driver"
 
 class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """A pool; sizes in bytes, None for what cannot be told. state: "ready", NOT_MADE, GONE, or what is wrong. promised:
-    to volumes and snapshots. erasing: what comes back when all deleted volumes are erased. abnormal: how many volumes
-    are. lacks: what is wrong with a pool that can be
-    read, and what to do."""
+    to volumes and snapshots. inline: kept for inline volumes in all; inline_promised: what those have. erasing: what
+    comes back when all deleted volumes are erased. abnormal: how many volumes are. lacks: what is wrong with a pool
+    that can be read, and what to do."""
 
     pool: str
     state: str = "ready"
@@ -41,6 +41,8 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     volumes: int | None = None
     snapshots: int = 0
     abnormal: int = 0
+    inline: int = 0
+    inline_promised: int = 0
     lacks: Sequence[str] = ()
 
     @property
@@ -64,6 +66,8 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
             volumes=len(status.volumes),
             snapshots=len(status.snapshots),
             abnormal=len(status.abnormal),
+            inline=status.inline,
+            inline_promised=status.inline_promised,
             lacks=(*status.lacks, *(line for line in failing if line not in status.lacks)),
         )
 
@@ -161,7 +165,7 @@ def _volume(volume: Volume, pool: PoolStatus, node: str, driver: str) -> VolumeR
         report,
         block=volume.block,
         fstype=volume.fstype,
-        inline=is_inline(volume),
+        inline=is_inline(volume.owner),
         condition=pool.abnormal.get(volume.name, ""),
         erase=volume.effective.get(ERASE, ""),
         iops=limits.iops,

@@ -14,7 +14,7 @@ from tonnage.cli import listing, pool_setup
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import Outlook
 
-_COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "ERASING", "VOLUMES", "WHERE")
+_COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "INLINE", "ERASING", "VOLUMES", "WHERE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,13 +56,29 @@ def _lacks(report: PoolReport) -> list[str]:
 
 
 def _row(report: PoolReport) -> tuple[str, ...]:
-    numbers = (report.size, report.free, report.largest, report.promised, report.erasing)
+    numbers = (report.size, report.free, report.largest, report.promised)
     volumes = "-" if report.volumes is None else str(report.volumes)
     where = report.where or "-"
     if report.state != "ready":
         where += f" ({report.state if report.readable else 'cannot be read'})"
     sizes = map(listing.size, numbers)
-    return (report.node or "-", report.pool, report.kind or "-", *sizes, volumes, where)
+    return (
+        report.node or "-",
+        report.pool,
+        report.kind or "-",
+        *sizes,
+        _inline(report),
+        listing.size(report.erasing),
+        volumes,
+        where,
+    )
+
+
+def _inline(report: PoolReport) -> str:
+    """What inline volumes have, of what is kept for them."""
+    if not report.inline:
+        return listing.size(report.inline_promised) if report.inline_promised else "-"
+    return f"{listing.size(report.inline_promised)}/{listing.size(report.inline)}"
 
 
 def _disk(outlook: Outlook) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from tonnage.api import names
 from tonnage.csi import capabilities, volume_id
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.condition import to_proto
-from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, context_of, is_inline
+from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, context_of
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.parameters import KIND, POOL, Selection, changes, select
 from tonnage.csi.snapshots import SnapshotCalls
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
-from tonnage.pools.base import Capacity, Pool, Source, State, Volume, VolumeRequest
+from tonnage.pools.base import Capacity, Pool, Source, State, Volume, VolumeRequest, is_inline
 from tonnage.pools.parameters import LIMITS
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Controller(SnapshotCalls):
         volume = await selection.pool.create(
             VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source, mutable)
         )
-        if is_inline(volume):
+        if is_inline(volume.owner):
             raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
         if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not State.NEW:
             raise AlreadyExists(f"volume {name} exists and was used: what is in it is somebody's")
@@ -237,7 +237,8 @@ class Controller(SnapshotCalls):
             for name in damaged:
                 yield volume_id.join(pool.name, name), pool, name, None
             for volume in volumes:
-                if not is_inline(volume) and volume.owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
+                owner = volume.owner
+                if not is_inline(owner) and owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
                     yield volume_id.join(pool.name, volume.name), pool, volume.name, volume
 
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
@@ -257,7 +258,8 @@ class Controller(SnapshotCalls):
             use = capabilities.check(request.volume_capabilities)
             block, fstype = use.block, use.fstype
         fstype = capabilities.choose_fstype(selection.pool, fstype, selection.fstype, block=block)
-        return await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block)
+        inline = request.parameters.get(names.PARAM_INLINE) == "true"
+        return await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline)
 
     def _check_place(self, request: csi_pb2.CreateVolumeRequest) -> None:
         if not request.HasField("accessibility_requirements"):

@@ -17,12 +17,11 @@ from tonnage.csi.inflight import InFlight
 from tonnage.csi.openings import Openings
 from tonnage.csi.throttle import Throttle
 from tonnage.errors import Invalid, NotFound, TonnageError, Unavailable
-from tonnage.pools.base import Pool, Volume, check_name
+from tonnage.pools.base import Pool, Volume, check_name, is_inline
 
 OWNER_DRIVER = "driver"
 OWNER_NAME = "name"
-OWNER_INLINE = "inline"
-"""Keys of a volume's owner record that are ours: the driver's name, the name the CO chose, "true" for inline."""
+"""Keys of a volume's owner record that are ours: the driver's name, the name the CO chose."""
 CONTEXT_CREATED = "tonnage.dev/created"
 """Key of a volume's context: when it was made, RFC 3339."""
 KEPT = frozenset(
@@ -161,16 +160,11 @@ class Driver:
             except Unavailable as failure:
                 unseen = failure
                 continue
-            if is_inline(volume):
+            if is_inline(volume.owner):
                 return pool, volume
         if unseen is not None:
             raise unseen
         return None
-
-
-def is_inline(volume: Volume) -> bool:
-    """Whether a volume was made by a publish call, so that the unpublish call ends it."""
-    return volume.owner.get(OWNER_INLINE) == "true"
 
 
 def context_of(volume: Volume) -> dict[str, str]:

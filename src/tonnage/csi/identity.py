@@ -21,14 +21,17 @@ class Identity:
         self._driver = driver
 
     async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
-        """Name, version, the pool that requests get which name none, and what pools there are."""
+        """Name, version, the pool that requests get which name none, what pools there are, and which of them keep room
+        for inline volumes."""
+        pools = self._driver.pools.values()
+        told = {
+            names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name,
+            names.MANIFEST_POOLS: ",".join(f"{pool.name}={pool.kind}" for pool in pools),
+            names.MANIFEST_INLINE: ",".join(pool.name for pool in pools if pool.inline),
+        }
+        manifest = {key: value for key, value in told.items() if value}
         return csi_pb2.GetPluginInfoResponse(
-            name=self._driver.name,
-            vendor_version=self._driver.version,
-            manifest={
-                names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name,
-                names.MANIFEST_POOLS: ",".join(f"{pool.name}={pool.kind}" for pool in self._driver.pools.values()),
-            },
+            name=self._driver.name, vendor_version=self._driver.version, manifest=manifest
         )
 
     async def GetPluginCapabilities(

@@ -16,11 +16,11 @@ from tonnage.api import names, quantity
 from tonnage.csi import capabilities, volume_id
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.capabilities import Use
-from tonnage.csi.driver import OWNER_INLINE, OWNER_NAME, Driver, is_inline
+from tonnage.csi.driver import OWNER_NAME, Driver
 from tonnage.csi.parameters import Selection, select
 from tonnage.csi.places import check_parent
 from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition, Unavailable
-from tonnage.pools.base import Pool, Volume, VolumeRequest
+from tonnage.pools.base import INLINE, Pool, Volume, VolumeRequest, is_inline
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Inline:
             raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
         volume = await pool.create(wanted)
         self._driver.on_inline()
-        if not is_inline(volume):
+        if not is_inline(volume.owner):
             raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
         try:
             await self._show(request, pool, volume, target, use)
@@ -104,7 +104,7 @@ class Inline:
         selection = self._select(attributes)
         size = _size(attributes.get(SIZE, ""))
         fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
-        owner = {**selection.owner, OWNER_INLINE: "true"}
+        owner = {**selection.owner, INLINE: "true"}
         owner.update({key: attributes[key] for key in _POD_KEYS if key in attributes})
         name = volume_id.inline_name(handle)
         if name != handle:

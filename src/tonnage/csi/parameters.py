@@ -13,7 +13,7 @@ from tonnage.pools.parameters import check_modifiable, check_refused, check_shar
 
 POOL = "pool"
 KIND = "kind"
-RECORDED = KEPT | {names.PARAM_UNUSED}
+RECORDED = KEPT | {names.PARAM_UNUSED, names.PARAM_INLINE}
 """Keys that no pool gets to see."""
 
 

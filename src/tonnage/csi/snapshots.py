@@ -10,10 +10,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tonnage.api import names
 from tonnage.csi import volume_id
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, Driver, is_inline
+from tonnage.csi.driver import OWNER_DRIVER, OWNER_NAME, Driver
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable, Unsupported
-from tonnage.pools.base import Pool, Snapshot
+from tonnage.pools.base import Pool, Snapshot, is_inline
 
 
 class SnapshotCalls:
@@ -44,7 +44,7 @@ class SnapshotCalls:
                 raise AlreadyExists(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
         if await _snapshot(pool, name) is None:
             source = await pool.get(volume)
-            if is_inline(source):
+            if is_inline(source.owner):
                 raise Precondition(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
             if cluster := source.owner.get(names.PARAM_CLUSTER):
                 owner[names.PARAM_CLUSTER] = cluster  # the volume may be gone when somebody asks whose it is

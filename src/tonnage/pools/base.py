@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_NAME = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*")
+INLINE = "inline"
+"""Key of a volume's owner record, "true" for one that lives in a pod's own text, and by what is kept for those."""
 
 
 def check_name(name: str) -> str:
@@ -31,6 +33,11 @@ def check_name(name: str) -> str:
             f"volume name {name[:40]!r}: want letters, digits, '-', '_' or '.', at most {MAX_NAME} characters"
         )
     return name
+
+
+def is_inline(owner: Mapping[str, str]) -> bool:
+    """Whether the volume with that owner record is an inline one: its publish call made it, unpublish ends it."""
+    return owner.get(INLINE) == "true"
 
 
 class State(Enum):
@@ -193,6 +200,8 @@ class Pool(ABC):
     """Whether volumes can be made larger."""
     modifiable: frozenset[str] = frozenset()
     """Parameters that modify() can change."""
+    inline: int = 0
+    """Bytes that are kept for inline volumes: others cannot have them. Set from the pool's description."""
     shares_limit: bool = False
     """Whether volume_limit() is one for all pools of that kind on the machine."""
     refused: Mapping[str, str] = {}
@@ -241,11 +250,13 @@ class Pool(ABC):
 
     async def overall(self) -> Capacity:
         """All room of the pool, whatever volumes are made of it; for people."""
-        return await self.capacity()
+        return await self.capacity_for({}, inline=True)
 
-    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
-        """Room for volumes of a class, for kinds where its parameters decide what fits. Raises Invalid, Unsupported
-        for parameters that create() would refuse."""
+    async def capacity_for(
+        self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
+    ) -> Capacity:
+        """Room for volumes of a class, for kinds where its parameters decide what fits. inline: for inline volumes,
+        which may have what is kept for them. Raises Invalid, Unsupported for parameters that create() would refuse."""
         return await self.capacity(fstype=fstype, block=block)
 
     @abstractmethod

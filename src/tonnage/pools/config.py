@@ -21,15 +21,20 @@ from tonnage.pools.disks import NO_KEEP, Disks, Keep
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {
-    "memory": ("name", "size", "largest", "directories", "eraserate"),
-    "image": ("name", "size", "sparse", "overcommit", "rootfs", "keep", "eraserate"),
-    "btrfs": ("name", "size", "sparse", "overcommit", "rootfs", "keep"),
-    "lvm": ("name", "size", "thin", "thinsize", "overcommit", "eraserate"),
-    "quota": ("name", "size", "overcommit", "rootfs", "keep"),
+    "memory": ("name", "size", "inline", "largest", "directories", "eraserate"),
+    "image": ("name", "size", "inline", "sparse", "overcommit", "rootfs", "keep", "eraserate"),
+    "btrfs": ("name", "size", "inline", "sparse", "overcommit", "rootfs", "keep"),
+    "lvm": ("name", "size", "inline", "thin", "thinsize", "overcommit", "eraserate"),
+    "quota": ("name", "size", "inline", "overcommit", "rootfs", "keep"),
     "static": ("name", "eraserate"),
-    "pmem": ("name", "size", "mode", "eraserate"),
+    "pmem": ("name", "size", "inline", "mode", "eraserate"),
 }
 KINDS = tuple(_KEYS)
+
+
+def options_of(kind: str) -> tuple[str, ...]:
+    """The options that a pool of that kind has."""
+    return _KEYS[kind]
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class PoolConfig:
     region: of a pmem pool, the region's name or cookie, "" for all; mode: of its namespaces, or lvm.
     erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: the kind's own.
     rootfs: whether it may lie on the disk that the node lives on, None: not said. keep: what it leaves free of its
-    disk, None: not said (nodedisk.py decides both for nodes)."""
+    disk, None: not said (nodedisk.py decides both for nodes). inline: bytes that are kept for inline volumes."""
 
     kind: str
     where: Path | None = None
@@ -60,6 +65,7 @@ class PoolConfig:
     mode: str = ""
     rootfs: bool | None = None
     keep: Keep | None = None
+    inline: int = 0
 
     def __str__(self) -> str:
         """The description, for parse()."""
@@ -67,6 +73,8 @@ class PoolConfig:
         parts = [f"{self.kind}:{where}" if where else self.kind, f"name={self.name}"]
         if self.size:
             parts.append(f"size={from_bytes(self.size)}")
+        if self.inline:
+            parts.append(f"inline={from_bytes(self.inline)}")
         if self.largest:
             parts.append(f"largest={from_bytes(self.largest)}")
         if self.thin:
@@ -114,8 +122,8 @@ class PoolConfig:
 def parse(text: str) -> PoolConfig:
     """Read a description. Unknown kinds and keys are refused by name.
 
-    Keys: name; size (a quantity); image and btrfs: sparse=yes|no; these and quota: overcommit=yes|no|RATIO,
-    rootfs=yes|no, keep (a quantity, or a share of the disk in percent); kinds that
+    Keys: name; size (a quantity); all but static: inline (a quantity); image and btrfs: sparse=yes|no; these and quota:
+    overcommit=yes|no|RATIO, rootfs=yes|no, keep (a quantity, or a share of the disk in percent); kinds that
     erase: eraserate (a quantity in a second, 0 for any); memory: largest, directories=yes|no; lvm, whose WHERE is a
     volume group: thin=THIN_POOL, thinsize, overcommit; pmem, whose WHERE is a region or `all`: mode.
 
@@ -160,7 +168,16 @@ def parse(text: str) -> PoolConfig:
         mode=_mode(options.get("mode", "")),
         rootfs=_flag(options, "rootfs") if "rootfs" in options else None,
         keep=_keep(options["keep"]) if "keep" in options else None,
+        inline=_inline(options),
     )
+
+
+def _inline(options: Mapping[str, str]) -> int:
+    """Bytes that are kept for inline volumes, of those that the pool has. Raises Invalid."""
+    inline, size = _size(options, "inline"), _size(options, "size")
+    if size and inline > size:
+        raise Invalid(f"inline={from_bytes(inline)}: more than the pool's size={from_bytes(size)}")
+    return inline
 
 
 def _keep(text: str) -> Keep:
@@ -241,6 +258,12 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
 
     Raises Invalid.
     """
+    pool = _make(config, clock, disks)
+    pool.inline = config.inline
+    return pool
+
+
+def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
     name = config.name or config.kind
     if config.kind == "memory":
         if not config.size:

@@ -21,6 +21,7 @@ from tonnage.pools.formats import FORMATS, form_of
 from tonnage.pools.lvmdepot import LvmDepot
 from tonnage.pools.lvmthin import Bounds
 from tonnage.pools.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE
+from tonnage.pools.room import LARGEST
 from tonnage.pools.storedpool import StoredPool
 
 
@@ -95,10 +96,10 @@ class LvmPool(StoredPool[LvmDepot]):
     async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
         """See Pool. Raw block volumes have whole extents."""
         record = self._store.record(name)
-        if record.block and record.size < size <= requests.LARGEST:
+        if record.block and record.size < size <= LARGEST:
             layout = self._store.layout_of(self._store.lv(name), record)
             step = await self._threads.run(self._store.extent) * layout.stripes
-            size = min(-(-size // step) * step, requests.LARGEST)
+            size = min(-(-size // step) * step, LARGEST)
         return await super().expand(name, size, limit=limit)
 
     async def volume_limit(self) -> int:

@@ -19,9 +19,20 @@ import msgspec
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
 from tonnage.host import nofollow, tree
-from tonnage.pools import filesystem
+from tonnage.pools import filesystem, room
 from tonnage.pools import request as requests
-from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Source, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools.base import (
+    Capacity,
+    Erasure,
+    Pool,
+    Snapshot,
+    Source,
+    Stats,
+    Volume,
+    VolumeRequest,
+    check_name,
+    is_inline,
+)
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.erase import EraseJob
 from tonnage.pools.parameters import ERASE, RESERVE, changed, check_modifiable, check_shared, erase_of, reserve_of
@@ -83,9 +94,9 @@ class MemoryPool(Pool):
         check_modifiable(self, request.mutable)
         if found:
             return requests.existing(found, request, want)
-        reserve = reserve_of(request.parameters)
-        room = requests.left(self._room(), reserve)
-        requests.check_room(self, request.name, want.size, room, most=self._largest, reserve=reserve)
+        reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
+        free = room.left(self._room(), reserve)
+        room.check_room(self, request.name, want.size, free, reserve, most=self._largest)
         volume = Volume(
             request.name,
             want.size,
@@ -141,12 +152,17 @@ class MemoryPool(Pool):
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """See Pool."""
-        requests.fstype_of(self, fstype, block=block)
-        return self._room()
+        return await self.capacity_for({}, fstype=fstype, block=block)
 
-    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+    async def capacity_for(
+        self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
+    ) -> Capacity:
         """See Pool."""
-        return requests.left(await self.capacity(fstype=fstype, block=block), reserve_of(parameters))
+        requests.fstype_of(self, fstype, block=block)
+        return room.left(self._room(), self._reserve(parameters, inline=inline))
+
+    def _reserve(self, parameters: Mapping[str, str], *, inline: bool = False) -> room.Reserve:
+        return room.reserve(self.inline, self._volumes.values(), of_class=reserve_of(parameters), inline=inline)
 
     def _room(self) -> Capacity:
         used = self._used + sum(erasure.room for erasure in self._erasing.all(self._clock.monotonic()))
@@ -201,7 +217,8 @@ class MemoryPool(Pool):
         if found := self._snapshots.get(name):
             return requests.existing_snapshot(found, volume)
         of = await self.get(volume)
-        requests.check_room(self, name, of.size, self._room())
+        reserve = self._reserve({})
+        room.check_room(self, name, of.size, room.left(self._room(), reserve), reserve)
         made = Snapshot(name, volume, of.size, of.block, of.fstype, dict(owner or {}), self._clock.time())
         self._snapshots[name] = made
         self._used += made.size
@@ -227,8 +244,8 @@ class MemoryPool(Pool):
         """See Pool."""
         volume = await self.get(name)
         wanted = requests.larger(self, volume, size, limit)
-        reserve = reserve_of(volume.parameters)
-        requests.check_more(self, volume, wanted, requests.left(self._room(), reserve), reserve=reserve)
+        reserve = self._reserve(volume.parameters)
+        room.check_more(self, volume, wanted, room.left(self._room(), reserve), reserve)
         self._used += wanted - volume.size
         self._volumes[name] = replace(volume, size=wanted, pending=volume.pending or wanted > volume.size)
         return self._volumes[name]

@@ -79,12 +79,14 @@ class PmemPool(StoredPool[PmemNode]):
             )
         return mode
 
-    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+    async def capacity_for(
+        self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
+    ) -> Capacity:
         """See Pool."""
         requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
         self._check_mode(parameters, block=block)
-        return await super().capacity_for(parameters, fstype=fstype, block=block)
+        return await super().capacity_for(parameters, fstype=fstype, block=block, inline=inline)
 
     async def volume_limit(self) -> int:
         """See Pool: what the labels have room for."""

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import AlreadyExists, Exhausted, Invalid, OutOfRange, Unsupported
-from tonnage.pools.base import Capacity, Pool, Snapshot, Volume, VolumeRequest, check_name
+from tonnage.errors import AlreadyExists, Invalid, OutOfRange, Unsupported
+from tonnage.pools.base import Pool, Snapshot, Volume, VolumeRequest, check_name
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import form_of
 from tonnage.pools.parameters import MKFS_OPTIONS, SOURCE, check_refused
-
-LARGEST = 2**63 - 1
-"""CSI counts bytes in int64."""
+from tonnage.pools.room import LARGEST
 
 
 @dataclass(frozen=True)
@@ -153,57 +151,6 @@ def larger(pool: Pool, volume: Volume, size: int, limit: int, *, step: int = 1) 
     if limit and wanted > limit:
         raise OutOfRange(f"volume {volume.name}: {wanted} bytes (whole blocks) are more than the limit {limit}")
     return wanted
-
-
-def left(room: Capacity, reserve: int, *, step: int = 1) -> Capacity:
-    """The room that a class sees which leaves `reserve` bytes of the pool to others."""
-    if not reserve:
-        return room
-    free = max(0, room.free - reserve)
-    largest = min(room.largest, free // step * step)
-    return replace(
-        room, total=max(0, room.total - reserve), free=free, largest=largest if largest >= room.smallest else 0
-    )
-
-
-def check_more(pool: Pool, volume: Volume, size: int, room: Capacity, *, reserve: int = 0) -> None:
-    """Raises OutOfRange when a volume of `size` bytes can never be, Exhausted when there is no room to grow so far.
-
-    room: what left() says with that reserve.
-    """
-    if size > room.total:
-        raise OutOfRange(
-            f"volume {volume.name} cannot have {from_bytes(size)}: pool {pool.name!r} holds"
-            f" {from_bytes(room.total)} at most{_left(reserve)}"
-        )
-    if size - volume.size > room.free:
-        raise Exhausted(
-            f"volume {volume.name} cannot grow by {from_bytes(size - volume.size)}: pool {pool.name!r} has"
-            f" {from_bytes(room.free)} free{_left(reserve)} ({_promised(room, reserve)})"
-        )
-
-
-def check_room(pool: Pool, name: str, size: int, room: Capacity, *, most: int = LARGEST, reserve: int = 0) -> None:
-    """Raises OutOfRange when the empty pool would be too small (or has no volumes above `most` bytes), Exhausted
-    when it is too full now. room: what left() says with that reserve."""
-    if size > min(room.total, most):
-        raise OutOfRange(
-            f"volume {name} of {from_bytes(size)} can never fit: pool {pool.name!r} holds"
-            f" {from_bytes(min(room.total, most))} at most{_left(reserve)}"
-        )
-    if size > room.largest:
-        raise Exhausted(
-            f"volume {name} of {from_bytes(size)} does not fit: pool {pool.name!r} has room for"
-            f" {from_bytes(room.largest)} in one volume{_left(reserve)} ({_promised(room, reserve)})"
-        )
-
-
-def _left(reserve: int) -> str:
-    return f", beside the {from_bytes(reserve)} that the class leaves to others" if reserve else ""
-
-
-def _promised(room: Capacity, reserve: int) -> str:
-    return f"{from_bytes(room.used)} of {from_bytes(room.total + reserve)} promised"
 
 
 def _list(pool: Pool) -> str:

@@ -73,7 +73,9 @@ class StaticPool(StoredPool[StaticStore]):
     def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
         return self._store.create(request, want, origin)  # which also says whether there is room
 
-    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+    async def capacity_for(
+        self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
+    ) -> Capacity:
         """See Pool: free is the sum of all free disks, largest the size of the largest of them."""
         requests.fstype_of(self, fstype, block=block)
         _check_cleaner(parameters, fstype, block=block)

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tonnage.errors import TonnageError
-from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Volume
+from tonnage.pools.base import Capacity, Erasure, Pool, Snapshot, Volume, is_inline
 
 
 class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: what is wrong with
-    volumes, by name; those that are not named are well. lacks: what is wrong with the pool although it can be read."""
+    volumes, by name; those that are not named are well. lacks: what is wrong with the pool although it can be read.
+    inline: bytes that are kept for inline volumes, those that are there included."""
 
     pool: str
     kind: str
@@ -23,6 +24,12 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     erasing: Sequence[Erasure] = ()
     abnormal: Mapping[str, str] = {}
     lacks: Sequence[str] = ()
+    inline: int = 0
+
+    @property
+    def inline_promised(self) -> int:
+        """Bytes that inline volumes were promised."""
+        return sum(volume.size for volume in self.volumes if is_inline(volume.owner))
 
     @property
     def promised(self) -> int:
@@ -52,6 +59,7 @@ async def read(pool: Pool) -> PoolStatus:
         erasing=erasing,
         abnormal=abnormal,
         lacks=lacks,
+        inline=pool.inline,
     )
 
 

@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.errors import TonnageError
 from tonnage.pools import request as requests
-from tonnage.pools.base import Capacity, Condition, Erasure, Pool, Snapshot, Stats, Volume, VolumeRequest, check_name
+from tonnage.pools import room
+from tonnage.pools.base import (
+    Capacity,
+    Condition,
+    Erasure,
+    Pool,
+    Snapshot,
+    Stats,
+    Volume,
+    VolumeRequest,
+    check_name,
+    is_inline,
+)
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Record
 from tonnage.pools.formats import BLOCK
@@ -112,17 +124,22 @@ class StoredPool(Pool, Generic[S]):
             return (await self.durably(self._create, request, want, origin)).volume()
 
     def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
-        reserve = reserve_of(request.parameters)
-        room = self._room(want.fstype, request.parameters)
-        requests.check_room(self, request.name, want.size, room, reserve=reserve)
+        reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
+        free = room.left(self._store.room(want.fstype, request.parameters), reserve, step=self.step)
+        room.check_room(self, request.name, want.size, free, reserve)
         if origin is None and (folder := folder_of(request.parameters)):
             from tonnage.pools import fill
 
             fill.check(folder, want.size)
         return self._store.create(request, want, origin)
 
-    def _room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        return requests.left(self._store.room(fstype, parameters), reserve_of(parameters), step=self.step)
+    def _room(self, fstype: str, parameters: Mapping[str, str], *, inline: bool) -> Capacity:
+        reserve = self._reserve(parameters, inline=inline)
+        return room.left(self._store.room(fstype, parameters), reserve, step=self.step)
+
+    def _reserve(self, parameters: Mapping[str, str], *, inline: bool = False) -> room.Reserve:
+        records = list(self._store.records.values())  # at once: other threads make volumes meanwhile
+        return room.reserve(self.inline, records, of_class=reserve_of(parameters), inline=inline)
 
     async def delete(self, name: str) -> None:
         """See Pool."""
@@ -182,14 +199,16 @@ class StoredPool(Pool, Generic[S]):
         """See Pool."""
         return await self.capacity_for({}, fstype=fstype, block=block)
 
-    async def capacity_for(self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False) -> Capacity:
+    async def capacity_for(
+        self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
+    ) -> Capacity:
         """See Pool."""
         fstype = requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
         requests.check_content(parameters, fstype)
         if self._store.knows_room:
-            return self._room(fstype, parameters)
-        return await self._threads.run(self._room, fstype, parameters)
+            return self._room(fstype, parameters, inline=inline)
+        return await self._threads.run(self._room, fstype, parameters, inline=inline)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
         """See Pool."""
@@ -230,8 +249,9 @@ class StoredPool(Pool, Generic[S]):
 
     def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
         record = self._store.record(volume)
-        room = self._store.room(record.fstype, {})
-        requests.check_room(self, name, record.size, replace(room, largest=room.free))
+        reserve = self._reserve({})
+        free = room.left(self._store.room(record.fstype, {}), reserve)
+        room.check_room(self, name, record.size, replace(free, largest=free.free), reserve)
         return self._store.snapshot(name, volume, owner)
 
     async def delete_snapshot(self, name: str) -> None:
@@ -265,8 +285,9 @@ class StoredPool(Pool, Generic[S]):
             return volume
 
     def _expand(self, volume: Volume, wanted: int) -> Record:
-        room, reserve = self._room(volume.fstype, volume.parameters), reserve_of(volume.parameters)
-        requests.check_more(self, volume, wanted, room, reserve=reserve)
+        reserve = self._reserve(volume.parameters)
+        free = room.left(self._store.room(volume.fstype, volume.parameters), reserve, step=self.step)
+        room.check_more(self, volume, wanted, free, reserve)
         return self._store.expand(volume.name, wanted)
 
     async def grow(self, name: str, path: Path) -> Volume:
