@@ -19,6 +19,7 @@ from tonnage.controllers.claim_scope import ClaimScope
 from tonnage.controllers.class_faults import ClassFaults
 from tonnage.controllers.drivers import Drivers, NodeScope, attach
 from tonnage.controllers.ledger import Ledger
+from tonnage.controllers.node_tiers import NodeTiers
 from tonnage.controllers.provision import Provisioner
 from tonnage.controllers.publication import Publication
 from tonnage.controllers.readings import Readings
@@ -141,6 +142,7 @@ class NodeAgent:
         sweep_every: float = 3600.0,
         startup_taint: Sequence[str] = (),
         watches: str = "label",
+        capacity: str = "exact",
         went_back: bool = False,
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
@@ -156,6 +158,9 @@ class NodeAgent:
         self._tasks: asyncio.Task[None] | None = None
         self._rewound, self._went_back = asyncio.Event(), went_back
         self._informers.on_rewind = self._rewound.set
+        self.tiers = NodeTiers(
+            client, self._informers, node=node_name, mode=capacity, namespace=namespace, clock=self._clock
+        )
         self._build(client, namespace, poll, binding, sweep_every)
         self.claim_scope = ClaimScope(
             client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
@@ -188,7 +193,16 @@ class NodeAgent:
         )
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(
-            client, informers, self._events, drivers, ledger, self.readings, scope, clock, namespace=namespace
+            client,
+            informers,
+            self._events,
+            drivers,
+            ledger,
+            self.readings,
+            scope,
+            clock,
+            namespace=namespace,
+            tiers=self.tiers,
         )
         self.sweep = Sweep(
             client,

@@ -2,7 +2,8 @@
 
 Decreases go out at once and then at most every 100 ms; increases at most once a second for the node, since each wakes
 every waiting pod; nothing is written when nothing changed. The objects belong to the Node, so that they go with it.
-`tonnage.dev/counted` tells the scheduler up to which claim the numbers include its promises.
+`tonnage.dev/counted` tells the scheduler up to which claim the numbers include its promises. Classes that a tier stands
+for have no object here (node_tiers.py tells which, and in which order).
 
 The objects are this agent's alone. What somebody else does to them is put right at once, and said on the Node.
 """
@@ -24,6 +25,7 @@ from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.meta import OwnerReference, to_builtins
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.controllers import tier
 from tonnage.controllers.capacity_object import (
     counted,
     difference,
@@ -37,6 +39,7 @@ from tonnage.controllers.capacity_object import (
 )
 from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope
 from tonnage.controllers.ledger import Ledger, Room, Source
+from tonnage.controllers.node_tiers import NodeTiers, Plan, Want
 from tonnage.controllers.readings import Readings
 from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
@@ -53,6 +56,7 @@ class _Wish:
     """One object as it should be."""
 
     name: str
+    source: Source
     driver: Driver
     storage_class: StorageClass
     room: Room
@@ -75,7 +79,10 @@ class CapacityPublisher:
         clock: Clock,
         *,
         namespace: str,
+        tiers: NodeTiers,
     ) -> None:
+        self._tiers = tiers
+        tiers.wake = self.wake
         self._client, self._events, self._drivers = client, events, drivers
         self._ledger, self._readings = ledger, readings
         self._scope, self._clock, self._namespace = scope, clock, namespace
@@ -101,7 +108,7 @@ class CapacityPublisher:
     async def run(self) -> None:
         """Publish until cancelled."""
         await self._informer.wait_synced()
-        await self._nodes.wait_synced()
+        await self._tiers.wait_synced()
         while True:
             try:
                 pause = await self.publish()
@@ -120,10 +127,13 @@ class CapacityPublisher:
         """
         self._wake.clear()
         self._restored.clear()
-        wishes = self._wishes()
+        everything = self._wishes()
+        plan = self._tiers.plan(self._want(wish) for wish in everything)
+        await self._tiers.lower(plan)
+        wishes = [wish for wish in everything if wish.storage_class.metadata.name in plan.own]
         now = self._clock.monotonic()
         changed = {w.name for w in wishes if self._is_changed(w)}
-        refused = await self._remove_obsolete(wishes)
+        refused = await self._remove_obsolete(everything)
         lower = [w for w in wishes if w.name in changed or self._is_urgent(w)]
         higher = [w for w in wishes if self._is_higher(w) and w not in lower]
         may_rise = now >= self._increased + INCREASE_EVERY
@@ -138,6 +148,7 @@ class CapacityPublisher:
             self._increased = now
             refused += await self._write_all(higher, rise=True)
             higher = []
+        refused += await self._settle(plan, everything)
         if refused:
             raise refused[0]
         if lower:
@@ -168,8 +179,26 @@ class CapacityPublisher:
                     reason = self._readings.faults.get(source)
                     if driver.publishes_ahead(storage_class):
                         reason = reason or AHEAD
-                    found.append(_Wish(name, driver, storage_class, room, self._ledger.counted, reason))
+                    found.append(_Wish(name, source, driver, storage_class, room, self._ledger.counted, reason))
         return found
+
+    def _want(self, wish: _Wish) -> Want:
+        """What its tier depends on. A place that several nodes reach, and a class with a fault, are told exactly."""
+        usual = tier.usual(self._ledger.asked(wish.source))
+        tierable = not wish.reason and bool(wish.driver.segment)
+        name = wish.storage_class.metadata.name
+        return Want(name, f"{wish.driver.name}/{wish.source.room}", tier.largest(wish.room), usual, tierable)
+
+    async def _settle(self, plan: Plan, wishes: Sequence[_Wish]) -> list[ApiError]:
+        """Labels, then the objects for which they stand now; what was refused."""
+        published = {o.storage_class_name for o in self._objects.values()}
+        known = [s.storage_class for driver in self._drivers for s in self._readings.sources(driver)]
+        await self._tiers.settle(plan, published=published, known=known if self._drivers.complete else None)
+        refused: list[ApiError] = []
+        for wish in wishes:
+            if wish.name in self._objects and self._tiers.is_settled(plan, wish.storage_class.metadata.name):
+                refused += await self._remove(wish.name)
+        return refused
 
     def _name(self, source: Source) -> str:
         return object_name(source.driver, source.storage_class, self._scope.node)
@@ -198,15 +227,19 @@ class CapacityPublisher:
             if name not in kept and (known or self._drivers.complete):
                 if known and obj.storage_class_name in classes:
                     self._say(f"{name} was made by somebody beside the one of class {obj.storage_class_name}: removed")
-                try:
-                    with suppress(ApiNotFound):
-                        await self._client.delete(CAPACITIES, name, self._namespace)
-                except ApiError as failure:
-                    refused.append(failure)
-                    continue
-                self._objects.pop(name, None)
-                self._left.pop(name, None)
+                refused += await self._remove(name)
         return refused
+
+    async def _remove(self, name: str) -> list[ApiError]:
+        """Remove an object; what was refused."""
+        try:
+            with suppress(ApiNotFound):
+                await self._client.delete(CAPACITIES, name, self._namespace)
+        except ApiError as failure:
+            return [failure]
+        self._objects.pop(name, None)
+        self._left.pop(name, None)
+        return []
 
     # What others did
 
@@ -241,8 +274,8 @@ class CapacityPublisher:
 
     def _is_urgent(self, wish: _Wish) -> bool:
         have = self._objects.get(wish.name)
-        if have is None:
-            return False
+        if have is None:  # no rise where it comes in the place of a tier
+            return self._tiers.now(wish.storage_class.metadata.name) > 0
         available, maximum = numbers(have)
         lowered = wish.room.available < available or less(wish.room.maximum, maximum)
         told = counted(have) >= self._ledger.promised and reason(have) == wish.reason

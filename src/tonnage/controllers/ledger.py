@@ -10,9 +10,13 @@ Sources that draw on the same bytes share a room. All sizes are bytes. Order is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+
+REMEMBERED = 32
+"""Claims of a source whose sizes tell what is usually asked."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Ledger:
     """Highest resourceVersion with which a new promise came: what `tonnage.dev/counted` must reach."""
     _promises: dict[str, Promise] = field(default_factory=dict)
     _readings: dict[Source, Reading] = field(default_factory=dict)
+    _asked: dict[Source, deque[int]] = field(default_factory=dict)
     _tick: int = 0
 
     # Claims
@@ -119,10 +124,16 @@ class Ledger:
         if found is not None and (found.stage is not Stage.REFUSED or found.attempt == attempt):
             return found
         promise = self._promises[uid] = Promise(uid, source, size, attempt, now)
+        if found is None:
+            self._asked.setdefault(source, deque(maxlen=REMEMBERED)).append(size)
         self.version(version)
         self.promised = max(self.promised, version)
         self.changed()
         return promise
+
+    def asked(self, source: Source) -> Sequence[int]:
+        """What the last claims of the source asked, in bytes."""
+        return self._asked.get(source, ())
 
     def forget(self, uid: str) -> None:
         """The claim is no longer sent here, or gone. A volume under way or made stays counted until that is known."""
