@@ -251,7 +251,7 @@ async def test_claims_sent_before_a_restart_are_held_against_the_node(
         ("", "no node has published capacity for 2Gi of class now: does driver csi.tonnage.dev run on the nodes?"),
     ],
 )
-async def test_no_room_is_said_once(
+async def test_no_room_is_said_once_and_looked_at_slowly(
     controller: ImmediateController,
     make_node: Make,
     make_claim: Make,
@@ -264,8 +264,79 @@ async def test_no_room_is_said_once(
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
     for _ in range(3):
-        assert await controller.reconcile(("claim", "default/c")) is None
+        assert await controller.reconcile(("claim", "default/c")) == 60
     assert await told() == [("c", "Warning", "ProvisioningFailed", message)]
+
+
+async def test_what_changes_is_told_once_a_minute(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Any,
+    manual_clock: Any,
+) -> None:  # fmt: skip
+    await make_node("n1", "1Gi")
+    await make_claim("c", "9Gi", storageClassName="now")
+    for free in range(10):
+        await kube.patch(CAPACITIES, "n1-now", {"capacity": f"{free}Mi"}, "default")
+        await settle()
+        await controller.reconcile(("claim", "default/c"))
+    assert len(await told()) == 1
+    manual_clock.now += 60
+    await controller.reconcile(("claim", "default/c"))
+    assert len(await told()) == 2
+
+
+async def test_room_of_late_claims_that_others_sent_is_not_promised_again(
+    kube: Client, controller: ImmediateController, make_node: Make, make_class: Make, make_claim: Make, settle: Settle
+) -> None:
+    await make_class("late")
+    await make_node("n1", "3Gi", pool="ssd", counted="1")
+    body = {
+        "metadata": {"name": "n1-late", "labels": {names.POOL_LABEL: "ssd"}, "annotations": {names.COUNTED: "1"}},
+        "storageClassName": "late",
+        "capacity": "3Gi",
+        "nodeTopology": {"matchLabels": {names.TOPOLOGY_NODE: "n1"}},
+    }
+    await kube.create(CAPACITIES, body, "default")
+    await make_claim("c", "2Gi", storageClassName="now")
+    await make_claim("p-late", "2Gi", storageClassName="late")
+    await settle()
+    sent = await kube.patch(CLAIMS, "p-late", {"metadata": {"annotations": {names.SELECTED_NODE: "n1"}}}, "default")
+    await settle()
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == ""
+    # The other class's number counts it, this one's is older.
+    counted = {"annotations": {names.COUNTED: sent.metadata.resource_version}}
+    await kube.patch(CAPACITIES, "n1-late", {"metadata": counted, "capacity": "1Gi"}, "default")
+    await settle()
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == ""
+    await kube.delete(CLAIMS, "p-late", "default")
+    await kube.patch(CLAIMS, "p-late", {"metadata": {"finalizers": None}}, "default")
+    await settle()
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == "n1"
+
+
+async def test_a_change_of_capacity_wakes_only_what_may_fit(
+    kube: Client,
+    controller: ImmediateController,
+    make_node: Make,
+    make_claim: Make,
+    settle: Settle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await make_node("n1", "1Gi")
+    for name, size in (("small", "2Gi"), ("large", "9Gi")):
+        await make_claim(name, size, storageClassName="now")
+    await settle()
+    for name in ("small", "large"):
+        await controller.reconcile(("claim", f"default/{name}"))
+    woken: list[Any] = []
+    monkeypatch.setattr(controller._controller, "enqueue", woken.append)
+    await kube.patch(CAPACITIES, "n1-now", {"capacity": "3Gi"}, "default")
+    await settle()
+    woken.clear()
+    await controller.reconcile(("class", "now"))
+    assert woken == [("claim", "default/small")]
 
 
 async def test_the_fault_of_a_class_is_said(

@@ -37,6 +37,16 @@ def test_the_same_is_said_once(manual_clock: Any) -> None:
     assert waits.news("a", "x")
 
 
+def test_news_may_come_only_so_often(manual_clock: Any) -> None:
+    waits = Waits(manual_clock)
+    assert not waits.has_said("a")
+    assert waits.news("a", "x", pause=60)
+    assert waits.has_said("a")
+    assert not waits.news("a", "y", pause=60)
+    manual_clock.now += 60
+    assert waits.news("a", "y", pause=60)
+
+
 def test_absent_forgets_the_oldest() -> None:
     absent = Absent()
     for number in range(10_001):

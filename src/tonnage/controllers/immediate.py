@@ -1,14 +1,14 @@
 """Picks the node for claims whose class binds at once: the one with the most free room where the claim fits.
 
 For CSI drivers that publish storage capacity (others have provisioners that pick for themselves). Free room is what is
-published, less what was sent there by us and is not yet counted (promises.py). A claim that fits nowhere gets an Event
-and is tried again when capacity, nodes or classes change. A volume that exists and fits goes first: that is the
-binder's.
+published, less what was sent there, by us or by a scheduler, and is not yet counted (promises.py). A claim that fits
+nowhere gets an Event, one a minute at most, and is tried again when capacity, nodes or classes change. A volume that
+exists and fits goes first: that is the binder's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
@@ -16,26 +16,26 @@ from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_bound, is_provisionable, requested
-from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.api.selectors import from_label_selector
+from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.controllers.binding import find_best
 from tonnage.controllers.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
+from tonnage.controllers.offers import Offer, Offers, counted, is_usable, numbers, reason
 from tonnage.controllers.promises import Promise, Promises
 from tonnage.controllers.sending import is_sent, pause, send, withdrawals
 from tonnage.controllers.waits import Waits
+from tonnage.errors import Invalid
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
 CLAIM, CLASS = "claim", "class"
-_BY_CLASS = "immediate: capacity by class"
-_BY_LABEL = "immediate: nodes by label"
-_BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
 _MOST_FAULTS = 3
 _LOOK_AGAIN = 2.5
 """Seconds after which promises that hold room have become published numbers."""
+_TELL_AGAIN = 60.0
+"""Seconds between two Events of one claim."""
 
 
 class Key(NamedTuple):
@@ -43,15 +43,6 @@ class Key(NamedTuple):
 
     what: str
     key: str
-
-
-class Offer(NamedTuple):
-    """What a node has free for a class: in all, and for one volume (bytes)."""
-
-    free: int
-    largest: int
-    node: str
-    room: str
 
 
 class ImmediateController:
@@ -77,8 +68,7 @@ class ImmediateController:
         classes, drivers = informers.of(STORAGE_CLASSES), informers.of(CSI_DRIVERS)
         self._claims, self._volumes, self._nodes = claim_informer.cache, volume_informer.cache, nodes.cache
         self._capacities, self._classes, self._drivers = capacities.cache, classes.cache, drivers.cache
-        self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        self._nodes.add_index(_BY_LABEL, lambda node: [f"{k}={v}" for k, v in node.metadata.labels.items()])
+        self._offers = Offers(capacities.cache, nodes.cache, self._promises)
         self._controller: Controller[tuple[str, str]] = Controller("immediate", self.reconcile)
         self._controller.watch(volume_informer, lambda old, new: ())
         self._controller.watch(classes, _class_changed)
@@ -95,9 +85,7 @@ class ImmediateController:
         """Send a claim, or look at all that wait in a class. May be repeated. Raises ApiError."""
         what, name = key
         if what == CLASS:
-            for waiting in self._claims.by(CLAIMS_UNBOUND, name):
-                if not is_sent(waiting):
-                    self._controller.enqueue(Key(CLAIM, waiting.key))
+            self._look_at_waiting(name)
             return None
         claim = self._claims.get(name)
         storage_class = self._classes.get(class_name(claim)) if claim is not None else None
@@ -107,6 +95,16 @@ class ImmediateController:
         if wait := self._waits.left(turn, pause(claim)):
             return wait
         return await self._place(claim, storage_class)
+
+    def _look_at_waiting(self, name: str) -> None:
+        """Claims that no node has room for are left alone: many may wait, and each change of a node would wake all."""
+        storage_class = self._classes.get(name)
+        offers = list(self._offers.of(storage_class)) if storage_class is not None else []
+        largest = max((offer.largest for offer in offers), default=0)
+        for waiting in self._claims.by(CLAIMS_UNBOUND, name):
+            silent = not self._waits.has_said(waiting.metadata.uid)
+            if not is_sent(waiting) and (silent or _size(waiting) <= largest):
+                self._controller.enqueue(Key(CLAIM, waiting.key))
 
     def _is_ours(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> bool:
         if claim.metadata.deleting or claim.spec.volume_name or is_sent(claim):
@@ -121,8 +119,8 @@ class ImmediateController:
         return find_best(claim, candidates(self._volumes, claim), delayed=False) is None
 
     async def _place(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> float | None:
-        meta, size = claim.metadata, requested(claim)
-        offers = list(self._offers(storage_class))
+        meta, size = claim.metadata, _size(claim)
+        offers = list(self._offers.of(storage_class))
         fitting = [offer for offer in offers if offer.largest >= size]
         if not fitting:
             return self._no_room(claim, storage_class, size, offers)
@@ -138,26 +136,6 @@ class ImmediateController:
         self._waits.over((meta.uid, withdrawals(claim)))
         return None
 
-    def _offers(self, storage_class: StorageClass) -> Iterator[Offer]:
-        name = storage_class.metadata.name
-        for published in self._capacities.by(_BY_CLASS, name):
-            free, largest = _published(published)
-            room = published.metadata.labels.get(names.POOL_LABEL, name)
-            for node in self._reached(published):
-                if _usable(node) and _allowed(node, storage_class):
-                    promised = self._promises.open(node.metadata.name, room, _counted(published))
-                    yield Offer(free - promised, largest - promised, node.metadata.name, room)
-
-    def _reached(self, published: CSIStorageCapacity) -> list[Node]:
-        """The nodes that a capacity object speaks of."""
-        topology = published.node_topology
-        if topology is None:
-            return []
-        pair = next(iter(topology.match_labels.items()), None)
-        nodes = list(self._nodes) if pair is None else self._nodes.by(_BY_LABEL, f"{pair[0]}={pair[1]}")
-        selector = from_label_selector(topology)
-        return [node for node in nodes if selector.matches(node.metadata.labels)]
-
     def _no_room(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[Offer]
     ) -> float | None:
@@ -166,8 +144,8 @@ class ImmediateController:
             return left
         name = class_name(claim)
         wanted = f"{from_bytes(size)} of class {name}"
-        published = self._capacities.by(_BY_CLASS, name)
-        faults = {_reason(c): None for c in published}
+        published = self._offers.published(name)
+        faults = {reason(c): None for c in published}
         if faults and all(faults):
             message = f"no node can make a volume of class {name}: {'; '.join(list(faults)[:_MOST_FAULTS])}"
         elif offers:
@@ -179,9 +157,9 @@ class ImmediateController:
         else:
             driver = storage_class.provisioner
             message = f"no node has published capacity for {wanted}: does driver {driver} run on the nodes?"
-        if self._waits.news(uid, message):
+        if self._waits.news(uid, message, pause=_TELL_AGAIN):
             self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
-        return _LOOK_AGAIN if len(self._promises) else None
+        return _LOOK_AGAIN if any(offer.held for offer in offers) else _TELL_AGAIN
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
         if new is None:
@@ -203,12 +181,21 @@ class ImmediateController:
         return (Key(CLAIM, new.key),)
 
     def _remember(self, claim: PersistentVolumeClaim) -> None:
-        """A claim sent by others, or before we started: its room is not known, so it counts against all of the node."""
+        """A claim sent by others (schedulers, for late classes), or before we started. Where nothing is published for
+        its class yet, its room is not known, and it counts against all of the node."""
         storage_class = self._classes.get(class_name(claim))
-        if claim.metadata.uid in self._promises or (storage_class is not None and storage_class.late):
+        if claim.metadata.uid in self._promises or (storage_class is not None and not self._draws(storage_class)):
             return
         node, version = claim.metadata.annotations[names.SELECTED_NODE], int(claim.metadata.resource_version)
-        self._promises.book(claim.metadata.uid, Promise(node, "", requested(claim), version))
+        room = self._offers.room(class_name(claim), node)
+        self._promises.book(claim.metadata.uid, Promise(node, room, _size(claim), version))
+
+    def _draws(self, storage_class: StorageClass) -> bool:
+        """Whether volumes of the class take room that is published: those of other drivers take none of it."""
+        if self._provisioners and storage_class.provisioner not in self._provisioners:
+            return False
+        driver = self._drivers.get(storage_class.provisioner)
+        return driver is None or driver.spec.storage_capacity
 
     def _forget(self, claim: PersistentVolumeClaim) -> None:
         self._promises.drop(claim.metadata.uid)
@@ -219,8 +206,8 @@ class ImmediateController:
         """Less room helps nobody, unless it is less because something promised is counted now."""
         if new is None:
             return ()
-        same_reason = old is not None and _reason(new) == _reason(old)
-        if old is not None and same_reason and _published(new) <= _published(old) and _counted(new) == _counted(old):
+        same_reason = old is not None and reason(new) == reason(old)
+        if old is not None and same_reason and numbers(new) <= numbers(old) and counted(new) == counted(old):
             return ()
         return self._waiting_in(self._classes.get(new.storage_class_name))
 
@@ -239,35 +226,17 @@ class ImmediateController:
         return () if storage_class is None or storage_class.late else (Key(CLASS, storage_class.metadata.name),)
 
 
+def _size(claim: PersistentVolumeClaim) -> int:
+    """Bytes that it asks for; a text that is no quantity asks for nothing."""
+    try:
+        return requested(claim)
+    except Invalid:
+        return 0
+
+
 def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[Key]:
     return () if new is None or new.late else (Key(CLASS, new.metadata.name),)
 
 
-def _published(capacity: CSIStorageCapacity) -> tuple[int, int]:
-    """Free bytes in all and for one volume; what is not said is taken from the other, nothing at all is nothing."""
-    whole, largest = capacity.capacity, capacity.maximum_volume_size
-    free = to_bytes(whole or largest or "0")
-    return free, min(free, to_bytes(largest)) if largest else free
-
-
-def _counted(capacity: CSIStorageCapacity) -> int | None:
-    text = capacity.metadata.annotations.get(names.COUNTED, "")
-    return int(text) if text.isdecimal() else None
-
-
-def _reason(capacity: CSIStorageCapacity) -> str:
-    return capacity.metadata.annotations.get(names.REASON, "")
-
-
-def _usable(node: Node) -> bool:
-    return not node.spec.unschedulable and not any(t.key in _BAD_TAINTS for t in node.spec.taints)
-
-
 def _shape(node: Node) -> tuple[dict[str, str], bool]:
-    return node.metadata.labels, _usable(node)
-
-
-def _allowed(node: Node, storage_class: StorageClass) -> bool:
-    terms = storage_class.allowed_topologies
-    labels = node.metadata.labels
-    return not terms or any(all(labels.get(e.key) in e.values for e in term.match_label_expressions) for term in terms)
+    return node.metadata.labels, is_usable(node)

@@ -1,7 +1,9 @@
 """Room that was promised on nodes but is not yet counted in the published capacity. Sans-I/O.
 
-A promise ends when the node's capacity object has counted it (names.COUNTED reaches the resourceVersion of the write
-that sent the claim), when the claim is sent back or gone, or, where nothing tells what is counted, when it is bound.
+A published number includes a promise when its object has counted it (names.COUNTED reaches the resourceVersion of the
+write that sent the claim); where nothing tells what is counted, when the claim is bound. Each object of a node is asked
+for itself: they are written one after the other. A promise is forgotten when the claim is sent back or gone, or a
+moment after it was bound.
 """
 
 from __future__ import annotations
@@ -75,20 +77,18 @@ class Promises:
                 del self._by_node[promise.node]
 
     def open(self, node: str, room: str, counted: int | None) -> int:
-        """Bytes promised in that room and not in the published number; those that are counted are forgotten."""
+        """Bytes promised in that room which a number that counts so far does not include."""
         total = 0
         for uid, promise in list(self._by_node.get(node, {}).items()):
             if promise.room not in ("", room):
                 continue
-            if self._is_over(promise, counted):
+            if self._is_settled(promise, counted):
                 self.drop(uid)
-            else:
+            elif counted is None or counted < promise.version:
                 total += promise.size
         return total
 
-    def _is_over(self, promise: Promise, counted: int | None) -> bool:
-        if counted is not None and counted >= promise.version:
-            return True
+    def _is_settled(self, promise: Promise, counted: int | None) -> bool:
         if promise.bound_at is None:
             return False
         return counted is None or self._clock.monotonic() - promise.bound_at > _SETTLING_SECONDS

@@ -13,7 +13,7 @@ class Waits:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[Hashable, float] = {}
-        self._said: dict[Hashable, str] = {}
+        self._said: dict[Hashable, tuple[str, float]] = {}
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -26,12 +26,17 @@ class Waits:
         now = self._clock.monotonic()
         return max(0.0, self._since.setdefault(key, now) + seconds - now)
 
-    def news(self, key: Hashable, text: str) -> bool:
-        """Whether text differs from what was last said of key; it then counts as said."""
-        if self._said.get(key) == text:
+    def news(self, key: Hashable, text: str, *, pause: float = 0.0) -> bool:
+        """Whether text differs from what was last said of key, `pause` seconds ago at least; it then counts as said."""
+        now, last = self._clock.monotonic(), self._said.get(key)
+        if last is not None and (last[0] == text or now - last[1] < pause):
             return False
-        self._said[key] = text
+        self._said[key] = text, now
         return True
+
+    def has_said(self, key: Hashable) -> bool:
+        """Whether anything was said of key."""
+        return key in self._said
 
     def over(self, key: Hashable) -> None:
         """Forget key. May be repeated."""

@@ -1,0 +1,116 @@
+"""What nodes have published for a class, less what is promised there: for controllers that choose nodes themselves.
+
+Nodes that are not ready or cordoned offer nothing, nor do those that the class's allowedTopologies leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tonnage.api import names
+from tonnage.api.core import Node
+from tonnage.api.meta import LabelSelector
+from tonnage.api.quantity import to_bytes
+from tonnage.api.selectors import from_label_selector
+from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.controllers.promises import Promises
+from tonnage.kube.cache import Cache
+
+_BY_CLASS = "offers: capacity by class"
+_BY_TOPOLOGY = "offers: capacity by class and label of nodes"
+_BY_LABEL = "offers: nodes by label"
+_BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
+
+
+class Offer(NamedTuple):
+    """What a node has free for a class: in all, and for one volume; held: what is promised there besides (bytes)."""
+
+    free: int
+    largest: int
+    node: str
+    room: str
+    held: int
+
+
+class Offers:
+    """Offers of nodes, out of the caches of both kinds and the promises that their numbers may not include."""
+
+    def __init__(self, capacities: Cache[CSIStorageCapacity], nodes: Cache[Node], promises: Promises) -> None:
+        self._capacities, self._nodes, self._promises = capacities, nodes, promises
+        capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
+        capacities.add_index(_BY_TOPOLOGY, _topology)
+        nodes.add_index(_BY_LABEL, lambda node: [f"{k}={v}" for k, v in node.metadata.labels.items()])
+
+    def published(self, storage_class: str) -> list[CSIStorageCapacity]:
+        """All that is published for the class."""
+        return self._capacities.by(_BY_CLASS, storage_class)
+
+    def of(self, storage_class: StorageClass) -> Iterator[Offer]:
+        """What each node that may be used has for the class."""
+        name = storage_class.metadata.name
+        for published in self.published(name):
+            free, largest = numbers(published)
+            room = published.metadata.labels.get(names.POOL_LABEL, name)
+            for node in self._reached(published):
+                if is_usable(node) and _allowed(node, storage_class):
+                    promised = self._promises.open(node.metadata.name, room, counted(published))
+                    yield Offer(free - promised, largest - promised, node.metadata.name, room, promised)
+
+    def _reached(self, published: CSIStorageCapacity) -> list[Node]:
+        """The nodes that a capacity object speaks of."""
+        topology = published.node_topology
+        if topology is None:
+            return []
+        pair = next(iter(topology.match_labels.items()), None)
+        nodes = list(self._nodes) if pair is None else self._nodes.by(_BY_LABEL, f"{pair[0]}={pair[1]}")
+        selector = from_label_selector(topology)
+        return [node for node in nodes if selector.matches(node.metadata.labels)]
+
+    def room(self, storage_class: str, node: str) -> str:
+        """From which room of a node a class takes its volumes, "" where that is not known."""
+        found = self._nodes.get(node)
+        labels = found.metadata.labels if found is not None else {}
+        for pair in labels.items():
+            for published in self._capacities.by(_BY_TOPOLOGY, _joined(storage_class, *pair)):
+                if from_label_selector(published.node_topology or LabelSelector()).matches(labels):
+                    return published.metadata.labels.get(names.POOL_LABEL, storage_class)
+        return ""
+
+
+def _topology(capacity: CSIStorageCapacity) -> Iterable[str]:
+    labels = capacity.node_topology.match_labels if capacity.node_topology is not None else {}
+    return [_joined(capacity.storage_class_name, *pair) for pair in labels.items()]
+
+
+def _joined(storage_class: str, key: str, value: str) -> str:
+    return f"{storage_class} {key}={value}"
+
+
+def numbers(capacity: CSIStorageCapacity) -> tuple[int, int]:
+    """Free bytes in all and for one volume; what is not said is taken from the other, nothing at all is nothing."""
+    whole, largest = capacity.capacity, capacity.maximum_volume_size
+    free = to_bytes(whole or largest or "0")
+    return free, min(free, to_bytes(largest)) if largest else free
+
+
+def counted(capacity: CSIStorageCapacity) -> int | None:
+    """Up to which resourceVersion of a claim the numbers count promises, None where that is not said."""
+    text = capacity.metadata.annotations.get(names.COUNTED, "")
+    return int(text) if text.isdecimal() else None
+
+
+def reason(capacity: CSIStorageCapacity) -> str:
+    """Why its driver can never serve the class there, "" when it can."""
+    return capacity.metadata.annotations.get(names.REASON, "")
+
+
+def is_usable(node: Node) -> bool:
+    """Whether volumes may be sent there: it is ready, and not cordoned."""
+    return not node.spec.unschedulable and not any(t.key in _BAD_TAINTS for t in node.spec.taints)
+
+
+def _allowed(node: Node, storage_class: StorageClass) -> bool:
+    terms = storage_class.allowed_topologies
+    labels = node.metadata.labels
+    return not terms or any(all(labels.get(e.key) in e.values for e in term.match_label_expressions) for term in terms)
