@@ -1,7 +1,7 @@
 """`make bench`, or `python -m benchmarks [NAME...] [--runs N]`: the figures that the README claims, as tables.
 
 Each row: what was measured, the median of the runs, the target, and whether it was met. Times on a shared machine are
-noisy: run it on a quiet one.
+noisy: run it on a quiet one. `python -m benchmarks placement` has tables and options of its own (placement.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Awaitable, Callable
 
+from benchmarks import placement
 from benchmarks.figure import Figure
 
 NAMES = ("apiserver", "start", "burst", "idle", "driver", "lvm", "kubernetes")
@@ -20,6 +21,8 @@ NAMES = ("apiserver", "start", "burst", "idle", "driver", "lvm", "kubernetes")
 
 def main() -> int:
     """Run the chosen benchmarks and print their figures; 1 when a target was missed."""
+    if sys.argv[1:2] == ["placement"]:
+        return placement.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--runs", type=int, default=5, help="how often each is run; the median counts (5)")

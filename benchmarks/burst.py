@@ -30,7 +30,7 @@ async def run() -> list[Figure]:
 async def _case(name: str, pool: str, count: int, size: str, *, seconds: float | None) -> list[Figure]:
     failed, withdrawn = _failures(), _withdrawals()
     async with in_process(nodes=10, pool=pool) as box:
-        took = await _all_running(box, count, size)
+        took = await all_running(box, count, size)
     return [
         Figure(f"{name}: until all run", took, "s", at_most=seconds or LIMIT),
         Figure(f"{name}: failed CreateVolume", _failures() - failed, "", at_most=0),
@@ -38,7 +38,7 @@ async def _case(name: str, pool: str, count: int, size: str, *, seconds: float |
     ]
 
 
-async def _all_running(box: Box, count: int, size: str) -> float:
+async def all_running(box: Box, count: int, size: str) -> float:
     """Seconds from the first create until every pod runs. Raises TimeoutError."""
     informers = Informers(box.client)
     pods, running, done = informers.of(PODS), set[str](), asyncio.Event()

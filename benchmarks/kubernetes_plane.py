@@ -29,6 +29,9 @@ RAISED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 """Client limits that do not hold anybody back."""
 _NODE_ROOM = {"cpu": "100", "memory": "1Ti", "pods": "1000"}
 _TOKEN_SECONDS = 24 * 3600
+_WRITERS = 16
+NOT_RUN = ("node-lifecycle-controller",)
+"""Controllers that planes do without: nobody renews the leases of nodes without kubelets."""
 
 
 @dataclass(frozen=True)
@@ -98,17 +101,21 @@ class Plane:
 
 
 @asynccontextmanager
-async def plane(*, nodes: int, raised: bool, drivers: Mapping[str, str]) -> AsyncIterator[Plane]:
+async def plane(
+    *, nodes: int, raised: bool, drivers: Mapping[str, str], not_run: Sequence[str] = NOT_RUN
+) -> AsyncIterator[Plane]:
     """A control plane from its start to its end. drivers: those that each node lists, with their topology keys.
 
-    raised: whether the limits of Kubernetes' own clients are raised. Raises cluster.programs.Missing.
+    raised: whether the limits of Kubernetes' own clients are raised. not_run: controllers of the controller manager.
+    Raises cluster.programs.Missing.
     """
     with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as name:
         folder = Path(name) / "k"
         audit = Path(name) / "audit"
         (policy := Path(name) / "audit.yaml").write_text(yaml.safe_dump(POLICY))
         try:
-            found = await asyncio.to_thread(up, folder, 0, arguments=_arguments(policy, audit, raised=raised))
+            arguments = _arguments(policy, audit, raised=raised, not_run=not_run)
+            found = await asyncio.to_thread(up, folder, 0, arguments=arguments)
             client = Client(HttpTransport(kubeconfig.load(str(found["kubeconfig"])), user_agent="benchmark"))
             made = Plane(
                 folder, str(found["server"]), client, Audit(audit), raised,
@@ -121,30 +128,39 @@ async def plane(*, nodes: int, raised: bool, drivers: Mapping[str, str]) -> Asyn
             await asyncio.to_thread(down, folder)
 
 
-def _arguments(policy: Path, audit: Path, *, raised: bool) -> dict[str, Sequence[str]]:
+def _arguments(policy: Path, audit: Path, *, raised: bool, not_run: Sequence[str]) -> dict[str, Sequence[str]]:
     limits = RAISED if raised else ()
     return {
-        "kube-apiserver": [f"--audit-policy-file={policy}", f"--audit-log-path={audit}", "--audit-log-mode=batch"],
-        # Nobody renews the leases of nodes without kubelets.
-        "kube-controller-manager": ["--controllers=*,-node-lifecycle-controller", *limits],
+        "kube-apiserver": [
+            f"--audit-policy-file={policy}", f"--audit-log-path={audit}", "--audit-log-mode=batch",
+            # A new node would not be ready for pods until the controller that we do not run says so.
+            "--disable-admission-plugins=TaintNodesByCondition",
+        ],
+        "kube-controller-manager": [f"--controllers={','.join(['*', *(f'-{name}' for name in not_run)])}", *limits],
         "kube-scheduler": limits,
-    }
+    }  # fmt: skip
 
 
 async def _make_nodes(made: Plane, drivers: Mapping[str, str]) -> None:
-    for node in made.nodes:
-        labels = dict.fromkeys(drivers.values(), node) | {names.HOSTNAME_LABEL: node}
-        body = {"metadata": {"name": node, "labels": labels}}
-        uid = (await made.client.create(NODES, body)).metadata.uid
-        conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
-        status = {"capacity": _NODE_ROOM, "allocatable": _NODE_ROOM, "conditions": conditions}
-        await made.client.patch(NODES, node, {"status": status}, subresource="status")
-        # A new node is not ready for pods until the controller that we do not run says so.
-        await made.client.patch(NODES, node, {"spec": {"taints": None}})
-        owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-        listed = [{"name": name, "nodeID": node, "topologyKeys": [key]} for name, key in drivers.items()]
-        csi = {"metadata": {"name": node, "ownerReferences": [owner]}, "spec": {"drivers": listed}}
-        await made.client.create(CSI_NODES, csi)
+    async def one(node: str) -> None:
+        async with slots:
+            await _make_node(made.client, node, drivers)
+
+    slots = asyncio.Semaphore(_WRITERS)
+    async with asyncio.TaskGroup() as tasks:
+        for node in made.nodes:
+            tasks.create_task(one(node))
+
+
+async def _make_node(client: Client, node: str, drivers: Mapping[str, str]) -> None:
+    labels = dict.fromkeys(drivers.values(), node) | {names.HOSTNAME_LABEL: node}
+    conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+    status = {"capacity": _NODE_ROOM, "allocatable": _NODE_ROOM, "conditions": conditions}
+    uid = (await client.create(NODES, {"metadata": {"name": node, "labels": labels}, "status": status})).metadata.uid
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    listed = [{"name": name, "nodeID": node, "topologyKeys": [key]} for name, key in drivers.items()]
+    csi = {"metadata": {"name": node, "ownerReferences": [owner]}, "spec": {"drivers": listed}}
+    await client.create(CSI_NODES, csi)
 
 
 async def forget_pod(client: Client, name: str, namespace: str) -> None:

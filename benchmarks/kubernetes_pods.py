@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +45,7 @@ class Pods:
 
     async def create(self) -> float:
         """Seconds until all run. Raises TimeoutError."""
-        bodies = [pod(name, self._stack.storage_class) for name in self._names]
+        bodies = [pod(name, self._stack) for name in self._names]
         began = time.monotonic()
         await self._each(lambda n: self._client.create(PODS, bodies[n], NAMESPACE))
         await self._until(lambda: all(self._runs(name) for name in self._names))
@@ -91,15 +91,15 @@ class Pods:
                 await self._changed.wait()
 
 
-def pod(name: str, storage_class: str, size: str = "1Gi") -> dict[str, Any]:
-    """A pod with one generic ephemeral volume, or with none for no class."""
-    spec = {
-        "accessModes": [names.READ_WRITE_ONCE],
-        "storageClassName": storage_class,
-        "resources": {"requests": {"storage": size}},
-    }
-    volumes = [{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}] if storage_class else []
+def pod(name: str, stack: Stack, sizes: Sequence[str] = ("1Gi",)) -> dict[str, Any]:
+    """A pod with a generic ephemeral volume of each of these sizes; with none for a stack without a class."""
+    chosen = sizes if stack.storage_class else ()
+    volumes = [
+        {"name": f"data-{n}", "ephemeral": {"volumeClaimTemplate": {"spec": claim_spec(stack.storage_class, size)}}}
+        for n, size in enumerate(chosen)
+    ]
     containers = [{"name": "main", "image": "none.invalid/none"}]
+    scheduler = {"schedulerName": stack.scheduler} if stack.scheduler else {}
     return {
         "metadata": {"name": name},
         "spec": {
@@ -107,5 +107,15 @@ def pod(name: str, storage_class: str, size: str = "1Gi") -> dict[str, Any]:
             "volumes": volumes,
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
+            **scheduler,
         },
+    }
+
+
+def claim_spec(storage_class: str, size: str) -> dict[str, Any]:
+    """What a claim asks for."""
+    return {
+        "accessModes": [names.READ_WRITE_ONCE],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": size}},
     }

@@ -43,12 +43,16 @@ _NOT_INSTALLED = ("DaemonSet", "Deployment", "PodDisruptionBudget")
 
 @dataclass
 class Stack:
-    """A stack at work. pids: its processes. endpoints: their metrics. storage_class: "" for pods without volumes."""
+    """A stack at work. pids: its processes. endpoints: their metrics. storage_class: "" for pods without volumes.
+
+    scheduler: who places its pods, "" for kube-scheduler.
+    """
 
     name: str
     storage_class: str
     pids: Sequence[int] = ()
     endpoints: Sequence[str] = field(default=(), repr=False)
+    scheduler: str = ""
 
     def cpu(self) -> float:
         """Seconds of processor time that it has had."""
@@ -152,10 +156,13 @@ async def none(plane: Plane, informers: Informers) -> AsyncIterator[Stack]:
 
 
 @asynccontextmanager
-async def tonnage(plane: Plane, informers: Informers) -> AsyncIterator[Stack]:
-    """One `tonnage node` a node, each a process with the token of its pod, over sparse image files."""
+async def tonnage(plane: Plane, informers: Informers, *, room: str = POOL) -> AsyncIterator[Stack]:
+    """One `tonnage node` a node, each a process with the token of its pod, over sparse image files.
+
+    room: of each node.
+    """
     stack = Stack("tonnage", names.SCRATCH_CLASS)
-    async with _processes(plane, "tonnage", names.SYSTEM_NAMESPACE, "tonnage-node") as (processes, configs):
+    async with processes_of(plane, "tonnage", names.SYSTEM_NAMESPACE, "tonnage-node") as (processes, configs):
         for node, config in configs.items():
             folder, port = plane.folder.parent / node, free_port()
             (folder / "k" / "plugins_registry").mkdir(parents=True, exist_ok=True)
@@ -164,26 +171,26 @@ async def tonnage(plane: Plane, informers: Informers) -> AsyncIterator[Stack]:
                 [
                     sys.executable, "-m", "tonnage.cli", "node", f"--node-name={node}", f"--kubeconfig={config}",
                     f"--kubelet={folder / 'k'}", f"--metrics=127.0.0.1:{port}", "--log-level=warning", "--scope=label",
-                    f"--pool=image:{folder / 'pool'},name=scratch,size={POOL},sparse=yes,overcommit=yes",
+                    f"--pool=image:{folder / 'pool'},name=scratch,size={room},sparse=yes,overcommit=yes",
                 ],
             )  # fmt: skip
             stack.endpoints = [*stack.endpoints, f"http://127.0.0.1:{port}/metrics"]
-        await _ready(plane, stack, processes)
+        await ready(plane, stack, processes)
         stack.pids = [pid for node in configs if (pid := processes.pid(node))]
         yield stack
 
 
 @asynccontextmanager
-async def go(plane: Plane, informers: Informers) -> AsyncIterator[Stack]:
+async def go(plane: Plane, informers: Informers, *, room: str = POOL) -> AsyncIterator[Stack]:
     """external-provisioner and csi-driver-host-path on each node, as upstream's kubernetes-distributed has them.
 
-    Raises FileNotFoundError where they cannot be built.
+    room: of each node. Raises FileNotFoundError where they cannot be built.
     """
     provisioner, driver = peer.program(peer.PROVISIONER), peer.program()
     if provisioner is None or driver is None:
         raise FileNotFoundError("external-provisioner, csi-driver-host-path")
     stack = Stack("Go", GO_CLASS)
-    async with _processes(plane, "go", GO_NAMESPACE, "csi-provisioner") as (processes, configs):
+    async with processes_of(plane, "go", GO_NAMESPACE, "csi-provisioner") as (processes, configs):
         for node, config in configs.items():
             folder = plane.folder.parent / f"go-{node}"
             folder.mkdir(exist_ok=True)
@@ -191,7 +198,7 @@ async def go(plane: Plane, informers: Informers) -> AsyncIterator[Stack]:
             processes.start(
                 f"driver-{node}",
                 [driver, f"--drivername={GO_DRIVER}", f"--endpoint=unix://{socket}", f"--statedir={folder}/state",
-                 f"--nodeid={node}", f"--capacity=fast={POOL}"],
+                 f"--nodeid={node}", f"--capacity=fast={room}"],
             )  # fmt: skip
             limits = (*RAISED, *(flag.replace("kube-api", "kube-api-capacity") for flag in RAISED))
             processes.start(
@@ -205,13 +212,13 @@ async def go(plane: Plane, informers: Informers) -> AsyncIterator[Stack]:
                 environment={"NODE_NAME": node, "NAMESPACE": GO_NAMESPACE, "POD_NAME": f"csi-provisioner-{node}"},
             )  # fmt: skip
             stack.endpoints = [*stack.endpoints, f"http://127.0.0.1:{port}/metrics"]
-        await _ready(plane, stack, processes)
+        await ready(plane, stack, processes)
         stack.pids = [pid for name in processes.names() if (pid := processes.pid(name))]
         yield stack
 
 
 @asynccontextmanager
-async def _processes(
+async def processes_of(
     plane: Plane, stack: str, namespace: str, account: str
 ) -> AsyncIterator[tuple[Processes, dict[str, Path]]]:
     """A stack's processes, ended afterwards; a kubeconfig for each node."""
@@ -226,7 +233,7 @@ async def _processes(
             await forget_pod(plane.client, f"{account}-{node}", namespace)
 
 
-async def _ready(plane: Plane, stack: Stack, processes: Processes) -> None:
+async def ready(plane: Plane, stack: Stack, processes: Processes) -> None:
     """Until all its processes answer and every node's capacity is known. Raises Failed."""
     deadline = time.monotonic() + _READY
     while not (_answer(stack) and await _capacities(plane.client, stack.storage_class) >= len(plane.nodes)):
