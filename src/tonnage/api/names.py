@@ -43,6 +43,8 @@ UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 STARTUP_TAINT = "tonnage.dev/agent-not-ready"
 """On nodes whose agent has yet to register: a cluster may give it to new nodes, the agent takes it away."""
+TEMPLATE_NODE = "cluster-autoscaler.kubernetes.io/template-node"
+"""On nodes that the cluster autoscaler imagines: what a new node of a group would be. No real node has it."""
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 CSI_PREFIX = "csi.storage.k8s.io/"
 CSI_EPHEMERAL = "csi.storage.k8s.io/ephemeral"
@@ -101,6 +103,8 @@ EXACT_FROM = "tonnage.dev/exact-from"
 EXACT_ON = "tonnage.dev/exact-on"
 # In a driver's manifest (GetPluginInfo): the pool that classes get which name none; says that pools are named.
 MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
+# On a capacity object of that pool, where its node has several: "true".
+DEFAULT_POOL = "tonnage.dev/default-pool"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
 MANIFEST_POOLS = "tonnage.dev/pools"
 # In a driver's manifest: those of its pools that keep room for inline volumes, "scratch,fast".
@@ -126,6 +130,8 @@ SCOPE_POLICY = "tonnage-scope"
 CONTROLLER_LEASE = "tonnage-controller"
 # Of pods that `tonnage scheduler` places (spec.schedulerName), and of its Lease.
 SCHEDULER = "tonnage-scheduler"
+# On the capacity object of a group's nodes to come: since when the group has none.
+WITHOUT_NODES_SINCE = "tonnage.dev/without-nodes-since"
 # On a class: what becomes of its volumes when their node is gone (controllers/gone_nodes.py).
 ON_NODE_GONE = "tonnage.dev/on-node-gone"
 # On a PersistentVolume of a node that is gone: since when.

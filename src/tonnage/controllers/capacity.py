@@ -29,6 +29,7 @@ from tonnage.controllers import tier
 from tonnage.controllers.capacity_object import (
     counted,
     difference,
+    inline,
     least,
     less,
     managed_by,
@@ -278,6 +279,7 @@ class CapacityPublisher:
             return self._tiers.now(wish.storage_class.metadata.name) > 0
         available, maximum = numbers(have)
         lowered = wish.room.available < available or less(wish.room.maximum, maximum)
+        lowered = lowered or _is_lower(wish.room.inline, inline(have))
         told = counted(have) >= self._ledger.promised and reason(have) == wish.reason
         return lowered or not told or not self._is_labelled(have, wish)
 
@@ -292,7 +294,8 @@ class CapacityPublisher:
         if have is None:  # it will belong to the Node, so there must be one
             return self._nodes.cache.get(self._scope.node) is not None
         available, maximum = numbers(have)
-        return wish.room.available > available or less(maximum, wish.room.maximum)
+        risen = wish.room.inline is not None and (inline(have) or 0) < wish.room.inline
+        return wish.room.available > available or less(maximum, wish.room.maximum) or risen
 
     # Writing
 
@@ -314,10 +317,9 @@ class CapacityPublisher:
         room = wish.room
         if not rise:  # the count must be told now, the larger number later: what was published is still safe
             available, maximum = numbers(have)
-            room = Room(min(room.available, available), least(room.maximum, maximum))
-        metadata: dict[str, Any] = {
-            "annotations": {names.COUNTED: str(wish.counted), names.REASON: wish.reason or None}
-        }
+            room = Room(min(room.available, available), least(room.maximum, maximum), least(room.inline, inline(have)))
+        notes = {names.REASON: wish.reason or None, names.INLINE_ROOM: _text(room.inline)}
+        metadata: dict[str, Any] = {"annotations": {names.COUNTED: str(wish.counted), **notes}}
         if not self._is_labelled(have, wish):
             metadata["labels"] = self._labels(wish)
             if owner := self._owner():
@@ -325,7 +327,7 @@ class CapacityPublisher:
         body = {
             "metadata": metadata,
             "capacity": from_bytes(room.available),
-            "maximumVolumeSize": None if room.maximum is None else from_bytes(room.maximum),
+            "maximumVolumeSize": _text(room.maximum),
         }
         try:
             self._left.pop(wish.name, None)  # until we know what became of it
@@ -368,6 +370,8 @@ class CapacityPublisher:
         pool = wish.driver.pool(wish.storage_class)
         if pool and not wish.reason:  # a class may name any text as its pool, and a label may not hold it
             labels[names.POOL_LABEL] = names.label_value(pool)
+            if pool == wish.driver.default_pool and len(wish.driver.pools) > 1:
+                labels[names.DEFAULT_POOL] = "true"
         return labels
 
     def _body(self, wish: _Wish, owner: OwnerReference) -> dict[str, Any]:
@@ -379,6 +383,7 @@ class CapacityPublisher:
                 "annotations": {
                     names.COUNTED: str(wish.counted),
                     **({names.REASON: wish.reason} if wish.reason else {}),
+                    **({names.INLINE_ROOM: text} if (text := _text(wish.room.inline)) else {}),
                 },
                 "ownerReferences": [to_builtins(owner)],
             },
@@ -397,6 +402,15 @@ class CapacityPublisher:
             self._objects[obj.metadata.name] = obj
         if ours:
             self._left[obj.metadata.name] = obj
+
+
+def _is_lower(wanted: int | None, told: int | None) -> bool:
+    """Whether less is to be told of inline volumes; nothing at all counts as less than a number."""
+    return told is not None and (wanted is None or wanted < told)
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else from_bytes(number)
 
 
 async def _either(event: asyncio.Event, seconds: float | None) -> None:

@@ -7,6 +7,7 @@ import hashlib
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import CSIStorageCapacity
+from tonnage.errors import Invalid
 
 
 def object_name(driver: str, storage_class: str, node: str) -> str:
@@ -37,6 +38,15 @@ def reason(obj: CSIStorageCapacity) -> str:
     return obj.metadata.annotations.get(names.REASON, "")
 
 
+def inline(obj: CSIStorageCapacity) -> int | None:
+    """Bytes that inline volumes can have of its pool, None where it does not say; below 0 for what is no number."""
+    text = obj.metadata.annotations.get(names.INLINE_ROOM, "")
+    try:
+        return to_bytes(text) if text else None
+    except Invalid:
+        return -1
+
+
 def difference(before: CSIStorageCapacity, after: CSIStorageCapacity) -> str:
     """What of ours differs, for people; "" for nothing."""
     found = [
@@ -45,6 +55,7 @@ def difference(before: CSIStorageCapacity, after: CSIStorageCapacity) -> str:
             ("capacity", before.capacity, after.capacity),
             ("maximumVolumeSize", before.maximum_volume_size, after.maximum_volume_size),
             ("note of what is counted", counted(before), counted(after)),
+            ("room for inline volumes", inline(before), inline(after)),
             ("reason", reason(before) or "none", reason(after) or "none"),
         )
         if was != now

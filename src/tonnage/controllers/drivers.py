@@ -50,7 +50,7 @@ class NodeScope:
 @dataclass(frozen=True)
 class Driver:
     """One driver and what it said of itself. default_pool: "" for drivers that do not name their pools. pools: name ->
-    kind, in the driver's order; empty for drivers that do not say."""
+    kind, in the driver's order; empty for drivers that do not say. inline: those that keep room for inline volumes."""
 
     client: CsiClient
     name: str
@@ -60,6 +60,7 @@ class Driver:
     segment: Mapping[str, str]
     identity: str
     pools: Mapping[str, str] = field(default_factory=dict)
+    inline: frozenset[str] = frozenset()
 
     @property
     def topology(self) -> bool:
@@ -125,6 +126,7 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
         dict(segment),
         f"{started_ms}-{number}-{info.name}-{node}",
         dict(pair.split("=", 1) for pair in info.manifest.get(names.MANIFEST_POOLS, "").split(",") if "=" in pair),
+        frozenset(filter(None, info.manifest.get(names.MANIFEST_INLINE, "").split(","))),
     )
 
 

@@ -58,19 +58,23 @@ class Promise:
 
 @dataclass(frozen=True)
 class Reading:
-    """Free bytes at tick `begun`, and the largest volume that could then be had (None: the driver does not say)."""
+    """Free bytes at tick `begun`, and the largest volume that could then be had (None: the driver does not say).
+    kept: bytes beside these that were free for inline volumes only, None where none are kept."""
 
     begun: int
     available: int
     maximum: int | None
+    kept: int | None = None
 
 
 @dataclass(frozen=True)
 class Room:
-    """What may be published for a source now. maximum: the largest volume, None where the driver does not say."""
+    """What may be published for a source now. maximum: the largest volume, None where the driver does not say. inline:
+    bytes for inline volumes, None where none are kept for them: then they have what others have."""
 
     available: int
     maximum: int | None
+    inline: int | None = None
 
 
 @dataclass(frozen=True)
@@ -199,8 +203,8 @@ class Ledger:
         self._tick += 1
         return self._tick
 
-    def read(self, source: Source, begun: int, available: int, maximum: int | None) -> None:
-        """Take in GetCapacity's answer to a call that begun at begin()."""
+    def read(self, source: Source, begun: int, available: int, maximum: int | None, *, kept: int | None = None) -> None:
+        """Take in GetCapacity's answer to a call that begun at begin(). kept: see Reading."""
         old = self._readings.get(source)
         unsure = sum(p.size for p in self._of(source.room) if _outstanding(p, begun))
         if old is not None and unsure:
@@ -209,7 +213,7 @@ class Ledger:
             expected = old.available - sum(p.size for p in self._of(source.room) if old.begun <= p.made < begun)
             if available <= expected <= available + unsure:
                 available = expected
-        self._readings[source] = Reading(begun, available, maximum)
+        self._readings[source] = Reading(begun, available, maximum, kept)
         self._absorb(source.room)
         self.changed()
 
@@ -217,6 +221,16 @@ class Ledger:
         """These sources are gone: forget their readings."""
         for source in sources:
             self._readings.pop(source, None)
+
+    def shared_by(self, rooms: Iterable[str]) -> int:
+        """How many sources with a reading draw on these rooms."""
+        wanted = set(rooms)
+        return sum(source.room in wanted for source in self._readings)
+
+    def free(self, source: Source) -> int | None:
+        """Bytes that were free at the last reading, whatever is promised; None before the first."""
+        reading = self._readings.get(source)
+        return reading.available if reading is not None else None
 
     def room(self, source: Source) -> Room | None:
         """What may be published for the source; None before its first reading."""
@@ -228,7 +242,8 @@ class Ledger:
             return None
         taken = sum(p.size for p in counted if p.stage is not Stage.REFUSED and not 0 < p.made < reading.begun)
         free = max(0, reading.available - taken)
-        return Room(free, None if reading.maximum is None else min(reading.maximum, free))
+        inline = None if reading.kept is None else max(0, reading.available + reading.kept - taken)
+        return Room(free, None if reading.maximum is None else min(reading.maximum, free), inline)
 
     def _shortage(self, source: Source, asking: Sequence[Promise]) -> Shortage | None:
         held = (p for p in self._of(source.room) if p.stage in (Stage.BOOKED, Stage.CREATING, Stage.MADE))

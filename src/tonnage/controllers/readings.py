@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
+from tonnage.api import names
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.class_faults import ClassFaults, fault_of
 from tonnage.controllers.drivers import Driver, Drivers
@@ -153,12 +154,13 @@ class Readings:
             begun = self._ledger.begin()
             fault = all(self.faults.fresh(*item) for item in sources) and self.faults.get(sources[0][0])
             room, fault = (_NONE, fault) if fault else await _ask(driver, sources[0][1])
+            kept = None if fault else await _kept(driver, sources[0][1], room)
             for source, storage_class in sources:
                 if fault:
                     self.faults.found(source, storage_class, fault)
                 else:
                     self.faults.clear(source)
-                self._ledger.read(source, begun, room.available, room.maximum)
+                self._ledger.read(source, begun, room.available, room.maximum, kept=kept)
 
 
 async def _ask(driver: Driver, storage_class: StorageClass) -> tuple[Capacity, str]:
@@ -176,6 +178,18 @@ async def _ask(driver: Driver, storage_class: StorageClass) -> tuple[Capacity, s
         if not failure.infeasible:
             raise
         return _NONE, failure.message
+
+
+async def _kept(driver: Driver, storage_class: StorageClass, room: Capacity) -> int | None:
+    """Bytes beside the class's room that only inline volumes can have, None where none are kept. Raises CsiError.
+
+    A volume that comes or goes between the two questions makes another reading follow.
+    """
+    pool = driver.pool(storage_class)
+    if pool not in driver.inline:
+        return None
+    found = await driver.client.get_capacity({"pool": pool, names.PARAM_INLINE: "true"})
+    return max(0, found.available - room.available)
 
 
 def _alike(sources: dict[Source, StorageClass]) -> Sequence[Sequence[tuple[Source, StorageClass]]]:
