@@ -125,6 +125,10 @@ class PublishedStorage:
             found = self._on[node] = self._find(node)
         return found
 
+    def suppose(self, node: str, offers: Offers) -> None:
+        """See a node with other offers until it is told again, or until they change."""
+        self._on[node] = offers
+
     def _find(self, node: str) -> Offers:
         slot = self._columns.slots.get(node)
         if slot is None or not self._columns.present[slot]:

@@ -23,6 +23,7 @@ from tonnage.scheduler.columns import Better, Columns
 from tonnage.scheduler.cycle import Cycle, Decision
 from tonnage.scheduler.filters import Cause
 from tonnage.scheduler.queue import Entry, SchedulingQueue
+from tonnage.scheduler.residents import Residents
 from tonnage.scheduler.static import StaticVolumes, claim_key
 from tonnage.scheduler.strategies import Strategy
 from tonnage.scheduler.volumes import StorageObjects, Volumes
@@ -51,6 +52,7 @@ class Cluster:
         self.objects = objects
         self.queue = queue
         self.columns = Columns()
+        self.residents = Residents()
         self.static = StaticVolumes()
         self.published = PublishedStorage(self.columns, self._room, self._reason)
         self.volumes = Volumes(objects, self.columns, self.published, self.static)
@@ -121,6 +123,7 @@ class Cluster:
             return
         used = self.volumes.used_by(claims)
         self.columns.place(pod.metadata.uid, pod.spec.node_name, demand, used, claims)
+        self.residents.put(pod, pod.spec.node_name)
 
     def settle(self) -> None:
         """All caches are filled for the first time: resolve what came before the things it names."""
@@ -140,6 +143,7 @@ class Cluster:
         placement = self.columns.placed.get(uid)
         if placement is None:
             return
+        self.residents.drop(uid)
         better = self.columns.lift(uid)
         self.cycle.got_better()
         now = self._now()
@@ -270,6 +274,7 @@ class Cluster:
         """Count a decision before the API server knows of it (Reserve)."""
         claims = [use.key for use in ask.claims]
         self.columns.place(ask.pod.metadata.uid, decision.node, ask.demand, decision.volumes.used, claims)
+        self.residents.put(ask.pod, decision.node)
         for claim, volume in decision.plan.found:
             self.static.assume(volume.metadata.name, claim.metadata.uid)
         for made in decision.plan.made:

@@ -63,8 +63,20 @@ class Cycle:
         """Forget refusals: a node or a volume may now take what it refused before."""
         self._refused.clear()
 
-    def decide(self, ask: Ask) -> Decision | Refusal:
-        """Find a node. Takes nothing: the caller places the pod and reserves its volumes. Raises Invalid."""
+    def fits_on(self, ask: Ask, slot: int) -> bool:
+        """Whether the pod fits on one node, as things are now. Raises Invalid."""
+        volumes = self.volumes.sort_out(ask)
+        if ask.unsupported or isinstance(volumes, Stop):
+            return False
+        if any(check(slot) for _, check in node_filters(ask, self.columns, volumes.used)):
+            return False
+        return isinstance(self.volumes.asker(volumes)(slot), Plan)
+
+    def decide(self, ask: Ask, *, remembers: bool = True) -> Decision | Refusal:
+        """Find a node. Takes nothing: the caller places the pod and reserves its volumes. Raises Invalid.
+
+        remembers: whether earlier refusals hold, and this one will.
+        """
         if not self.columns.live:
             return Refusal(NO_NODES, Cause.NODE)
         if ask.unsupported:
@@ -73,7 +85,7 @@ class Cycle:
         if isinstance(volumes, Stop):
             cause = Cause.EXCLUSIVE if volumes.message == IN_USE else Cause.CLAIM
             return self._everywhere(volumes.message, cause, awaited=volumes.awaited, hint=self._hint(volumes))
-        shape = (ask.shape, volumes.shape) if volumes.shape is not None else None
+        shape = (ask.shape, volumes.shape) if remembers and volumes.shape is not None else None
         if shape is not None and (known := self._refused.get(shape)) is not None:
             return known
         found = self._search(ask, volumes)

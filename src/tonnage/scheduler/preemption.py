@@ -1,0 +1,142 @@
+"""Where a pod that fits nowhere would fit if less important ones went, storage included. Sans-I/O, no waiting.
+
+The scheduler's own filters decide, asked about a node as it would be without some of its pods: what they request,
+ports, limits, claims that one pod alone may use, and the room that their ephemeral volumes give back.
+Source: k/k plugins/defaultpreemption; the search ends when a tenth of the nodes, and at least 100, would do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tonnage.api.pods import Pod
+from tonnage.api.policy import NEVER, PodDisruptionBudget
+from tonnage.scheduler.ask import Ask
+from tonnage.scheduler.capacity import NO_BOUND, Offer, Offers
+from tonnage.scheduler.cluster import Cluster
+from tonnage.scheduler.columns import Placement
+from tonnage.scheduler.cycle import Refusal
+from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.residents import given_back
+from tonnage.scheduler.victims import Budget, Candidate, best, choose, compile_budgets, priority
+
+_HELPS = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE
+"""What may be no longer in the way when pods have gone."""
+_ENOUGH, _SHARE = 100, 0.1
+
+
+class Preemption:
+    """Looks for victims. budgets: all PodDisruptionBudgets."""
+
+    def __init__(self, cluster: Cluster, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
+        self._cluster, self._budgets = cluster, budgets
+        self._start = 0
+
+    def may(self, pod: Pod) -> bool:
+        """Whether the pod may push others out, and there are any."""
+        return pod.spec.preemption_policy != NEVER and self._cluster.residents.below(priority(pod))
+
+    def find(self, ask: Ask, refusal: Refusal) -> Candidate | None:
+        """The best node for a refused pod and its victims there, None where nothing helps. Changes nothing."""
+        if not self.may(ask.pod) or not refusal.causes & _HELPS:
+            return None
+        budgets = compile_budgets(self._budgets())
+        live = self._cluster.columns.live
+        enough = max(_ENOUGH, int(len(live) * _SHARE))
+        found: list[Candidate] = []
+        start, looked = self._start % len(live), 0
+        for index in range(len(live)):
+            looked += 1
+            node = self._cluster.columns.names[live[(start + index) % len(live)]]
+            candidate = self.on(node, ask, budgets)
+            if candidate is not None:
+                found.append(candidate)
+            if len(found) >= enough:
+                break
+        self._start = start + looked
+        return best(found) if found else None
+
+    def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> Candidate | None:
+        """The victims on one node, None where it does not help that all less important pods go."""
+        lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
+        if not lower:
+            return None
+        with supposing(self._cluster, node, ask) as room:
+            return choose(node, lower, budgets, room)
+
+
+class Supposed:
+    """A node as it would be without some of its pods (victims.Room), until restore()."""
+
+    def __init__(self, cluster: Cluster, node: str, ask: Ask) -> None:
+        self._cluster, self._node, self._ask = cluster, node, ask
+        self._slot = cluster.columns.slots[node]
+        self._offers = cluster.published.on(node)
+        self._gone: dict[str, tuple[Placement, tuple[tuple[str, int], ...]]] = {}
+        self._freed: Counter[str] = Counter()
+
+    def take(self, pod: Pod) -> None:
+        """See a pod as gone."""
+        uid, columns = pod.metadata.uid, self._cluster.columns
+        placement = columns.placed.get(uid)
+        if placement is None:
+            return
+        freed = tuple(given_back(pod, self._node, self._offers, self._cluster.objects))
+        self._gone[uid] = placement, freed
+        columns.lift(uid)
+        self._free(freed, 1)
+
+    def put_back(self, pod: Pod) -> None:
+        """See it as there again."""
+        self._restore(pod.metadata.uid)
+
+    def _restore(self, uid: str) -> None:
+        found = self._gone.pop(uid, None)
+        if found is not None:
+            placement, freed = found
+            self._cluster.columns.place(uid, self._node, placement.demand, placement.volumes, placement.claims)
+            self._free(freed, -1)
+
+    def _free(self, freed: Iterable[tuple[str, int]], sign: int) -> None:
+        for room, size in freed:
+            self._freed[room] += sign * size
+        self._cluster.published.suppose(self._node, relieved(self._offers, self._freed))
+
+    def fits(self) -> bool:
+        """Whether the pod fits now."""
+        return self._cluster.cycle.fits_on(self._ask, self._slot)
+
+    def restore(self) -> None:
+        """Leave everything as it was."""
+        for uid in list(self._gone):
+            self._restore(uid)
+        self._cluster.published.suppose(self._node, self._offers)
+
+
+@contextmanager
+def supposing(cluster: Cluster, node: str, ask: Ask) -> Iterator[Supposed]:
+    """Look at a node as it would be without some pods. Nothing may wait meanwhile."""
+    room = Supposed(cluster, node, ask)
+    try:
+        yield room
+    finally:
+        room.restore()
+
+
+def relieved(offers: Offers, freed: Counter[str]) -> Offers:
+    """Offers with bytes given back, by room (residents.py)."""
+    return {
+        name: tuple(_relieved(offer, freed[offer.pool or offer.storage_class]) for offer in some)
+        for name, some in offers.items()
+    }
+
+
+def _relieved(offer: Offer, more: int) -> Offer:
+    """The largest volume grows only where it is as large as the room: elsewhere it is a rule, or the room in pieces."""
+    if more <= 0 or offer.capacity >= NO_BOUND:
+        return offer
+    whole = offer.maximum >= offer.capacity
+    return replace(offer, capacity=offer.capacity + more, maximum=offer.maximum + more if whole else offer.maximum)
