@@ -30,6 +30,7 @@ WORDS: Mapping[str, str] = {
     "controllerReplicas": "$.Values.controller.replicas",
     "schedulerReplicas": "$.Values.scheduler.replicas",
     "scoring": "$.Values.scheduler.scoring",
+    "capacity": "$.Values.capacity",
     "className": "$name",
     "classDefault": "$class.default | default false | quote",
     "secretNamespace": "$namespace",

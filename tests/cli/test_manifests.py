@@ -18,8 +18,19 @@ def test_prints_what_is_rendered(capsys: pytest.CaptureFixture[str]) -> None:
 def test_options(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--namespace", "disks", "--image", "example.invalid/t:1", "--pool", "lvm:vg0,name=fast"]
     given += ["--pool", "image:/data,name=big,size=10Gi", "--class", "a,pool=fast,default=yes", "--class", "b,pool=big"]
-    given += ["--bind", "controller", "--scope", "label", "--kubelet", "/data/kubelet/", "--secret", "apps/key"]
-    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline"]
+    given += [
+        "--bind",
+        "controller",
+        "--scope",
+        "label",
+        "--capacity",
+        "tiers",
+        "--kubelet",
+        "/data/kubelet/",
+        "--secret",
+        "apps/key",
+    ]
+    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline", "--capacity", "tiers"]
     assert main(["manifests", *given]) == 0
     found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
 
@@ -31,6 +42,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         ],
         "bind": "controller",
         "scope": "label",
+        "capacity": "tiers",
         "kubelet": "/data/kubelet",
         "metrics": "0.0.0.0:9809",
         "csiEndpoints": ["unix:///data/kubelet/plugins/csi.x.y/csi.sock"],

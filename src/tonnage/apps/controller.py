@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.apps.elected import ElectedProcess, Loop, Seat
+from tonnage.controllers import tier
+from tonnage.controllers.capacity_tiers import CapacityTiers
 from tonnage.controllers.gone_capacity import GoneCapacity
 from tonnage.controllers.gone_nodes import GoneNodes
 from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.scoping import Scoping
+from tonnage.controllers.tier_notices import TierNotices
 from tonnage.controllers.together import Together
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -30,11 +33,13 @@ WAITING_PODS = "status.phase=Pending"
 @dataclass(frozen=True)
 class ControllerConfig:
     """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: the CSI drivers that our
-    agents serve -> their topology key. metrics: where to serve them, None for nowhere."""
+    agents serve -> their topology key. capacity: how room is published, one of tier.MODES. metrics: where to serve
+    them, None for nowhere."""
 
     identity: str
     namespace: str = names.SYSTEM_NAMESPACE
     drivers: Mapping[str, str] = field(default_factory=lambda: {names.DRIVER: names.TOPOLOGY_NODE})
+    capacity: str = tier.MODES[0]
     metrics: Address | None = None
 
 
@@ -65,5 +70,21 @@ class ControllerProcess(ElectedProcess):
                 client, informers, events, provisioners=drivers.keys(), clock=clock
             ),
             "gone nodes": GoneNodes(client, informers, events, drivers=drivers.keys(), clock=clock),
+            "capacity tiers": CapacityTiers(
+                client,
+                informers,
+                drivers=drivers.keys(),
+                mode=self.config.capacity,
+                namespace=self.config.namespace,
+                clock=clock,
+            ),
+            "tier notices": TierNotices(
+                client,
+                informers,
+                drivers=drivers.keys(),
+                namespace=self.config.namespace,
+                clock=clock,
+                pod_fields=WAITING_PODS,
+            ),
             "gone capacity": GoneCapacity(client, informers, drivers=drivers.keys(), namespace=self.config.namespace),
         }

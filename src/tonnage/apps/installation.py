@@ -41,9 +41,9 @@ class Class:
 class Installation:
     """pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it.
     drivers: other CSI drivers that agents serve, name -> topology key; their sockets are where the kubelet's plugins
-    are. kubernetes: the oldest version that has to take the objects. monitoring: with PodMonitor, alert rules (the
-    Prometheus operator's kinds) and dashboard. inline: whether pods may have CSI inline volumes, which no quota counts.
-    groups: pools of nodes that have GROUP_LABEL with that value; all others have `pools`. network_policy: whether only
+    are. kubernetes: the oldest version that has to take the objects. capacity: how room is published (tier.MODES).
+    monitoring: with PodMonitor, alert rules (the Prometheus operator's kinds) and dashboard. inline: whether pods may have CSI inline
+    volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all others have `pools`. network_policy: whether only
     metrics and the API server may be talked to. scheduler: how `tonnage scheduler` chooses nodes, None for none.
     """
 
@@ -53,6 +53,7 @@ class Installation:
     classes: Sequence[Class] = (Class(names.SCRATCH_CLASS),)
     binding: str = "agent"
     scope: str = "auto"
+    capacity: str = "auto"
     kubelet: str = str(KUBELET)
     secrets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     drivers: Mapping[str, str] = field(default_factory=dict)

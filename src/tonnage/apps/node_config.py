@@ -11,6 +11,7 @@ import msgspec
 from tonnage.api import names
 from tonnage.apps import driver_config
 from tonnage.apps.driver_config import DriverConfig, DriverFile
+from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.errors import Invalid
 from tonnage.pools.config import PoolConfig
@@ -27,6 +28,7 @@ class NodeFile(DriverFile):
     namespace: str = ""
     bind: str = ""
     scope: str = ""
+    capacity: str = ""
     csi_endpoints: list[str] = []
     log_level: str = ""
 
@@ -34,13 +36,15 @@ class NodeFile(DriverFile):
 @dataclass(frozen=True)
 class NodeConfig:
     """What a node is to be. namespace: where its capacity objects lie. binding: who binds what it made, `agent` or
-    `controller` (the PV controller). scope: which claims are watched (claim_scope.py). endpoints: CSI sockets of other
-    drivers that the agent serves as well. log_level: one of LEVELS."""
+    `controller` (the PV controller). scope: which claims are watched (claim_scope.py). capacity: how room is
+    published, one of tier.MODES. endpoints: CSI sockets of other drivers that the agent serves as well. log_level: one
+    of LEVELS."""
 
     driver: DriverConfig
     namespace: str = names.SYSTEM_NAMESPACE
     binding: str = "agent"
     scope: str = "auto"
+    capacity: str = tier.MODES[0]
     endpoints: tuple[Path, ...] = ()
     log_level: str = LEVELS[0]
 
@@ -71,9 +75,12 @@ def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node:
     scope = given.scope or file.scope or SCOPES[0]
     if scope not in SCOPES:
         raise Invalid(f"scope {scope[:40]!r}: want {' or '.join(SCOPES)}")
+    capacity = given.capacity or file.capacity or tier.MODES[0]
+    if capacity not in tier.MODES:
+        raise Invalid(f"capacity {capacity[:40]!r}: want {' or '.join(tier.MODES)}")
     endpoints = [driver_config.socket_path(text) for text in (*given.csi_endpoints, *file.csi_endpoints)]
     namespace = given.namespace or file.namespace or names.SYSTEM_NAMESPACE
     level = given.log_level or file.log_level or LEVELS[0]
     if level not in LEVELS:
         raise Invalid(f"logLevel {level[:40]!r}: want {' or '.join(LEVELS)}")
-    return NodeConfig(driver, namespace, binding, scope, tuple(endpoints), level)
+    return NodeConfig(driver, namespace, binding, scope, capacity, tuple(endpoints), level)

@@ -95,6 +95,7 @@ class NodeProcess:
             clock=self._clock,
             binding=config.binding,
             watches=config.scope,
+            capacity=config.capacity,
             startup_taint=(config.driver.driver_name,),
             went_back=went_back,
         )

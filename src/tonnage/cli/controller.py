@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from tonnage.api import names
 from tonnage.apps.controller import ControllerConfig, ControllerProcess
 from tonnage.cli import replica
+from tonnage.controllers import tier
 from tonnage.errors import Invalid
+
+CAPACITY_HELP = (
+    "how room is published: exact, one object for each node and class; tiers, by labels of the nodes that have plenty;"
+    f" auto (default): tiers on more than {tier.AUTO_ABOVE} nodes"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--driver", action="append", default=[], metavar="NAME=TOPOLOGY_KEY",
         help=f"another CSI driver that the agents serve, beside {names.DRIVER}; repeatable",
     )  # fmt: skip
+    parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,6 +39,7 @@ def configured(options: argparse.Namespace) -> ControllerConfig:
         identity=replica.identity_of(options),
         namespace=replica.namespace_of(options),
         drivers={names.DRIVER: names.TOPOLOGY_NODE, **drivers_of(options.driver)},
+        capacity=options.capacity,
         metrics=replica.metrics_of(options),
     )
 

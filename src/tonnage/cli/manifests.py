@@ -8,7 +8,8 @@ from tonnage.api import names
 from tonnage.apps import driver_config, installation
 from tonnage.apps.installation import Installation
 from tonnage.apps.node_config import BINDINGS, KUBELET
-from tonnage.cli.controller import drivers_of
+from tonnage.cli.controller import CAPACITY_HELP, drivers_of
+from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.errors import Invalid
 from tonnage.scheduler.strategies import Strategy
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scope", default=SCOPES[0], choices=SCOPES, help="which claims agents watch (default: %(default)s)"
     )
+    parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
     parser.add_argument("--kubelet", default=str(KUBELET), metavar="DIR", help="default: %(default)s")
     parser.add_argument(
         "--secret", action="append", default=[], metavar="NAMESPACE[/NAME]",
@@ -92,6 +94,7 @@ def chosen(options: argparse.Namespace) -> Installation:
         classes=classes,
         binding=options.bind,
         scope=options.scope,
+        capacity=options.capacity,
         kubelet=str(driver_config.absolute("kubelet", options.kubelet)),
         secrets=installation.parse_secrets(options.secret),
         drivers=drivers_of(options.driver),

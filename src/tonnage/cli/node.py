@@ -13,6 +13,7 @@ from tonnage.apps import driver_check, driver_config, node_config
 from tonnage.apps.node_config import BINDINGS, KUBELET, LEVELS, NodeConfig, NodeFile
 from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli import driver
+from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
@@ -48,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scope", default="", choices=("", *SCOPES),
         help="which claims are watched: those labelled with this node, all, or as the cluster allows (auto, default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--capacity", default="", choices=("", *tier.MODES),
+        help="how room is published: exact, an object for each class; tiers, a label where there is plenty; auto"
+        " (default): as the cluster's controller does",
     )  # fmt: skip
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="unix:///DIR/csi.sock",
@@ -110,6 +116,7 @@ def configured(options: argparse.Namespace) -> NodeConfig:
         namespace=options.namespace or ("" if file.namespace else os.environ.get("POD_NAMESPACE", "")),
         bind=options.bind,
         scope=options.scope,
+        capacity=options.capacity,
         csi_endpoints=options.csi_endpoint,
         log_level=options.log_level,
     )

@@ -47,7 +47,7 @@ imagePullSecrets:
 
 {{- define "tonnage.config" -}}
 {{- $values := .root.Values }}
-{{- $config := dict "pools" .pools "bind" $values.bind "scope" $values.scope "kubelet" $values.kubelet }}
+{{- $config := dict "pools" .pools "bind" $values.bind "scope" $values.scope "capacity" $values.capacity "kubelet" $values.kubelet }}
 {{- $_ := set $config "metrics" (printf "0.0.0.0:%v" $values.metricsPort) }}
 {{- $endpoints := list }}
 {{- range $name, $_ := $values.csiDrivers }}
