@@ -42,9 +42,10 @@ class Installation:
     """pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it.
     drivers: other CSI drivers that agents serve, name -> topology key; their sockets are where the kubelet's plugins
     are. kubernetes: the oldest version that has to take the objects. capacity: how room is published (tier.MODES).
-    monitoring: with PodMonitor, alert rules (the Prometheus operator's kinds) and dashboard. inline: whether pods may have CSI inline
-    volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all others have `pools`. network_policy: whether only
-    metrics and the API server may be talked to. scheduler: how `tonnage scheduler` chooses nodes, None for none.
+    monitoring: with PodMonitor, alert rules (the Prometheus operator's kinds) and dashboard. inline: whether pods may
+    have CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all
+    others have `pools`. network_policy: whether only metrics and the API server may be talked to. scheduler: how
+    `tonnage scheduler` chooses nodes, None for none.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
