@@ -105,6 +105,10 @@ EXACT_ON = "tonnage.dev/exact-on"
 MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 # On a capacity object of that pool, where its node has several: "true".
 DEFAULT_POOL = "tonnage.dev/default-pool"
+# Reason of the Event on a pod whose inline volume does not fit on its node, by the agent there.
+UNFIT = "InlineVolumeUnfit"
+# On a pod or its namespace, "true": a pod whose inline volume does not fit may be evicted (controllers/unfit.py).
+EVICT_UNFIT = "tonnage.dev/evict-unfit"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
 MANIFEST_POOLS = "tonnage.dev/pools"
 # In a driver's manifest: those of its pools that keep room for inline volumes, "scratch,fast".
