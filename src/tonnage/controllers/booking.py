@@ -8,6 +8,7 @@ comes up. Claims with a sibling that can never have a volume stay here unserved:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from tonnage.aio.clock import Clock
 from tonnage.api.core import PersistentVolumeClaim
@@ -23,8 +24,27 @@ from tonnage.kube.cache import Cache
 SIBLINGS_WAIT = 0.2
 """Seconds that the first claim of a pod waits for the others."""
 SENT_BACK = 0.0
+UNTOLD_WAIT = 60.0
+"""Seconds after which a driver that has refused, and does not tell how much room it has, is asked again."""
 INFEASIBLE_WAIT = 300.0
 """Seconds between two looks at claims that can never have their volumes as they are."""
+
+
+@dataclass
+class _Exhausted:
+    """A claim that its driver refused at `since` (monotonic seconds; infinite: never to be tried again here). free: the
+    least that the driver told it has since then."""
+
+    since: float
+    free: int | None = None
+
+    def is_over(self, free: int | None, now: float) -> bool:
+        """Whether it is worth asking the driver again. free: what it tells now, None if it tells nothing."""
+        if free is None:
+            return now > self.since + UNTOLD_WAIT
+        more = self.free is not None and free > self.free
+        self.free = free if self.free is None else min(self.free, free)
+        return more and self.since < now
 
 
 class Booking:
@@ -47,7 +67,7 @@ class Booking:
         self._feasibility, self._refusals = feasibility, refusals
         self._enqueue = enqueue
         self._held: set[str] = set()  # refused claims that wait here
-        self._exhausted: set[str] = set()  # refused by the driver itself: they go back whatever the ledger says
+        self._exhausted: dict[str, _Exhausted] = {}  # refused by the driver itself, whatever the ledger says
         readings.on_reading(self._wake_held)
 
     async def book(self, claim: PersistentVolumeClaim, driver: Driver, *, late: bool) -> float | None:
@@ -75,16 +95,16 @@ class Booking:
         if self._ledger.get(uid) is not promise:
             return SENT_BACK
         shortage: Shortage | None = None
-        if not self._withdrawal.leaving(group) and self._exhausted.isdisjoint(uids):
+        if not self._withdrawal.leaving(group) and not any(self._is_exhausted(u) for u in uids):
             shortage = self._ledger.book(uids)
             if shortage is None:
                 self._booked(uids, uid)
+                self._withdrawal.settled(group)
                 return None
         self._held.update(u for u in uids if self._ledger.get(u))
         wait = await self._withdrawal.refuse(group, shortage)
         if wait is None:
-            self._held.difference_update(uids)
-            self._exhausted.difference_update(uids)
+            self._forget(uids)
         return wait or SENT_BACK
 
     async def _is_hopeless(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
@@ -100,18 +120,18 @@ class Booking:
         return True
 
     def exhausted(self, uid: str) -> None:
-        """The driver had no room though the ledger thought so: the claim and its siblings go back at the next look."""
-        self.turn_away(uid)
+        """The driver had no room though the ledger thought so: the claim and its siblings go back at the next look, or
+        are kept (patience.py) until there is more room than there was, or might be."""
+        self._exhausted[uid] = _Exhausted(self._clock.monotonic())
         self._enqueue(uid)
 
     def turn_away(self, uid: str) -> None:
         """The claim is to go back at the next look, with its siblings, whatever room there is. May be repeated."""
-        self._exhausted.add(uid)
+        self._exhausted[uid] = _Exhausted(float("inf"))
 
     def left(self, uid: str) -> None:
         """The claim is no longer sent here. One that is held may wait for just that."""
-        self._held.discard(uid)
-        self._exhausted.discard(uid)
+        self._forget([uid])
         self._wake_held()
 
     def _booked(self, uids: Iterable[str], asking: str) -> None:
@@ -119,6 +139,21 @@ class Booking:
         for uid in uids:
             if uid != asking:
                 self._enqueue(uid)
+
+    def _forget(self, uids: Iterable[str]) -> None:
+        self._held.difference_update(uids)
+        for uid in uids:
+            self._exhausted.pop(uid, None)
+
+    def _is_exhausted(self, uid: str) -> bool:
+        """Whether the driver still has no room for the claim as far as one can tell without asking it again."""
+        found, promise = self._exhausted.get(uid), self._ledger.get(uid)
+        if found is None or promise is None:
+            return found is not None
+        if found.is_over(self._ledger.free(promise.source), self._clock.monotonic()):
+            del self._exhausted[uid]
+            return False
+        return True
 
     def _wake_held(self) -> None:
         for uid in self._held:

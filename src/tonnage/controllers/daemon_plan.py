@@ -9,24 +9,22 @@ from typing import Any
 import msgspec
 
 from tonnage.api import names
-from tonnage.api.core import Node, Taint
+from tonnage.api.core import Node
 from tonnage.api.pods import Pod, PodSpec
-from tonnage.api.selectors import node_matcher
-from tonnage.api.taints import tolerates
 from tonnage.api.workloads import DaemonSet, RollingUpdate
 from tonnage.controllers.pod_states import is_available, is_ready
 from tonnage.controllers.pod_templates import scaled
+from tonnage.controllers.suitability import NO_EXECUTE, NO_SCHEDULE, Suitability
 
 ON_DELETE = "OnDelete"
 _NETWORK = "node.kubernetes.io/network-unavailable"
-_NO_SCHEDULE, _NO_EXECUTE = "NoSchedule", "NoExecute"
 _TOLERATED = (
-    (names.NOT_READY_TAINT, _NO_EXECUTE),
-    (names.UNREACHABLE_TAINT, _NO_EXECUTE),
-    ("node.kubernetes.io/disk-pressure", _NO_SCHEDULE),
-    ("node.kubernetes.io/memory-pressure", _NO_SCHEDULE),
-    ("node.kubernetes.io/pid-pressure", _NO_SCHEDULE),
-    (names.UNSCHEDULABLE_TAINT, _NO_SCHEDULE),
+    (names.NOT_READY_TAINT, NO_EXECUTE),
+    (names.UNREACHABLE_TAINT, NO_EXECUTE),
+    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
+    (names.UNSCHEDULABLE_TAINT, NO_SCHEDULE),
 )
 """What a daemon's pod bears in any case: it is part of the node."""
 
@@ -34,36 +32,15 @@ _TOLERATED = (
 def tolerations(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tolerations of a daemon's pods: the template's, and those of every daemon."""
     given = [dict(one) for one in spec.get("tolerations") or ()]
-    network = ((_NETWORK, _NO_SCHEDULE),) if spec.get("hostNetwork") else ()
+    network = ((_NETWORK, NO_SCHEDULE),) if spec.get("hostNetwork") else ()
     added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in (*_TOLERATED, *network)]
     return given + [one for one in added if one not in given]
 
 
-class Suitability:
-    """Which nodes the pods of a DaemonSet may be on. Made once for each look."""
-
-    def __init__(self, daemon: DaemonSet) -> None:
-        spec = daemon.spec.template["spec"]
-        pod = msgspec.convert({**spec, "tolerations": tolerations(spec)}, PodSpec)
-        self._pod = pod
-        affinity = pod.affinity and pod.affinity.node_affinity
-        required = affinity.required if affinity else None
-        self._required = node_matcher(required) if required is not None else None
-
-    def of(self, node: Node) -> tuple[bool, bool]:
-        """Whether a pod should be made there, and whether one that is there may stay."""
-        labels, name = node.metadata.labels, node.metadata.name
-        fits = self._pod.node_name in ("", name) and self._pod.node_selector.items() <= labels.items()
-        if not fits or (self._required is not None and not self._required(labels, name)):
-            return False, False
-        effects = {taint.effect for taint in _taints(node) if not tolerates(self._pod.tolerations, taint)}
-        stays = _NO_EXECUTE not in effects
-        return stays and _NO_SCHEDULE not in effects, stays
-
-
-def _taints(node: Node) -> Iterable[Taint]:
-    cordon = [Taint(key=names.UNSCHEDULABLE_TAINT, effect=_NO_SCHEDULE)] if node.spec.unschedulable else []
-    return [*node.spec.taints, *cordon]
+def pod_of(daemon: DaemonSet) -> PodSpec:
+    """What the pods of a DaemonSet ask of a node."""
+    spec = daemon.spec.template["spec"]
+    return msgspec.convert({**spec, "tolerations": tolerations(spec)}, PodSpec)
 
 
 def node_of(pod: Pod) -> str:
@@ -107,7 +84,7 @@ class Look:
         by_node: dict[str, list[Pod]] = {}
         for pod in pods:
             by_node.setdefault(node_of(pod), []).append(pod)
-        suits = Suitability(daemon)
+        suits = Suitability(pod_of(daemon))
         self._places = [
             _Place(node.metadata.name, *suits.of(node), by_node.pop(node.metadata.name, ()))
             for node in sorted(nodes, key=lambda n: n.metadata.name)

@@ -1,7 +1,7 @@
 """Claims that do not fit are sent back to the scheduler, all of a pod together, with the reason.
 
-A pod that fits nowhere must cause no storm: from the third time on its claims are held ever longer before they go back
-(and may still be booked meanwhile when room comes up).
+A pod that fits nowhere must cause no storm: its claims are held ever longer before they go back (patience.py), and may
+still be booked meanwhile when room comes up, or go back early when another node has room.
 
 A sibling that was already made pins the pod here. It is given back (its claim deleted) only under the guard of
 admission-policies.md 4: while another claim of the pod, which only this agent can make, is unbound and refused, the
@@ -19,23 +19,23 @@ from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS
+from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.pods import Pod
-from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.binding import change
 from tonnage.controllers.drivers import NodeScope, is_ephemeral
+from tonnage.controllers.elsewhere import Elsewhere
 from tonnage.controllers.ledger import Ledger, Shortage, Stage
+from tonnage.controllers.patience import LOOK_FROM, PATIENT_FROM, Patience, stay
 from tonnage.controllers.siblings import Group
-from tonnage.errors import ApiConflict, ApiError, ApiNotFound
+from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
-PATIENT_FROM = 3
-LONGEST_HOLD = 60.0
 _LOOK_AGAIN = 5.0
 """Seconds after which a deletion that no watch told of is looked for."""
 _WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 10.0
@@ -57,6 +57,8 @@ class Withdrawal:
         self._client, self._events = client, events
         self._claims, self._classes = claims, classes
         self._ledger, self._scope, self._clock = ledger, scope, clock
+        self._patience = Patience(clock)
+        self._elsewhere = Elsewhere(client, ledger, scope, self._patience)
         self._locks = KeyedLocks()
         self._leaving: dict[str, dict[str, str]] = {}  # group -> key -> uid of siblings being given back
         self._withdrawn = metrics.WITHDRAWN.labels(scope.node)
@@ -76,13 +78,18 @@ class Withdrawal:
             attempt = 1 + max((count(c) for c in pending), default=0)
             if self._is_one_under_way(group):
                 return _WAIT_FOR_SIBLING
-            if not self.leaving(group) and (hold := self._hold(pending, attempt)) > 0:
+            if not self.leaving(group) and (hold := await self._hold(group, pending, attempt)) > 0:
                 return hold
             if not await self._gave_back(group, pending):
                 return _LOOK_AGAIN
             await self._withdraw(group, pending, shortage, attempt)
             self._leaving.pop(group.id, None)
+            self._patience.over(group.id)
             return None
+
+    def settled(self, group: Group) -> None:
+        """The group has its room after all."""
+        self._patience.over(group.id)
 
     def _pending(self, group: Group) -> list[PersistentVolumeClaim]:
         found = (self._claims.get(key) for key in group.claims)
@@ -102,13 +109,18 @@ class Withdrawal:
             p.stage in (Stage.CREATING, Stage.MADE) and now - p.seen < _LONGEST_WAIT_FOR_SIBLING for p in promises
         )
 
-    def _hold(self, pending: Sequence[PersistentVolumeClaim], attempt: int) -> float:
-        """Seconds that the claims are still kept here."""
-        if attempt < PATIENT_FROM:
+    async def _hold(self, group: Group, pending: Sequence[PersistentVolumeClaim], attempt: int) -> float:
+        """Seconds until the claims go back, or are to be looked at again; 0 when they go now."""
+        promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
+        if attempt < PATIENT_FROM or not promises:
             return 0.0
-        seen = [p.seen for c in pending if (p := self._ledger.get(c.metadata.uid))]
-        until = min(seen, default=0.0) + min(2.0 ** (attempt - PATIENT_FROM), LONGEST_HOLD)
-        return until - self._clock.monotonic()
+        stays = stay(attempt, len(pending), self._ledger.shared_by(p.source.room for p in promises))
+        left = min(p.seen for p in promises) + stays - self._clock.monotonic()
+        if left <= 0 or stays < LOOK_FROM:
+            return max(0.0, left)
+        if await self._elsewhere.has_room(group, pending, stays):
+            return 0.0
+        return min(left, max(self._patience.next_look(group.id), _WAIT_FOR_SIBLING))
 
     async def _withdraw(
         self, group: Group, pending: Sequence[PersistentVolumeClaim], shortage: Shortage | None, attempt: int
@@ -146,26 +158,13 @@ class Withdrawal:
         if shortage is None:
             return f"node {self._scope.node}: the driver has no room for a volume of this pod; choosing a node again"
         sizes = describe(shortage.sizes)
-        if attempt >= PATIENT_FROM and (largest := await self._largest_anywhere(shortage)) is not None:
+        if attempt >= PATIENT_FROM and (largest := await self._elsewhere.largest(shortage)) is not None:
             return f"no node has room for all volumes of this pod ({sizes}; largest free {from_bytes(largest)})"
         return f"{self._where(shortage)} {_lack(shortage)}; choosing a node again"
 
     def _where(self, shortage: Shortage) -> str:
         kind, _, name = shortage.source.room.partition("/")
         return f"{kind} {name} of node {self._scope.node}"
-
-    async def _largest_anywhere(self, shortage: Shortage) -> int | None:
-        """Most free room of all nodes, in bytes; None when some node has room after all, or nobody knows."""
-        labels = f"{names.CAPACITY_DRIVER}={shortage.source.driver}"
-        try:
-            found = (await self._client.list(CAPACITIES, labels=labels)).items
-        except ApiError:
-            return None
-        ours = [c for c in found if c.storage_class_name == shortage.source.storage_class and c.capacity]
-        rooms = [(to_bytes(c.capacity or "0"), to_bytes(c.maximum_volume_size or c.capacity or "0")) for c in ours]
-        if any(free >= sum(shortage.sizes) and most >= max(shortage.sizes) for free, most in rooms):
-            return None
-        return max((free for free, _ in rooms), default=None)
 
     # Giving back what is made already
 

@@ -14,8 +14,9 @@ from tonnage.api.core import Node
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.api.workloads import DaemonSet
-from tonnage.controllers.daemon_plan import Look, Plan, Suitability, node_of, revision_of, tolerations
+from tonnage.controllers.daemon_plan import Look, Plan, node_of, pod_of, revision_of, tolerations
 from tonnage.controllers.daemonset import pod_body
+from tonnage.controllers.suitability import Suitability
 
 READY = [Condition(type="Ready", status="True", last_transition_time="2026-01-01T00:00:00Z")]
 NOW = 1_800_000_000.0
@@ -85,7 +86,7 @@ AFFINITY = {
     ],
 )  # fmt: skip
 def test_which_nodes_suit(spec: dict[str, Any], on: Node, suits: tuple[bool, bool]) -> None:
-    assert Suitability(daemon(pod=spec)).of(on) == suits
+    assert Suitability(pod_of(daemon(pod=spec))).of(on) == suits
 
 
 def test_a_pod_is_bound_to_its_node_and_bears_what_nodes_suffer() -> None:

@@ -1,0 +1,38 @@
+"""Which nodes a pod may be on by what is written on both: selectors, affinity, taints. Computes only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tonnage.api import names
+from tonnage.api.core import Node, Taint
+from tonnage.api.pods import PodSpec
+from tonnage.api.selectors import node_matcher
+from tonnage.api.taints import tolerates
+
+NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
+
+
+class Suitability:
+    """Of one pod. Made once for each look at nodes."""
+
+    def __init__(self, pod: PodSpec) -> None:
+        self._pod = pod
+        affinity = pod.affinity and pod.affinity.node_affinity
+        required = affinity.required if affinity else None
+        self._required = node_matcher(required) if required is not None else None
+
+    def of(self, node: Node) -> tuple[bool, bool]:
+        """Whether the pod may come there, and whether one that is there may stay."""
+        labels, name = node.metadata.labels, node.metadata.name
+        fits = self._pod.node_name in ("", name) and self._pod.node_selector.items() <= labels.items()
+        if not fits or (self._required is not None and not self._required(labels, name)):
+            return False, False
+        effects = {taint.effect for taint in _taints(node) if not tolerates(self._pod.tolerations, taint)}
+        stays = NO_EXECUTE not in effects
+        return stays and NO_SCHEDULE not in effects, stays
+
+
+def _taints(node: Node) -> Iterable[Taint]:
+    cordon = [Taint(key=names.UNSCHEDULABLE_TAINT, effect=NO_SCHEDULE)] if node.spec.unschedulable else []
+    return [*node.spec.taints, *cordon]
