@@ -24,8 +24,10 @@ from benchmarks.kubernetes_pods import NAMESPACE, claim_spec
 from benchmarks.kubernetes_stacks import FREE_CLASS, FREE_DRIVER, FREE_TOPOLOGY
 from benchmarks.placement_turns import our_scheduler
 from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, VOLUMES, Kind
+from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES, Kind
 from tonnage.api.pods import Pod
+from tonnage.api.quantity import to_bytes
+from tonnage.controllers import capacity_tiers, tier
 from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -34,8 +36,7 @@ from tonnage.kube.transport import MERGE_PATCH, Request
 LIMIT = 1800.0
 _READY = 60.0
 _WRITERS = 16
-_TIER = "free.example.com/tier"
-_ROOM = "100Gi"
+_ROOM, _ASKED = "100Gi", "1Gi"
 _AT_ONCE = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
 _NODE = "object.metadata.?annotations[?'volume.kubernetes.io/selected-node'].orValue('')"
 _BOUND = """[
@@ -89,7 +90,7 @@ def _provisioner() -> Sequence[Mapping[str, Any]]:
 async def _until_bound(client: Client) -> None:
     """The API server takes a new policy into use a little later. Raises Failed."""
     note = {"metadata": {"annotations": {names.SELECTED_NODE: "n"}}}
-    body = {"metadata": {"name": "probe"}, "spec": claim_spec(FREE_CLASS, "1Gi")}
+    body = {"metadata": {"name": "probe"}, "spec": claim_spec(FREE_CLASS, _ASKED)}
     await client.create(CLAIMS, body, NAMESPACE)
     dry = Request("PATCH", CLAIMS.path(NAMESPACE, "probe"), {"dryRun": "All"}, msgspec.json.encode(note), MERGE_PATCH)
     deadline = time.monotonic() + _READY
@@ -118,12 +119,17 @@ class Field:
         """One capacity object for each node."""
         await self._each([self._capacity(node, {FREE_TOPOLOGY: node}) for node in self._cluster.nodes])
 
-    async def publish_tier(self) -> None:
-        """One capacity object for all nodes, which get the label that it selects, in place of those they had."""
-        label = {"metadata": {"labels": {_TIER: "64Gi"}}}
+    async def publish_tiers(self) -> None:
+        """What agents and controller would: nodes say their tier by label, one object for all of them, and a notice."""
+        value = tier.as_label(tier.choose(to_bytes(_ROOM), have=0, usual=to_bytes(_ASKED)))
+        label = {"metadata": {"labels": {names.tier_label(FREE_CLASS): value}}}
         await self._each([self._client.patch(NODES, node, label) for node in self._cluster.nodes])
-        await self._each([self._capacity("tier", label["metadata"]["labels"])])
-        await self._clear(CAPACITIES, but="tier")
+        await self._clear(CAPACITIES)
+        storage_class = await self._client.get(STORAGE_CLASSES, FREE_CLASS)
+        for promised in (value, names.TIER_NOTICE):
+            body = capacity_tiers.body(storage_class, promised)
+            body["metadata"]["name"] = tier.object_name(FREE_CLASS, promised)
+            await self._client.create(CAPACITIES, body, NAMESPACE)
 
     async def _capacity(self, name: str, selected: Mapping[str, str]) -> None:
         body = {"metadata": {"name": name}, "storageClassName": FREE_CLASS, "capacity": _ROOM}
@@ -148,23 +154,22 @@ class Field:
 
     async def _claim(self, name: str) -> None:
         """A claim, and the volume that the policy will give it: of no class, so that nobody gives it before."""
-        body = {"metadata": {"name": name}, "spec": claim_spec(FREE_CLASS, "1Gi")}
+        body = {"metadata": {"name": name}, "spec": claim_spec(FREE_CLASS, _ASKED)}
         claim = await self._client.create(CLAIMS, body, NAMESPACE)
         volume = names.volume_name(claim.metadata.uid)
         spec = {
-            "capacity": {"storage": "1Gi"},
+            "capacity": {"storage": _ASKED},
             "accessModes": [names.READ_WRITE_ONCE],
             "csi": {"driver": FREE_DRIVER, "volumeHandle": volume},
         }
         await self._client.create(VOLUMES, {"metadata": {"name": volume}, "spec": spec})
 
-    async def _clear(self, kind: Kind[Any], *, but: str = "") -> None:
+    async def _clear(self, kind: Kind[Any]) -> None:
         """Delete all of a kind and wait until they are gone."""
         namespace = NAMESPACE if kind.namespaced else ""
-        query = {"fieldSelector": f"metadata.name!={but}"} if but else {}
-        everything = Request("DELETE", kind.path(namespace), query, _AT_ONCE)
+        everything = Request("DELETE", kind.path(namespace), {}, _AT_ONCE)
         async with asyncio.timeout(LIMIT):
-            while [obj for obj in (await self._client.list(kind, namespace)).items if obj.metadata.name != but]:
+            while (await self._client.list(kind, namespace)).items:
                 with suppress(Unavailable):  # it takes longer than an answer may
                     await self._client.transport.request(everything)
                 await asyncio.sleep(1)

@@ -49,7 +49,7 @@ async def _turns(made: Field, size: _Size, *, ours: float, tiers: float) -> list
     await made.publish_exact()
     our_rate = await made.rate(size.pods, ours=True, volumes=True)
     stock = await made.rate(size.slow, ours=False, volumes=True)
-    await made.publish_tier()
+    await made.publish_tiers()
     tiered = await made.rate(size.pods // 2, ours=False, volumes=True)
     return [
         Row("our scheduler", our_rate, "pods/s", at_least=ours),
