@@ -8,6 +8,10 @@ When an offer includes a reservation: its annotation `tonnage.dev/counted` is at
 scheduler's patch of the claim returned; offers of other publishers, without that annotation: when the claim is bound.
 Offers of one node with the same label `tonnage.dev/pool` share their room, others have one of their own. Sizes are
 whole bytes. Sans-I/O.
+
+An object of a tier (label `tonnage.dev/tier`) says what each of the nodes that it selects has at least, not what they
+have together: every node has a share of its own, from which its reservations are subtracted until their claims are
+bound. Where a node has an object of its own for the class too, that one holds.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.api import names
 from tonnage.api.meta import LabelSelector
@@ -33,7 +37,7 @@ NO_BOUND = 1 << 200
 class Offer:
     """One capacity object. capacity: bytes for all volumes together; maximum: the largest single one; outstanding:
     bytes reserved that the numbers do not include; counted: see the module; reason: why the class can have no volumes
-    there, "" when it can."""
+    there, "" when it can; tier: each node that it reaches has so much at least."""
 
     key: str
     storage_class: str
@@ -45,6 +49,7 @@ class Offer:
     counted: int | None = None
     outstanding: int = 0
     reason: str = ""
+    tier: bool = False
 
     @property
     def left(self) -> int:
@@ -139,7 +144,7 @@ class PublishedStorage:
                 known = by_class.setdefault(offer.storage_class, [])
                 if offer not in known and offer.reach.matches(labels, node):
                     known.append(offer)
-        return {name: tuple(offers) for name, offers in by_class.items() if offers}
+        return {name: _of_node(offers) for name, offers in by_class.items() if offers}
 
     def put(self, obj: CSIStorageCapacity) -> None:
         """Take in a capacity object, new or changed. Numbers that cannot be read offer nothing."""
@@ -159,6 +164,7 @@ class PublishedStorage:
             self._offers[offer.key] = offer
             self._of_class[offer.storage_class] += 1
             self._near.add(offer, offer.reach)
+        if not known or offer.tier:
             self._forget_nodes(nodes)
         _read(offer, obj)
         self._recount(nodes, 1)
@@ -254,12 +260,15 @@ class PublishedStorage:
         found = self._reservations.get(uid)
         return found.version if found is not None else None
 
-    def drop(self, uid: str) -> None:
-        """The claim is gone, was taken back, or was never sent. An unknown one is ignored."""
+    def drop(self, uid: str, *, tells: bool = True) -> None:
+        """The claim is gone, was taken back, or was never sent. An unknown one is ignored.
+
+        tells: whether whoever waits for room is to hear of it.
+        """
         reservation = self._reservations.pop(uid, None)
         if reservation is None or uid not in self._waiting.get(reservation.node, {}):
             return
-        before = self._rooms(reservation)
+        before = self._rooms(reservation) if tells else []
         self._count(reservation, -1)
         self._unwait(reservation)
         self._tell(before)
@@ -316,9 +325,16 @@ class PublishedStorage:
                 del self._waiting[reservation.node]
 
 
+def _of_node(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """What counts on one node, of the offers of a class that it reaches: its share of a tier only where it has no
+    other."""
+    others = tuple(offer for offer in offers if not offer.tier)
+    return others or tuple(replace(offer) for offer in offers)
+
+
 def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
     """Take over a capacity object's numbers. Without any number there is no room."""
-    offer.pool = obj.metadata.labels.get(names.POOL_LABEL, "")
+    offer.pool, offer.tier = obj.metadata.labels.get(names.POOL_LABEL, ""), names.TIER in obj.metadata.labels
     counted = obj.metadata.annotations.get(names.COUNTED, "")
     offer.counted = int(counted) if counted.isdecimal() else None
     offer.reason = obj.metadata.annotations.get(names.REASON, "")

@@ -205,6 +205,10 @@ class Look:
         if room.asked <= min(offer.largest, offer.left):
             return None
         free = "unknown" if room.free is None else from_bytes(room.free)
+        if offer.tier and not offer.outstanding:
+            text = f"{head}: asks {from_bytes(room.asked)}, the node says by its tier that it has {free} at least"
+            todo = "wait: the controller asks the nodes of the highest tiers to publish exactly"
+            return Lack(text, f"{todo}; or {self._more(slot, room.asked - offer.left)}", room.asked - offer.left)
         text = f"{head}: asks {from_bytes(room.asked)}, free {free}, largest {from_bytes(room.largest)}"
         most = min(offer.largest, offer.left - self._siblings(unbound, offer, slot))
         less = f"ask for at most {from_bytes(most)} in {room.claim}, or " if most > 0 else ""
