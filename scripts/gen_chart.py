@@ -53,6 +53,7 @@ BLOCKS: Mapping[str, str] = {
     "controllerResources": "toYaml $.Values.controller.resources",
     "schedulerResources": "toYaml $.Values.scheduler.resources",
     "controllerDrivers": 'include "tonnage.controllerDrivers" $',
+    "controllerTemplates": 'include "tonnage.controllerTemplates" $',
     "pullSecrets": 'include "tonnage.pullSecrets" $',
     "classFields": 'include "tonnage.classFields" $class',
     "secretRule": 'include "tonnage.secretRule" $names',

@@ -121,6 +121,13 @@ def test_a_scheduler_where_asked_for() -> None:
     assert "volumes" not in spec
 
 
+def test_the_controller_is_told_of_nodes_to_come() -> None:
+    chosen = Installation(group_labels=["example.com/group"], templates=["pool=big:tonnage-scratch=100Gi"])
+    found = next(o for o in yaml.safe_load_all(render(chosen)) if o["kind"] == "Deployment")
+    arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[-2:] == ["--node-group-label=example.com/group", "--node-template=pool=big:tonnage-scratch=100Gi"]
+
+
 def test_roles() -> None:
     """No rule gives more than verbs by name; none can remove or write secrets, roles, pods."""
     for (kind, name), role in objects(Installation(secrets={"apps": ["x"]})).items():

@@ -45,3 +45,33 @@ def test_drivers_of_others_come_with_their_topology_key() -> None:
 def test_a_driver_without_key_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controller", "--driver", text]) == 2
     assert "want NAME=TOPOLOGY_KEY" in capsys.readouterr().err
+
+
+def test_nodes_to_come() -> None:
+    config = controller.configured(
+        _options(
+            "--node-group-label", "eks.amazonaws.com/nodegroup",
+            "--node-template", "pool=big:tonnage-scratch=100Gi,disks=4Ti/1Ti",
+        )
+    )  # fmt: skip
+    assert config.group_labels == ["eks.amazonaws.com/nodegroup"]
+    (template,) = config.templates
+    assert template.group == "pool=big"
+    assert template.rooms == {"tonnage-scratch": (100 << 30, 100 << 30), "disks": (4 << 40, 1 << 40)}
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "why"),
+    [
+        ("--node-group-label", "a b", "want a label's key"),
+        ("--node-group-label", "x/y/z", "want a label's key"),
+        ("--node-template", "pool=big", "want LABEL=VALUE:CLASS=SIZE"),
+        ("--node-template", "pool:c=1Gi", "want LABEL=VALUE:CLASS=SIZE"),
+        ("--node-template", "pool=:c=1Gi", "want LABEL=VALUE:CLASS=SIZE"),
+        ("--node-template", "pool=big:c", "is not CLASS=SIZE"),
+        ("--node-template", "pool=big:c=much", "much"),
+    ],
+)
+def test_what_is_no_template_is_refused(option: str, text: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["controller", option, text]) == 2
+    assert why in capsys.readouterr().err

@@ -144,6 +144,7 @@ OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
 MAX_LABEL_VALUE = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -155,6 +156,17 @@ def is_dns_label(text: str) -> bool:
 def is_dns_subdomain(text: str) -> bool:
     """RFC 1123 subdomain: labels with dots between, at most 253 characters."""
     return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_label_key(text: str) -> bool:
+    """A label's key: a name, which may have a domain and a slash before it."""
+    prefix, slash, name = text.rpartition("/")
+    return is_label_value(name) and (not slash or is_dns_subdomain(prefix))
+
+
+def is_label_value(text: str) -> bool:
+    """A label's value that is not empty."""
+    return _LABEL_PART.fullmatch(text) is not None
 
 
 def label_value(name: str) -> str:

@@ -5,7 +5,7 @@ Nobody waits for it: without it volumes are made all the same, if every agent wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tonnage.aio.clock import Clock
@@ -17,9 +17,12 @@ from tonnage.controllers.gone_capacity import GoneCapacity
 from tonnage.controllers.gone_nodes import GoneNodes
 from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.controllers.immediate import ImmediateController
+from tonnage.controllers.node_templates import NodeTemplates
 from tonnage.controllers.scoping import Scoping
+from tonnage.controllers.template_object import NodeTemplate
 from tonnage.controllers.tier_notices import TierNotices
 from tonnage.controllers.together import Together
+from tonnage.controllers.unfit import UnfitPods
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -34,13 +37,17 @@ WAITING_PODS = "status.phase=Pending"
 class ControllerConfig:
     """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: the CSI drivers that our
     agents serve -> their topology key. capacity: how room is published, one of tier.MODES. metrics: where to serve
-    them, None for nowhere."""
+    them, None for nowhere. evict_unfit: whether pods that say so are evicted where their inline volume does not fit.
+    templates: what nodes to come will have; of groups by group_labels it is learned."""
 
     identity: str
     namespace: str = names.SYSTEM_NAMESPACE
     drivers: Mapping[str, str] = field(default_factory=lambda: {names.DRIVER: names.TOPOLOGY_NODE})
     capacity: str = tier.MODES[0]
     metrics: Address | None = None
+    evict_unfit: bool = False
+    templates: Sequence[NodeTemplate] = ()
+    group_labels: Sequence[str] = ()
 
 
 class ControllerProcess(ElectedProcess):
@@ -60,7 +67,9 @@ class ControllerProcess(ElectedProcess):
 
     def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, Loop]:
         client, drivers, clock = self._client, self.config.drivers, self._clock
+        unfit = {"unfit pods": UnfitPods(client, informers, events, drivers=drivers.keys(), clock=clock)}
         return {
+            **(unfit if self.config.evict_unfit else {}),
             "scoping": Scoping(client, informers, drivers=drivers),
             "together": Together(client, informers, provisioners=drivers.keys(), pod_fields=WAITING_PODS),
             "hand-placed pods": HandPlaced(
@@ -85,6 +94,15 @@ class ControllerProcess(ElectedProcess):
                 namespace=self.config.namespace,
                 clock=clock,
                 pod_fields=WAITING_PODS,
+            ),
+            "node templates": NodeTemplates(
+                client,
+                informers,
+                drivers=drivers.keys(),
+                namespace=self.config.namespace,
+                templates=self.config.templates,
+                group_labels=self.config.group_labels,
+                clock=clock,
             ),
             "gone capacity": GoneCapacity(client, informers, drivers=drivers.keys(), namespace=self.config.namespace),
         }

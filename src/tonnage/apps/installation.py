@@ -45,7 +45,8 @@ class Installation:
     monitoring: with PodMonitor, alert rules (the Prometheus operator's kinds) and dashboard. inline: whether pods may
     have CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all
     others have `pools`. network_policy: whether only metrics and the API server may be talked to. scheduler: how
-    `tonnage scheduler` chooses nodes, None for none.
+    `tonnage scheduler` chooses nodes, None for none. group_labels, templates: what the controller tells an autoscaler
+    of nodes to come, as on its command line.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -64,6 +65,8 @@ class Installation:
     groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     network_policy: bool = False
     scheduler: Strategy | None = None
+    group_labels: Sequence[str] = ()
+    templates: Sequence[str] = ()
 
 
 def parse_class(text: str) -> Class:

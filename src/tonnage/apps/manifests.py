@@ -126,6 +126,10 @@ def _common(chosen: Installation) -> Values:
         "controllerReplicas": "2",
         "capacity": chosen.capacity,
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
+        "controllerTemplates": _yaml(
+            [f"--node-group-label={label}" for label in chosen.group_labels]
+            + [f"--node-template={text}" for text in chosen.templates]
+        ),
         "schedulerReplicas": "2",
         "schedulerResources": _yaml(_SCHEDULER_RESOURCES),
         "scoring": chosen.scheduler or "",

@@ -6,9 +6,12 @@ import argparse
 from collections.abc import Sequence
 
 from tonnage.api import names
+from tonnage.api.quantity import to_bytes
 from tonnage.apps.controller import ControllerConfig, ControllerProcess
 from tonnage.cli import replica
 from tonnage.controllers import tier
+from tonnage.controllers.pristine import Room
+from tonnage.controllers.template_object import NodeTemplate
 from tonnage.errors import Invalid
 
 CAPACITY_HELP = (
@@ -25,6 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"another CSI driver that the agents serve, beside {names.DRIVER}; repeatable",
     )  # fmt: skip
     parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
+    add_template_arguments(parser)
+
+
+def add_template_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that tell an autoscaler of nodes to come."""
+    parser.add_argument(
+        "--node-group-label", action="append", default=[], metavar="LABEL",
+        help="a label that tells a node's group: what a new node of it will have is learned and published for the"
+        " cluster autoscaler; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--node-template", action="append", default=[], metavar="LABEL=VALUE:CLASS=SIZE[/LARGEST],...",
+        help="what a new node of such a group will have for each class, and for its largest volume; repeatable",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,7 +58,34 @@ def configured(options: argparse.Namespace) -> ControllerConfig:
         drivers={names.DRIVER: names.TOPOLOGY_NODE, **drivers_of(options.driver)},
         capacity=options.capacity,
         metrics=replica.metrics_of(options),
+        templates=[template_of(text) for text in options.node_template],
+        group_labels=[group_label(text) for text in options.node_group_label],
     )
+
+
+def group_label(text: str) -> str:
+    """--node-group-label. Raises Invalid."""
+    if not names.is_label_key(text):
+        raise Invalid(f"--node-group-label {text[:80]!r}: want a label's key, as eks.amazonaws.com/nodegroup")
+    return text
+
+
+def template_of(text: str) -> NodeTemplate:
+    """A --node-template. Raises Invalid."""
+    group, colon, rooms = text.partition(":")
+    label, equals, value = group.partition("=")
+    if not colon or not equals or not names.is_label_key(label) or not names.is_label_value(value):
+        raise Invalid(f"--node-template {text[:80]!r}: want LABEL=VALUE:CLASS=SIZE, as pool=big:tonnage-scratch=100Gi")
+    return NodeTemplate(group, dict(_class_room(part, text) for part in rooms.split(",")))
+
+
+def _class_room(text: str, whole: str) -> tuple[str, Room]:
+    name, equals, sizes = text.partition("=")
+    size, slash, largest = sizes.partition("/")
+    if not equals or not names.is_dns_subdomain(name):
+        raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r} is not CLASS=SIZE or CLASS=SIZE/LARGEST")
+    free = to_bytes(size)
+    return name, Room(free, min(free, to_bytes(largest)) if slash else free)
 
 
 def drivers_of(texts: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from tonnage.api import names
 from tonnage.apps import driver_config, installation
 from tonnage.apps.installation import Installation
 from tonnage.apps.node_config import BINDINGS, KUBELET
-from tonnage.cli.controller import CAPACITY_HELP, drivers_of
+from tonnage.cli.controller import CAPACITY_HELP, add_template_arguments, drivers_of, group_label, template_of
 from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.errors import Invalid
@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"with a second scheduler, for pods with schedulerName {names.SCHEDULER}; which of the nodes that fit it"
         " takes (default: %(const)s)",
     )  # fmt: skip
+    add_template_arguments(parser)
     parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
 
 
@@ -104,4 +105,6 @@ def chosen(options: argparse.Namespace) -> Installation:
         groups=groups,
         network_policy=options.network_policy,
         scheduler=Strategy(options.scheduler) if options.scheduler else None,
+        group_labels=[group_label(text) for text in options.node_group_label],
+        templates=[text for text in options.node_template if template_of(text)],
     )

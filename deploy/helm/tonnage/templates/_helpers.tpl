@@ -45,6 +45,19 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- define "tonnage.controllerTemplates" -}}
+{{- range .Values.controller.nodeGroupLabels }}
+- --node-group-label={{ . }}
+{{- end }}
+{{- range $group, $classes := .Values.controller.nodeTemplates }}
+{{- $rooms := list }}
+{{- range $class, $size := $classes }}
+{{- $rooms = append $rooms (printf "%s=%s" $class $size) }}
+{{- end }}
+- {{ printf "--node-template=%s:%s" $group (join "," $rooms) }}
+{{- end }}
+{{- end }}
+
 {{- define "tonnage.config" -}}
 {{- $values := .root.Values }}
 {{- $config := dict "pools" .pools "bind" $values.bind "scope" $values.scope "capacity" $values.capacity "kubelet" $values.kubelet }}
