@@ -53,6 +53,8 @@ class Cluster:
         self.queue = queue
         self.columns = Columns()
         self.residents = Residents()
+        self.nominees: set[str] = set()
+        """Pods that room is held for: whatever gets better anywhere wakes them."""
         self.static = StaticVolumes()
         self.published = PublishedStorage(self.columns, self._room, self._reason)
         self.volumes = Volumes(objects, self.columns, self.published, self.static)
@@ -65,6 +67,16 @@ class Cluster:
     def _wake(self, causes: Cause, test: Callable[[Entry], bool] | None = None) -> None:
         self.cycle.got_better()
         self.queue.wake_all(causes, self._now(), test)
+        self._wake_nominees()
+
+    def _wake_nominees(self) -> None:
+        for uid in self.nominees:
+            if (entry := self.queue.get(uid)) is not None:
+                self.queue.wake(entry, self._now())
+
+    def room_given_up(self) -> None:
+        """What was held on a node is free again."""
+        self._wake(Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.EXCLUSIVE | Cause.STORAGE)
 
     # Nodes
 
@@ -151,6 +163,7 @@ class Cluster:
             if what in better:
                 test = self._fits_on(placement.slot) if what is Better.RESOURCES else None
                 self.queue.wake_all(cause, now, test)
+        self._wake_nominees()
 
     # Claims and volumes
 

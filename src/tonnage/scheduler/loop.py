@@ -5,7 +5,7 @@ its own sends the claims to the node, waits until all volumes are bound, and bin
 is taken back and the pod comes again after a back-off.
 
 On Kubernetes this runs as a second scheduler beside the stock one: it looks only at pods that name it. What it does
-not do: preemption; required inter-pod affinity, topology spread and resource claims, which it refuses by name.
+not do: required inter-pod affinity, topology spread and resource claims, which it refuses by name.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tonnage.api.kinds import (
     CLAIMS,
     CSI_DRIVERS,
     CSI_NODES,
+    DISRUPTION_BUDGETS,
     NODES,
     PODS,
     STORAGE_CLASSES,
@@ -44,6 +45,8 @@ from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.cycle import Decision, Refusal
 from tonnage.scheduler.hints import not_there
 from tonnage.scheduler.prebind import POD_GONE, Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
+from tonnage.scheduler.preemption import Preemption
+from tonnage.scheduler.preemptor import Preemptor
 from tonnage.scheduler.queue import Entry, SchedulingQueue
 from tonnage.scheduler.static import claim_key
 from tonnage.scheduler.status import ConditionWriter
@@ -90,6 +93,9 @@ class Scheduler:
         self.objects = StorageObjects(claims.cache, volumes.cache, classes.cache, drivers.cache)
         self.queue = SchedulingQueue(self._wake.set)
         self.cluster = Cluster(self.objects, self.queue, clock.monotonic, strategy)
+        budgets = self._of(informers, DISRUPTION_BUDGETS).cache
+        preemption = Preemption(self.cluster, lambda: budgets)
+        self._preemptor = Preemptor(client, events, self.cluster, preemption, clock=clock, name=name)
         self._waits = BindingWaits(self.objects)
         self._conditions = ConditionWriter(client, events, pods.cache, clock)
         self._of(informers, NODES).cache.on_change(self.cluster.node_changed)
@@ -129,6 +135,7 @@ class Scheduler:
             self._assumed.pop(uid, None)
             self.queue.remove(uid)
             self._conditions.forget(uid)
+            self._preemptor.forget(uid)
             if new.terminated:
                 self.cluster.pod_lifted(uid)
             else:
@@ -136,6 +143,7 @@ class Scheduler:
         elif new.metadata.deleting:
             self.queue.remove(uid)
             self._conditions.forget(uid)
+            self._preemptor.forget(uid)
             self._waits.pod_gone(uid)
         elif new.spec.scheduler_name == self._name and uid not in self._assumed:
             self._enqueue(new)
@@ -144,6 +152,7 @@ class Scheduler:
         self._assumed.pop(uid, None)
         self.queue.remove(uid)
         self._conditions.forget(uid)
+        self._preemptor.forget(uid)
         self._waits.pod_gone(uid)
         self.cluster.pod_lifted(uid)
 
@@ -163,9 +172,12 @@ class Scheduler:
         for informer in self._informers:
             await informer.wait_synced()
         self.cluster.settle()
+        self._preemptor.restore(self.queue)
         try:
             while True:
-                self.queue.advance(self._clock.monotonic())
+                now = self._clock.monotonic()
+                self._preemptor.advance(now)
+                self.queue.advance(now)
                 if self._decide_some():
                     await asyncio.sleep(0)
                     continue
@@ -176,14 +188,16 @@ class Scheduler:
             if self._timer is not None:
                 self._timer.cancel()
             await self._tasks.close()
+            await self._preemptor.close()
             await self._conditions.close()
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        if (due := self.queue.next_due()) is not None:
-            delay = max(0.0, due - self._clock.monotonic())
+        dues = [due for due in (self.queue.next_due(), self._preemptor.nominations.next_due()) if due is not None]
+        if dues:
+            delay = max(0.0, min(dues) - self._clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
 
     def _decide_some(self) -> bool:
@@ -200,7 +214,7 @@ class Scheduler:
 
     def _decide(self, entry: Entry) -> None:
         try:
-            outcome = self.cluster.cycle.decide(entry.ask)
+            outcome = self._preemptor.nominations.decide(entry.ask)
         except Exception as failure:
             if not isinstance(failure, TonnageError):
                 log.exception("scheduling cycle failed pod=%s", entry.ask.pod.key)
@@ -211,15 +225,24 @@ class Scheduler:
             return
         self._conditions.cancel(entry.uid)
         self.cluster.assume(entry.ask, outcome)
+        self._preemptor.placed(entry.uid, outcome.node)
         self._assumed[entry.uid] = outcome.node
         self._tasks.start(self._bind(entry, outcome), f"bind {entry.ask.pod.key}")
 
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
-        now = self._clock.monotonic()
-        self.queue.refuse(entry, refusal.causes, now, needs=refusal.needs, counts=not refusal.awaited)
+        counts = not (self._makes_room(entry, refusal) or refusal.awaited)
+        self.queue.refuse(entry, refusal.causes, self._clock.monotonic(), needs=refusal.needs, counts=counts)
         after = _HOLD_SECONDS if refusal.awaited else 0.0
         self._conditions.report(entry.ask.pod, status.UNSCHEDULABLE, refusal.message, after=after)
         metrics.SCHEDULED.labels("awaited" if refusal.awaited else "unschedulable").inc()
+
+    def _makes_room(self, entry: Entry, refusal: Refusal) -> bool:
+        """Whether others go, or room is held, for a pod that was refused."""
+        try:
+            return self._preemptor.refused(entry.ask, refusal)
+        except Exception:
+            log.exception("preemption failed pod=%s", entry.ask.pod.key)
+            return False
 
     def _fail(self, entry: Entry, message: str, *, free: bool = False) -> None:
         if self.queue.get(entry.uid) is not entry:  # the pod is gone, or being deleted

@@ -9,7 +9,7 @@ is not overtaken for ever by small ones that came later.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -74,6 +74,10 @@ class SchedulingQueue:
     def get(self, uid: str) -> Entry | None:
         """The entry of a pod, or None."""
         return self._entries.get(uid)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All pods, wherever they are."""
+        return iter(list(self._entries.values()))
 
     def waiting(self) -> Iterable[Entry]:
         """Refused pods that wait for a hint."""

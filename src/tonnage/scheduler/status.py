@@ -107,7 +107,8 @@ class ConditionWriter:
             if pod.metadata.uid != meta.uid or pod.spec.node_name:
                 return
             try:
-                patch = _patch(pod, news, rfc3339(self._clock.time()))
+                now = rfc3339(self._clock.time())
+                patch = condition_patch(pod, POD_SCHEDULED, "False", news.reason, news.message, now)
                 await self._client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
                 return
             except ApiError as failure:
@@ -116,30 +117,33 @@ class ConditionWriter:
                 pod = await self._client.get(PODS, meta.name, meta.namespace)  # somebody was faster: look again
 
 
-def _find(conditions: list[Condition]) -> int | None:
-    return next((i for i, c in enumerate(conditions) if c.type == POD_SCHEDULED), None)
+def _find(conditions: list[Condition], word: str) -> int | None:
+    return next((i for i, c in enumerate(conditions) if c.type == word), None)
 
 
 def _condition(pod: Pod) -> tuple[str, str] | None:
-    index = _find(pod.status.conditions)
+    index = _find(pod.status.conditions, POD_SCHEDULED)
     if index is None or pod.status.conditions[index].status != "False":
         return None
     condition = pod.status.conditions[index]
     return condition.reason, condition.message
 
 
-def _patch(pod: Pod, news: _News, now: str) -> list[dict[str, Any]]:
-    """JSON patch that sets the condition and leaves the others as they are."""
+def condition_patch(pod: Pod, word: str, value: str, reason: str, message: str, now: str) -> list[dict[str, Any]]:
+    """JSON patch that sets one condition of a pod's status (word: its type) and leaves the others as they are.
+
+    It fails where the pod has been changed since it was read.
+    """
     conditions = pod.status.conditions
-    index = _find(conditions)
+    index = _find(conditions, word)
     since = now
-    if index is not None and conditions[index].status == "False":
+    if index is not None and conditions[index].status == value:
         since = conditions[index].last_transition_time or now
     condition = {
-        "type": POD_SCHEDULED,
-        "status": "False",
-        "reason": news.reason,
-        "message": news.message,
+        "type": word,
+        "status": value,
+        "reason": reason,
+        "message": message,
         "lastProbeTime": None,
         "lastTransitionTime": since,
     }
