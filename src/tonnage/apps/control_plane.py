@@ -14,6 +14,7 @@ from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.controllers.service_accounts import ServiceAccountController
+from tonnage.controllers.unfit import UnfitPods
 from tonnage.controllers.workloads import Workloads
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -42,5 +43,6 @@ def control_plane(
         "service accounts": ServiceAccountController(client, informers),
         "hand-placed pods": HandPlaced(client, informers, events),
         "immediate binding": ImmediateController(client, informers, events, clock=clock),
+        "unfit pods": UnfitPods(client, informers, events, clock=clock),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }

@@ -46,7 +46,8 @@ class Installation:
     have CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all
     others have `pools`. network_policy: whether only metrics and the API server may be talked to. scheduler: how
     `tonnage scheduler` chooses nodes, None for none. group_labels, templates: what the controller tells an autoscaler
-    of nodes to come, as on its command line.
+    of nodes to come, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume does
+    not fit on their node, where they say so.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -62,6 +63,7 @@ class Installation:
     kubernetes: tuple[int, int] = KUBERNETES
     monitoring: bool = False
     inline: bool = True
+    evict_unfit: bool = False
     groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     network_policy: bool = False
     scheduler: Strategy | None = None

@@ -53,6 +53,7 @@ PARTS = (
     Part("rbac-node.yaml"),
     Part("rbac-secrets.yaml", lambda chosen: [_secrets(*found) for found in chosen.secrets.items()]),
     Part("rbac-controller.yaml"),
+    Part("rbac-evict.yaml", lambda chosen: [{}] if chosen.evict_unfit else []),
     Part("rbac-scheduler.yaml", lambda chosen: [{}] if chosen.scheduler is not None else []),
     Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
     Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
@@ -125,6 +126,7 @@ def _common(chosen: Installation) -> Values:
         "controllerResources": _yaml(_CONTROLLER_RESOURCES),
         "controllerReplicas": "2",
         "capacity": chosen.capacity,
+        "controllerEvicts": _yaml(["--evict-unfit"] if chosen.evict_unfit else []),
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
         "controllerTemplates": _yaml(
             [f"--node-group-label={label}" for label in chosen.group_labels]

@@ -19,6 +19,11 @@ CAPACITY_HELP = (
     f" auto (default): tiers on more than {tier.AUTO_ABOVE} nodes"
 )
 
+EVICT_HELP = (
+    f"evict pods whose inline volume does not fit on their node, where pod or namespace have {names.EVICT_UNFIT}=true"
+    " and a controller makes another"
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
@@ -28,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"another CSI driver that the agents serve, beside {names.DRIVER}; repeatable",
     )  # fmt: skip
     parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
+    parser.add_argument("--evict-unfit", action="store_true", help=EVICT_HELP)
     add_template_arguments(parser)
 
 
@@ -58,6 +64,7 @@ def configured(options: argparse.Namespace) -> ControllerConfig:
         drivers={names.DRIVER: names.TOPOLOGY_NODE, **drivers_of(options.driver)},
         capacity=options.capacity,
         metrics=replica.metrics_of(options),
+        evict_unfit=options.evict_unfit,
         templates=[template_of(text) for text in options.node_template],
         group_labels=[group_label(text) for text in options.node_group_label],
     )

@@ -8,7 +8,7 @@ from tonnage.api import names
 from tonnage.apps import driver_config, installation
 from tonnage.apps.installation import Installation
 from tonnage.apps.node_config import BINDINGS, KUBELET
-from tonnage.cli.controller import CAPACITY_HELP, add_template_arguments, drivers_of, group_label, template_of
+from tonnage.cli.controller import CAPACITY_HELP, EVICT_HELP, add_template_arguments, drivers_of, group_label, template_of
 from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.errors import Invalid
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-inline", action="store_true", help="no CSI inline volumes (volumes[].csi), which no quota counts"
     )
+    parser.add_argument("--evict-unfit", action="store_true", help=EVICT_HELP)
     parser.add_argument(
         "--network-policy", action="store_true", help="agents and controllers talk to the API server and to nobody else"
     )
@@ -102,6 +103,7 @@ def chosen(options: argparse.Namespace) -> Installation:
         kubernetes=installation.parse_version(options.kubernetes),
         monitoring=options.monitoring,
         inline=not options.no_inline,
+        evict_unfit=options.evict_unfit,
         groups=groups,
         network_policy=options.network_policy,
         scheduler=Strategy(options.scheduler) if options.scheduler else None,

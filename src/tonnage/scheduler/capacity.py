@@ -348,29 +348,3 @@ def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
         maximum = capacity if capacity is not None else -1
     offer.capacity = capacity if capacity is not None else (NO_BOUND if maximum >= 0 else -1)
     offer.maximum = maximum
-
-
-def allot(offers: Offers, wanted: Sequence[tuple[str, int]]) -> list[tuple[int, int]] | None:
-    """Find room for claims, as (class, bytes), largest first, in a node's offers: all at once or None.
-
-    Of each room that is used: bytes taken, and bytes that were left there before.
-    """
-    taken: dict[object, int] = {}
-    rooms: dict[object, int] = {}
-    for storage_class, size in wanted:
-        best: Offer | None = None
-        most = -1
-        for offer in offers.get(storage_class, ()):
-            left = offer.left - taken.get(offer.room, 0)
-            if size <= offer.largest and size <= left > most:
-                best, most = offer, left
-        if best is None:
-            return None
-        taken[best.room] = taken.get(best.room, 0) + size
-        rooms[best.room] = min(best.left, rooms.get(best.room, NO_BOUND))
-    return [(size, rooms[room]) for room, size in taken.items()]
-
-
-def fit_together(offers: Offers, wanted: Sequence[tuple[str, int]]) -> bool:
-    """Whether claims, as (class, bytes), largest first, all find room in a node's offers at once."""
-    return allot(offers, wanted) is not None

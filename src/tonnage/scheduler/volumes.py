@@ -16,8 +16,9 @@ from tonnage.api.pods import Pod
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, StorageClass, TopologyTerm
 from tonnage.kube.cache import Cache
+from tonnage.scheduler.allotment import allot, fit_together
 from tonnage.scheduler.ask import Ask, ClaimUse
-from tonnage.scheduler.capacity import NO_BOUND, PublishedStorage, allot, fit_together
+from tonnage.scheduler.capacity import NO_BOUND, PublishedStorage
 from tonnage.scheduler.columns import Columns, UsedVolume
 from tonnage.scheduler.static import StaticVolumes, reach_of
 from tonnage.scheduler.strategies import Take

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 
 from tonnage.scheduler.ask import Ask
-from tonnage.scheduler.capacity import fit_together
+from tonnage.scheduler.allotment import fit_together
 from tonnage.scheduler.cluster import Cluster
 from tonnage.simulate import amounts
 from tonnage.simulate.agent import Agent
