@@ -90,7 +90,7 @@ class BoxNode:
             max_pods=max_pods,
             registry=registry,
         )
-        self.driver.on_inline = self.agent.refresh
+        self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
         self.logs = PodLogs(client, self.kubelet.paths, self.kubelet.workers, clock, runtime=runtime)
         self._client, self._informers = client, informers
         self._tasks = Background(f"node {name}")

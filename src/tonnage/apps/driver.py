@@ -14,6 +14,7 @@ from tonnage.apps.driver_config import DriverConfig
 from tonnage.apps.measure import measure
 from tonnage.apps.pool_change import PoolChange
 from tonnage.apps.process import settle
+from tonnage.csi.driver import Unfit
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.pools.base import Pool
@@ -29,8 +30,11 @@ class StandaloneDriver:
         self.config = config
         self.on_inline: Callable[[], None] = lambda: None
         """Called when inline volumes have changed the room."""
+        self.on_unfit: Unfit = lambda context, why: None
+        """Called when an inline volume does not fit."""
         pools = driver_check.make_pools(config)
         driver = replace(driver_check.make(config, pools), on_inline=lambda: self.on_inline())
+        driver = replace(driver, on_unfit=lambda context, why: self.on_unfit(context, why))
         assert driver.openings is not None
         self._openings, self._pools = driver.openings, pools
         for pool in self.pools:

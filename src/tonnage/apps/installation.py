@@ -46,8 +46,8 @@ class Installation:
     have CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all
     others have `pools`. network_policy: whether only metrics and the API server may be talked to. scheduler: how
     `tonnage scheduler` chooses nodes, None for none. group_labels, templates: what the controller tells an autoscaler
-    of nodes to come, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume does
-    not fit on their node, where they say so.
+    of nodes to come, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume
+    does not fit on their node, where they say so.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE

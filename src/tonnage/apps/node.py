@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
 from tonnage.api import names
-from tonnage.api.kinds import STORAGE_CLASSES
+from tonnage.api.kinds import PODS, STORAGE_CLASSES
+from tonnage.api.meta import ObjectReference
 from tonnage.controllers.capacity import CapacityPublisher
 from tonnage.controllers.claim_scope import ClaimScope
 from tonnage.controllers.class_faults import ClassFaults
@@ -27,7 +28,7 @@ from tonnage.controllers.reclaim import Reclaimer
 from tonnage.controllers.startup_taint import StartupTaint
 from tonnage.controllers.sweep import Sweep
 from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
+from tonnage.csi.driver import Driver, Unfit
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
 from tonnage.csi.inflight import InFlight
@@ -69,6 +70,8 @@ class NodeDriver:
         self.pools = list(pools)
         self.on_inline: Callable[[], None] = lambda: None
         """Set it to NodeAgent.refresh: called when something that no controller asked for has changed the room."""
+        self.on_unfit: Unfit = lambda context, why: None
+        """Set it to NodeAgent.tell_unfit: called when a pod's inline volume does not fit."""
         for pool in pools:
             pool.on_room = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}
@@ -89,6 +92,7 @@ class NodeDriver:
                     throttle=throttle,
                     clock=clock or RealClock(),
                     on_inline=lambda: self.on_inline(),
+                    on_unfit=lambda context, why: self.on_unfit(context, why),
                 ),
                 sockets / f"{name}.sock",
                 registry=registry,
@@ -220,6 +224,18 @@ class NodeAgent:
     def refresh(self) -> None:
         """Something outside Kubernetes changed the room (an inline volume came or went): look at it again."""
         self.readings.want_all()
+
+    def tell_unfit(self, context: Mapping[str, str], why: str) -> None:
+        """An inline volume does not fit: tell it on its pod, for people and for who may evict it (unfit.py)."""
+        pod = ObjectReference(
+            PODS.api_version,
+            PODS.kind,
+            context.get(names.CSI_POD_NAMESPACE, ""),
+            context.get(names.CSI_POD_NAME, ""),
+            context.get(names.CSI_POD_UID, ""),
+        )
+        if pod.name and pod.uid:  # other orchestrators do not tell
+            self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
 
     async def reconsider(self) -> None:
         """The drivers' pools have changed: ask again what there is. One that does not answer stays as it was known."""

@@ -99,7 +99,7 @@ class NodeProcess:
             startup_taint=(config.driver.driver_name,),
             went_back=went_back,
         )
-        self.driver.on_inline = self.agent.refresh
+        self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
         await self.agent.run()
 
     async def _cluster_uid(self) -> str:

@@ -8,7 +8,14 @@ from tonnage.api import names
 from tonnage.apps import driver_config, installation
 from tonnage.apps.installation import Installation
 from tonnage.apps.node_config import BINDINGS, KUBELET
-from tonnage.cli.controller import CAPACITY_HELP, EVICT_HELP, add_template_arguments, drivers_of, group_label, template_of
+from tonnage.cli.controller import (
+    CAPACITY_HELP,
+    EVICT_HELP,
+    add_template_arguments,
+    drivers_of,
+    group_label,
+    template_of,
+)
 from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.errors import Invalid

@@ -37,6 +37,9 @@ KEPT = frozenset(
 )
 """Parameters that are kept in the owner record and told again in the volume's context."""
 
+Unfit = Callable[[Mapping[str, str], str], None]
+"""Is told the context of a publish call, which names the pod, and why its inline volume does not fit."""
+
 
 @dataclass(frozen=True)
 class Driver:
@@ -66,6 +69,8 @@ class Driver:
     clock: Clock = field(default_factory=RealClock)
     on_inline: Callable[[], None] = lambda: None
     """Called when an inline volume was made or is gone: no CSI call tells a controller that the room has changed."""
+    on_unfit: Unfit = lambda context, why: None
+    """Called when a pod's inline volume does not fit."""
 
     def __post_init__(self) -> None:
         if not self.pools:

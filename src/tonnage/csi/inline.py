@@ -19,7 +19,7 @@ from tonnage.csi.capabilities import Use
 from tonnage.csi.driver import OWNER_NAME, Driver
 from tonnage.csi.parameters import Selection, select
 from tonnage.csi.places import check_parent
-from tonnage.errors import AlreadyExists, HostError, Invalid, Precondition, Unavailable
+from tonnage.errors import AlreadyExists, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
 from tonnage.pools.base import INLINE, Pool, Volume, VolumeRequest, is_inline
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,11 @@ class Inline:
             found = await self._driver.find_inline(request.volume_id)
         if found is not None and found[0] is not pool:
             raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
-        volume = await pool.create(wanted)
+        try:
+            volume = await pool.create(wanted)
+        except (Exhausted, OutOfRange) as reason:
+            self._driver.on_unfit(request.volume_context, str(reason))
+            raise
         self._driver.on_inline()
         if not is_inline(volume.owner):
             raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
