@@ -106,6 +106,12 @@ def test_access_modes_follow_the_drivers_words(fine: bool, modes: list[str], wan
     [
         ({"selector": {}}, {}, "claim Selector is not supported"),
         ({"dataSourceRef": {"kind": "VolumeSnapshot", "name": "s"}}, {}, "data source VolumeSnapshot 's'"),
+        ({"dataSource": {"kind": "PersistentVolumeClaim", "name": "s"}}, {}, "driver d cannot copy volumes"),
+        (
+            {"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "s", "namespace": "elsewhere"}},
+            {},
+            "data source PersistentVolumeClaim 's' is not supported",
+        ),
         ({"volumeAttributesClassName": "gold"}, {}, "VolumeAttributesClass 'gold' is not supported"),
         ({}, {"fstype": "a", names.CSI_FSTYPE: "b"}, 'both "fstype" and "csi.storage.k8s.io/fstype"'),
         (

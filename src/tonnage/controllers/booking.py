@@ -33,10 +33,11 @@ INFEASIBLE_WAIT = 300.0
 @dataclass
 class _Exhausted:
     """A claim that its driver refused at `since` (monotonic seconds; infinite: never to be tried again here). free: the
-    least that the driver told it has since then."""
+    least that the driver told it has since then. why: what to tell of it, "" for want of room."""
 
     since: float
     free: int | None = None
+    why: str = ""
 
     def is_over(self, free: int | None, now: float) -> bool:
         """Whether it is worth asking the driver again. free: what it tells now, None if it tells nothing."""
@@ -102,7 +103,8 @@ class Booking:
                 self._withdrawal.settled(group)
                 return None
         self._held.update(u for u in uids if self._ledger.get(u))
-        wait = await self._withdrawal.refuse(group, shortage)
+        why = next((e.why for u in uids if (e := self._exhausted.get(u)) and e.why), "")
+        wait = await self._withdrawal.refuse(group, shortage, why)
         if wait is None:
             self._forget(uids)
         return wait or SENT_BACK
@@ -125,9 +127,9 @@ class Booking:
         self._exhausted[uid] = _Exhausted(self._clock.monotonic())
         self._enqueue(uid)
 
-    def turn_away(self, uid: str) -> None:
+    def turn_away(self, uid: str, why: str = "") -> None:
         """The claim is to go back at the next look, with its siblings, whatever room there is. May be repeated."""
-        self._exhausted[uid] = _Exhausted(float("inf"))
+        self._exhausted[uid] = _Exhausted(float("inf"), why=why)
 
     def left(self, uid: str) -> None:
         """The claim is no longer sent here. One that is held may wait for just that."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
@@ -24,6 +24,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.controllers import outcomes, persistent_volume
 from tonnage.controllers.binding import bind
 from tonnage.controllers.booking import SENT_BACK, Booking
+from tonnage.controllers.contents import Away, content_of
 from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.ledger import Ledger, Stage
@@ -51,6 +52,8 @@ from tonnage.observe import trace
 log = logging.getLogger(__name__)
 WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 300.0
+SOURCE_WAIT = 5.0
+"""Seconds between two looks at what a volume is to be a copy of, while that is not there yet."""
 SLOW = 1.0
 """Seconds after which an Event tells that a volume is being made."""
 _BY_UID = "uid"
@@ -250,11 +253,20 @@ class Provisioner:
             return None
         try:
             work = self._begin(claim)
+            content = await content_of(self._client, claim, work.driver) if work is not None else None
         except Invalid as reason:
             await self._hopeless(claim, claim.spec.storage_class_name or "", str(reason))
             return RETRY_MAX
+        except Precondition as reason:
+            await self._refusals.tell(claim, _failed_text(claim.spec.storage_class_name or "", reason))
+            return SOURCE_WAIT
         if work is None:
             return None
+        if isinstance(content, Away):
+            self._ledger.refuse([uid])
+            self._booking.turn_away(uid, content.reason)
+        else:
+            work.request = replace(work.request, content=content)
         class_uid, why = self._infeasible.get(uid, ("", ""))
         if class_uid == work.storage_class.metadata.uid:
             await self._refusals.tell(claim, why)
@@ -336,6 +348,7 @@ class Provisioner:
                 parameters=request.parameters,
                 secrets=secrets,
                 topology=request.topology,
+                source=request.content,
             )
             await self._check_answer(driver, request, volume)
         except CsiError as failure:
@@ -365,6 +378,9 @@ class Provisioner:
 
     async def _check_answer(self, driver: Driver, request: VolumeRequest, volume: CreatedVolume) -> None:
         """A volume smaller than asked is none. Raises CsiError that is not final, after taking it back."""
+        if request.content is not None and volume.content is None:
+            await driver.client.delete_volume(volume.id)
+            raise CsiError(Code.ABORTED, "the driver made an empty volume, though a copy was asked for")
         if not volume.size or volume.size >= request.size:
             return
         log.error("volume too small driver=%s volume=%s size=%d", driver.name, volume.id, volume.size)

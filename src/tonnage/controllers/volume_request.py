@@ -15,6 +15,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import SECRETS
 from tonnage.api.matching import requested
+from tonnage.api.origin import is_clone, reference
 from tonnage.api.storage import StorageClass, TopologyTerm
 from tonnage.controllers.drivers import Driver, NodeScope, is_ephemeral
 from tonnage.controllers.node_gone_policy import release_after
@@ -47,7 +48,7 @@ class SecretRef:
 
 @dataclass(frozen=True)
 class VolumeRequest:
-    """One CreateVolume. name is also the PV's name; size in bytes."""
+    """One CreateVolume. name is also the PV's name; size in bytes; content: what it is filled from, None: empty."""
 
     name: str
     size: int
@@ -57,17 +58,20 @@ class VolumeRequest:
     secret: SecretRef | None
     fstype: str
     block: bool
+    content: words.ContentSource | None = None
 
 
 def plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver, scope: NodeScope) -> VolumeRequest:
-    """What to ask the driver for this claim. Raises Invalid saying what cannot be had."""
+    """What to ask the driver for this claim, content apart. Raises Invalid saying what cannot be had."""
     spec = claim.spec
     if spec.selector is not None:
         raise Invalid("claim Selector is not supported")
-    if spec.data_source is not None or spec.data_source_ref is not None:
-        source = spec.data_source_ref or spec.data_source
-        assert source is not None
-        raise Invalid(f"data source {source.kind} {source.name!r} is not supported: claim an empty volume")
+    source = reference(claim)
+    if source is not None and not is_clone(claim):
+        kind = f"{source.kind} {source.name!r}"
+        raise Invalid(f"data source {kind} is not supported: claim an empty volume, or a copy of a claim beside it")
+    if source is not None and words.CLONE_VOLUME not in driver.controller:
+        raise Invalid(f"driver {driver.name} cannot copy volumes: claim an empty volume")
     if spec.volume_attributes_class_name:
         raise Invalid(
             f"VolumeAttributesClass {spec.volume_attributes_class_name!r} is not supported: remove it from the claim"

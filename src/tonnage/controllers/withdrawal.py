@@ -67,10 +67,10 @@ class Withdrawal:
         """Whether siblings of the group are being given back: it goes back whole, whatever room comes up."""
         return group.id in self._leaving
 
-    async def refuse(self, group: Group, shortage: Shortage | None) -> float | None:
+    async def refuse(self, group: Group, shortage: Shortage | None, why: str = "") -> float | None:
         """Send the unmade claims of the group back, or say in how many seconds to come again. May be repeated.
 
-        shortage None: the driver itself had no room. Raises ApiError, Unavailable.
+        shortage None: the driver itself had no room, or why says what else keeps it away. Raises ApiError, Unavailable.
         """
         async with self._locks.hold(group.id):
             pending = self._pending(group)
@@ -82,7 +82,8 @@ class Withdrawal:
                 return hold
             if not await self._gave_back(group, pending):
                 return _LOOK_AGAIN
-            await self._withdraw(group, pending, shortage, attempt)
+            if sent := [claim for claim in pending if await self._send(claim)]:
+                self._tell(group, sent, attempt, why or await self._reason(shortage, attempt))
             self._leaving.pop(group.id, None)
             self._patience.over(group.id)
             return None
@@ -122,19 +123,11 @@ class Withdrawal:
             return 0.0
         return min(left, max(self._patience.next_look(group.id), _WAIT_FOR_SIBLING))
 
-    async def _withdraw(
-        self, group: Group, pending: Sequence[PersistentVolumeClaim], shortage: Shortage | None, attempt: int
-    ) -> None:
-        sent = 0
-        for claim in pending:
-            sent += await self._send(claim)
-        if not sent:
-            return
-        self._withdrawn.inc(sent)
-        about = group.pod or refer(CLAIMS, pending[0])
-        message = await self._reason(shortage, attempt)
-        log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, sent, attempt, message)
-        self._events.normal(about, "Withdrawn", message)
+    def _tell(self, group: Group, sent: Sequence[PersistentVolumeClaim], attempt: int, reason: str) -> None:
+        self._withdrawn.inc(len(sent))
+        about = group.pod or refer(CLAIMS, sent[0])
+        log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, len(sent), attempt, reason)
+        self._events.normal(about, "Withdrawn", reason)
 
     async def _send(self, claim: PersistentVolumeClaim) -> bool:
         patched = False

@@ -108,7 +108,10 @@ async def test_binding_can_be_left_to_the_controller(make_node: Any, make_claim:
     ("spec", "text"),
     [
         ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
-        ({"dataSource": {"kind": "PersistentVolumeClaim", "name": "x"}}, "PersistentVolumeClaim 'x' is not supported"),
+        (
+            {"dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x"}},
+            "data source VolumeSnapshot 'x' is not supported",
+        ),
         ({"accessModes": ["ReadWriteMany"]}, "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"),
     ],
 )

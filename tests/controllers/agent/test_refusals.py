@@ -106,7 +106,7 @@ async def test_a_class_made_anew_is_looked_at_anew(
     [
         ({"accessModes": ["ReadWriteMany"]}, MODE),
         ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
-        ({"dataSource": {"kind": "PersistentVolumeClaim", "name": "x"}}, "data source PersistentVolumeClaim 'x'"),
+        ({"dataSource": {"apiGroup": "x.org", "kind": "Image", "name": "x"}}, "data source Image 'x'"),
         ({"volumeAttributesClassName": "gold"}, "VolumeAttributesClass 'gold' is not supported"),
     ],
 )
