@@ -63,9 +63,17 @@ class Ward:
         return msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, Workload)
 
     def lead(self, renewed: float) -> None:
-        """Somebody leads, renewed at that time."""
+        """Some controller leads, renewed at that time."""
+        self.view.lease = self._lease(renewed)
+
+    def schedule(self, renewed: float, *, ready: int = 2) -> None:
+        """There is a scheduler, one of two replicas leads, renewed at that time."""
+        self.view.schedulers = [self._workload(names.SCHEDULER, replicas=2, readyReplicas=ready)]
+        self.view.scheduler_lease = self._lease(renewed)
+
+    def _lease(self, renewed: float) -> Lease:
         spec = {"holderIdentity": "one", "renewTime": rfc3339(renewed, micro=True)}
-        self.view.lease = msgspec.convert({"spec": spec}, Lease)
+        return msgspec.convert({"spec": spec}, Lease)
 
     def node(self, name: str, *, keys: tuple[str, ...] = (names.TOPOLOGY_NODE,), node_id: str = "", most: int | None = None,
              labels: dict[str, str] | None = None, taints: tuple[str, ...] = (), listed: bool = True) -> None:  # fmt: skip

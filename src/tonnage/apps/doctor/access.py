@@ -1,4 +1,4 @@
-"""What the service accounts of agents and controllers may do: all that the installation's roles say, and not more.
+"""What the service accounts of an installation may do: all that its roles say, and not more.
 
 The API server is asked (SubjectAccessReview), so it counts what holds, whichever object grants it. Who may not ask
 about others is asked about himself.
@@ -7,13 +7,14 @@ about others is asked about himself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import yaml
 
+from tonnage.api import names
 from tonnage.apps import manifests
 from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.installation import APPLY
@@ -21,11 +22,17 @@ from tonnage.apps.doctor.view import View
 from tonnage.apps.installation import Installation
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
+from tonnage.scheduler.strategies import Strategy
 
 _CHECK = "access"
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _AT_ONCE = 8
-_ROLES = (("tonnage-node", "rbac-node.yaml"), ("tonnage-controller", "rbac-controller.yaml"))
+_ROLES: tuple[tuple[str, str, Callable[[View], bool]], ...] = (
+    ("tonnage-node", "rbac-node.yaml", lambda view: True),
+    ("tonnage-controller", "rbac-controller.yaml", lambda view: bool(view.deployments)),
+    (names.SCHEDULER, "rbac-scheduler.yaml", lambda view: bool(view.schedulers)),
+)
+"""Account, template of its roles, and whether it is there to be asked about."""
 _TOO_MUCH = (
     ("deletecollection", "", "persistentvolumes"),
     ("deletecollection", "", "persistentvolumeclaims"),
@@ -33,7 +40,7 @@ _TOO_MUCH = (
     ("create", "", "pods"),
     ("update", "", "nodes"),
 )
-"""What neither needs, and what would let whoever has its token destroy or read what is not its own."""
+"""What none needs, and what would let whoever has its token destroy or read what is not its own."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class Right:
 
 def rights(file: str, namespace: str) -> list[Right]:
     """All that the roles of a template give."""
-    objects = yaml.safe_load_all(manifests.render_part(file, Installation(namespace=namespace)))
+    chosen = Installation(namespace=namespace, scheduler=Strategy.LEAST_ALLOCATED)
+    objects = yaml.safe_load_all(manifests.render_part(file, chosen))
     return [right for found in objects for right in _of(found)]
 
 
@@ -78,8 +86,8 @@ def _of(role: Mapping[str, Any]) -> Iterator[Right]:
 async def check(view: View, client: Client) -> list[Finding]:
     """Each account. Raises Unavailable."""
     findings: list[Finding] = []
-    for account, file in _ROLES:
-        if account == "tonnage-controller" and not view.deployments:
+    for account, file, is_there in _ROLES:
+        if not is_there(view):
             continue
         asker = _Asker(client, view.namespace, account)
         try:

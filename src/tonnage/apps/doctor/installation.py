@@ -1,4 +1,4 @@
-"""The objects of the installation: kinds that the cluster serves, the CSIDriver, agents and controllers."""
+"""The objects of the installation: kinds that the cluster serves, the CSIDriver, agents, controllers and schedulers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 from tonnage import __version__
 from tonnage.aio.clock import parse_rfc3339
 from tonnage.api import names
+from tonnage.api.core import Lease
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriverSpec
 from tonnage.apps import manifests
@@ -33,6 +34,7 @@ def check(view: View) -> Iterator[Finding]:
     yield from _csi_driver(view)
     yield from _agents(view)
     yield from _controllers(view)
+    yield from _schedulers(view)
 
 
 def _rights(view: View) -> Iterator[Finding]:
@@ -137,27 +139,42 @@ def _look(view: View, pod: Pod) -> str:
 def _controllers(view: View) -> Iterator[Finding]:
     if "deployments" in view.refused:
         return
-    todo = f"kubectl -n {view.namespace} get pods -l app.kubernetes.io/component=controller"
     if not view.deployments:
         text = "there is none: immediate binding, pods placed by hand and volumes of gone nodes are served by nobody"
         yield warn("controller", view.namespace, text, APPLY)
     for found in view.deployments:
-        about, status = f"deployment/{found.metadata.name}", found.status
-        ready = f"{status.ready_replicas} of {status.replicas} replicas are ready"
-        if not status.ready_replicas or status.ready_replicas < status.replicas:
-            yield (warn if status.ready_replicas else fail)("controller", about, ready, todo)
-        elif not leader(view):
-            yield fail("controller", f"lease/{names.CONTROLLER_LEASE}", f"{ready}, and none leads", f"{todo}, its logs")
-        else:
-            yield ok("controller", about, f"{ready}, {leader(view)} leads")
+        yield _replicas(view, "controller", found, names.CONTROLLER_LEASE, leader(view))
+
+
+def _schedulers(view: View) -> Iterator[Finding]:
+    """There need be none."""
+    for found in view.schedulers:
+        yield _replicas(view, "scheduler", found, names.SCHEDULER, _holder(view, view.scheduler_lease))
+
+
+def _replicas(view: View, component: str, found: Workload, lease: str, holder: str) -> Finding:
+    """Of a Deployment of which one replica works."""
+    about, status = f"deployment/{found.metadata.name}", found.status
+    ready = f"{status.ready_replicas} of {status.replicas} replicas are ready"
+    todo = f"kubectl -n {view.namespace} get pods -l app.kubernetes.io/component={component}"
+    if not status.ready_replicas or status.ready_replicas < status.replicas:
+        return (warn if status.ready_replicas else fail)(component, about, ready, todo)
+    if not holder:
+        return fail(component, f"lease/{lease}", f"{ready}, and none leads", f"{todo}, its logs")
+    return ok(component, about, f"{ready}, {holder} leads")
 
 
 def leader(view: View) -> str:
-    """Who leads, "" for nobody."""
-    if view.lease is None or not view.lease.spec.holder_identity:
+    """Which controller leads, "" for none."""
+    return _holder(view, view.lease)
+
+
+def _holder(view: View, lease: Lease | None) -> str:
+    """Who holds a Lease and still renews it, "" for nobody."""
+    if lease is None or not lease.spec.holder_identity:
         return ""
     try:
-        renewed = parse_rfc3339(view.lease.spec.renew_time or "")
+        renewed = parse_rfc3339(lease.spec.renew_time or "")
     except ValueError:
         return ""
-    return view.lease.spec.holder_identity if abs(view.now - renewed) < STALE else ""
+    return lease.spec.holder_identity if abs(view.now - renewed) < STALE else ""

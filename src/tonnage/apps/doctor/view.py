@@ -38,6 +38,7 @@ from tonnage.kube.client import Client
 T = TypeVar("T", bound=KubeObject)
 AGENTS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=node"
 CONTROLLERS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=controller"
+SCHEDULERS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=scheduler"
 AGENT_POLICIES = ("tonnage-agent", "tonnage-agent-classes")
 MOST_EVENTS = 50
 """Claims whose Events are read: who has more that wait has one cause for many."""
@@ -118,6 +119,8 @@ class View:
     daemon_sets: Sequence[Workload] = ()
     deployments: Sequence[Workload] = ()
     lease: Lease | None = None
+    schedulers: Sequence[Workload] = ()
+    scheduler_lease: Lease | None = None
     there: frozenset[str] = frozenset()
     files: Mapping[str, NodeFile | str] = field(default_factory=dict)
     events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
@@ -187,6 +190,9 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view.daemon_sets = await reader.all(DAEMON_SETS, namespace, labels=AGENTS)
     view.deployments = await reader.all(DEPLOYMENTS, namespace, labels=CONTROLLERS)
     view.lease = await reader.one(LEASES, names.CONTROLLER_LEASE, namespace)
+    view.schedulers = await reader.all(DEPLOYMENTS, namespace, labels=SCHEDULERS)
+    if view.schedulers:
+        view.scheduler_lease = await reader.one(LEASES, names.SCHEDULER, namespace)
     view.there = await _policies(reader)
     view.files = {c.metadata.name: _file(c) for c in await reader.all(CONFIG_MAPS, namespace, labels=AGENTS)}
     await _read_waiting(reader, view)
