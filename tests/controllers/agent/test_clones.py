@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -67,8 +66,11 @@ async def test_a_source_is_awaited(make_node: Any, make_claim: Any, eventually: 
     (text,) = await eventually(told(all_events, "ProvisioningFailed"))
     assert text.endswith("it is to be a copy, and claim first is not there")
     await make_claim("first", "2Gi", storageClassName="late")
-    await asyncio.sleep(20)  # virtual: it is told of what is lacking now
-    assert (await told(all_events, "ProvisioningFailed")())[-1].endswith("claim first is not bound yet")
+
+    async def is_told() -> bool:
+        return any(t.endswith("claim first is not bound yet") for t in await told(all_events, "ProvisioningFailed")())
+
+    await eventually(is_told)
     await node.send("first")
     await eventually(lambda: node.bound("second"))
 
