@@ -1,5 +1,6 @@
 """For any order of decisions, writes, publications, completions and restarts: no node is promised more than it has,
-and once everything has settled nothing is refused that fits."""
+and once everything has settled nothing is refused that fits. What is published comes late, is told twice, or is passed
+over when something newer is there; of several objects any may come first."""
 
 from __future__ import annotations
 
@@ -73,6 +74,7 @@ class Promises(RuleBasedStateMachine):
         self.pods: dict[str, Pod] = {}
         self.answers: list[tuple[str, int]] = []
         self.made = 0
+        self.wires: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.world = self.make_world()
         for name in CLASSES:
             self.world.storage_class(name)
@@ -80,6 +82,7 @@ class Promises(RuleBasedStateMachine):
             self.world.node(node, cpu=str(CPU))
             for name in CLASSES:
                 self.publish(node, name)
+                self.arrive(node, name)
 
     def claims(self) -> list[Claim]:
         return [claim for pod in self.pods.values() for claim in pod.claims]
@@ -94,8 +97,25 @@ class Promises(RuleBasedStateMachine):
         return int(self.world.claim(claim.name, f"{claim.size}Gi", **spec).metadata.resource_version)
 
     def publish(self, node: str, storage_class: str) -> None:
+        """Write an object: free, counted. The scheduler hears of it later."""
         agent = self.agents[node]
-        self.world.capacity(node, f"{agent.free}Gi", storage_class=storage_class, counted=agent.counted, pool="default")
+        self.wires.setdefault((node, storage_class), []).append((agent.free, agent.counted))
+
+    def arrive(self, node: str, storage_class: str, upto: int = -1) -> None:
+        """The scheduler hears of one of the writes, and never of those before; the last stays there to be told anew."""
+        wire = self.wires[node, storage_class]
+        del wire[: upto % len(wire)]
+        free, counted = wire[0]
+        self.world.capacity(node, f"{free}Gi", storage_class=storage_class, counted=counted, pool="default")
+        if len(wire) > 1:
+            del wire[0]
+
+    def arrive_all(self, *nodes: str) -> None:
+        """All is up to date."""
+        for node in nodes:
+            for name in CLASSES:
+                self.publish(node, name)
+                self.arrive(node, name)
 
     # What may happen
 
@@ -163,6 +183,11 @@ class Promises(RuleBasedStateMachine):
     def published(self, data: st.DataObject, storage_class: str) -> None:
         self.publish(data.draw(st.sampled_from(sorted(self.agents))), storage_class)
 
+    @rule(data=st.data())
+    def heard(self, data: st.DataObject) -> None:
+        node, storage_class = data.draw(st.sampled_from(sorted(self.wires)))
+        self.arrive(node, storage_class, data.draw(st.integers(0, len(self.wires[node, storage_class]) - 1)))
+
     def makeable(self) -> list[Claim]:
         return [c for c in self.claims() if c.sent and not c.made and c.name in self.agents[c.node].held]
 
@@ -170,8 +195,8 @@ class Promises(RuleBasedStateMachine):
     @rule(data=st.data())
     def make(self, data: st.DataObject) -> None:
         claim = data.draw(st.sampled_from(self.makeable()))
-        for name in CLASSES if claim.inherited else ():
-            self.publish(claim.node, name)  # agents publish first; who was there all the time need not rely on it
+        if claim.inherited:
+            self.arrive_all(claim.node)  # agents publish first; who was there all the time need not rely on it
         claim.made = True
         self.world.volume(f"pv-{claim.name}", node=claim.node, phase="Bound", claim=claim.name)
         self.show(claim)
@@ -205,9 +230,7 @@ class Promises(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The scheduler is killed; all it knows is what the API server has. Agents publish before it is back."""
-        for node in self.agents:
-            for name in CLASSES:
-                self.publish(node, name)
+        self.arrive_all(*self.agents)
         old, self.world = self.world, self.make_world()
         self.world._versions = old._versions
         self.answers.clear()
@@ -254,8 +277,7 @@ class Promises(RuleBasedStateMachine):
         for node, agent in self.agents.items():
             while agent.inbox:
                 self.do_see(agent)
-            for name in CLASSES:
-                self.publish(node, name)
+            self.arrive_all(node)
         for claim in self.makeable():
             claim.made = True
             self.world.volume(f"pv-{claim.name}", node=claim.node, phase="Bound", claim=claim.name)
