@@ -10,7 +10,7 @@ from pathlib import Path
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, STORAGE_CLASSES
+from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.apps.data import short_enough
@@ -35,7 +35,7 @@ class BoxNode:
     """start() brings the node up, published() waits for its capacity, stop() takes everything down.
 
     drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
-    sources: folders whose content new volumes may get.
+    sources: folders whose content new volumes may get. capacity: how room is published, "tiers" or "exact".
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class BoxNode:
         sources: Sequence[Path],
         runtime: str,
         cluster_uid: str,
+        capacity: str,
         max_pods: int,
         clock: Clock,
     ) -> None:
@@ -76,6 +77,7 @@ class BoxNode:
             node_name=name,
             cluster_uid=cluster_uid,
             endpoints=[*self.driver.endpoints, *endpoints],
+            capacity=capacity,
             clock=clock,
         )
         self._registrars = [Registrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]
@@ -146,6 +148,7 @@ class BoxNode:
                 done.set()
 
         self._informers.of(CAPACITIES).cache.on_change(look)
+        self._informers.of(NODES).cache.on_change(lambda _old, _new: look(None, None))
         look(None, None)
         try:
             await asyncio.wait_for(done.wait(), _READY_SECONDS)
@@ -157,9 +160,12 @@ class BoxNode:
         """Classes of this node's drivers for which it has published nothing."""
         label = names.label_value(self.name)
         classes = {c.metadata.name for c in self._informers.of(STORAGE_CLASSES).cache if c.provisioner in self._drivers}
+        node = self._informers.of(NODES).cache.get(self.name)
+        tiers = node.metadata.labels if node is not None else {}
         for capacity in self._informers.of(CAPACITIES).cache:
-            if capacity.metadata.labels.get(names.NODE_LABEL) == label:
-                classes.discard(capacity.storage_class_name)
+            labels, name = capacity.metadata.labels, capacity.storage_class_name
+            if labels.get(names.NODE_LABEL) == label or labels.get(names.TIER) == tiers.get(names.tier_label(name), ""):
+                classes.discard(name)
         return classes
 
     async def stop(self, *, seconds: float) -> None:

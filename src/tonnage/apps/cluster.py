@@ -21,6 +21,7 @@ from tonnage.apps.data import DataFolder
 from tonnage.apps.debris import clean
 from tonnage.apps.plan import Plan
 from tonnage.apps.process import keep_trimmed, settle
+from tonnage.controllers import tier
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -67,6 +68,12 @@ class Box:
         self._informers: Informers | None = None
 
     @property
+    def capacity(self) -> str:
+        """How room is published, "tiers" or "exact": how many nodes there will be is known."""
+        chosen = self.plan.settings.capacity
+        return chosen if chosen != "auto" else "tiers" if len(self.plan.nodes) > tier.AUTO_ABOVE else "exact"
+
+    @property
     def url(self) -> str:
         """Where the API server listens."""
         return self._server.url if self._server else ""
@@ -108,7 +115,7 @@ class Box:
         scheduler = Scheduler(
             client, informers, self._events("default-scheduler"), clock=clock, strategy=settings.scoring
         )  # fmt: skip
-        loops = control_plane(client, informers, self._events, clock=clock, scheduler=scheduler)
+        loops = control_plane(client, informers, self._events, clock=clock, scheduler=scheduler, capacity=self.capacity)
         informers.start()
         for name, loop in loops.items():
             self._tasks.start(supervise(name, loop.run), name)
@@ -138,6 +145,7 @@ class Box:
                 sources=[Path(text) for text in self.plan.settings.sources],
                 runtime=self.plan.settings.runtime,
                 cluster_uid=self._server.cluster_id(),
+                capacity=self.capacity,
                 max_pods=self._max_pods,
                 clock=self._clock,
             )

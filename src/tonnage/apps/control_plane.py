@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tonnage.aio.clock import Clock
+from tonnage.api import names
 from tonnage.controllers.binder import Binder
+from tonnage.controllers.capacity_tiers import CapacityTiers
 from tonnage.controllers.ephemeral import EphemeralController
 from tonnage.controllers.garbage import GarbageCollector
 from tonnage.controllers.hand_placed import HandPlaced
@@ -14,6 +16,7 @@ from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.controllers.service_accounts import ServiceAccountController
+from tonnage.controllers.tier_notices import TierNotices
 from tonnage.controllers.unfit import UnfitPods
 from tonnage.controllers.workloads import Workloads
 from tonnage.kube.client import Client
@@ -29,10 +32,14 @@ def control_plane(
     *,
     clock: Clock,
     scheduler: Scheduler,
+    capacity: str = "exact",
 ) -> Mapping[str, Any]:
-    """Name -> what is to be run, as run(). recorder(component): who reports that component's Events."""
+    """Name -> what is to be run, as run(). recorder(component): who reports that component's Events; capacity:
+    how room is published, "tiers" or "exact"."""
     events = recorder("tonnage")
+    tiers = _tiers(client, informers, clock) if capacity == "tiers" else {}
     return {
+        **tiers,
         "scheduler": scheduler,
         "ephemeral": EphemeralController(client, informers, recorder("ephemeral_volume")),
         "binder": Binder(client, informers, recorder("persistentvolume-controller"), clock=clock),
@@ -45,4 +52,12 @@ def control_plane(
         "immediate binding": ImmediateController(client, informers, events, clock=clock),
         "unfit pods": UnfitPods(client, informers, events, clock=clock),
         "workloads": Workloads(client, informers, recorder, clock=clock),
+    }
+
+
+def _tiers(client: Client, informers: Informers, clock: Clock) -> Mapping[str, Any]:
+    more: Any = {"namespace": names.SYSTEM_NAMESPACE, "clock": clock}
+    return {
+        "capacity tiers": CapacityTiers(client, informers, mode="tiers", **more),
+        "tier notices": TierNotices(client, informers, **more),
     }

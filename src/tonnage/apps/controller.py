@@ -82,7 +82,7 @@ class ControllerProcess(ElectedProcess):
             "capacity tiers": CapacityTiers(
                 client,
                 informers,
-                drivers=drivers.keys(),
+                provisioners=drivers.keys(),
                 mode=self.config.capacity,
                 namespace=self.config.namespace,
                 clock=clock,
@@ -90,7 +90,6 @@ class ControllerProcess(ElectedProcess):
             "tier notices": TierNotices(
                 client,
                 informers,
-                drivers=drivers.keys(),
                 namespace=self.config.namespace,
                 clock=clock,
                 pod_fields=WAITING_PODS,

@@ -25,6 +25,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from tonnage.controllers import tier
 from tonnage.errors import Busy, HostError, Invalid, Precondition
 from tonnage.host import tree
 from tonnage.scheduler.strategies import Strategy
@@ -44,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compat: list[str] = []
     sources: list[str] = []
     scoring: Strategy = Strategy.LEAST_ALLOCATED
+    capacity: str = tier.MODES[0]
 
 
 class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,8 +16,10 @@ from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings, default_folder
 from tonnage.apps.plan import DEFAULT_POOL_SIZE, Plan, plan
 from tonnage.apps.process import raise_file_limit, tune_allocator
+from tonnage.cli.controller import CAPACITY_HELP
 from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
+from tonnage.controllers import tier
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
 from tonnage.scheduler.strategies import Strategy
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="by what the scheduler chooses of the nodes that fit: cpu and memory left (least-allocated), or for pods "
         "with volumes the part of free storage that they would take (default: least-allocated, or as before)",
     )  # fmt: skip
+    parser.add_argument("--capacity", choices=tier.MODES, help=f"{CAPACITY_HELP}, or as before")
     add_sources(parser)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
@@ -100,6 +103,7 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         compat=options.compat or base.compat,
         sources=options.source or base.sources,
         scoring=Strategy(options.scoring or base.scoring),
+        capacity=options.capacity or base.capacity,
     )
 
 

@@ -37,20 +37,21 @@ _UNUSED_SECONDS = 60.0
 
 
 class CapacityTiers:
-    """The loop over classes. drivers: whose; mode: one of tier.MODES; namespace: where the objects lie."""
+    """The loop over classes. provisioners: only theirs (none: all); mode: one of tier.MODES; namespace: of the
+    objects."""
 
     def __init__(
         self,
         client: Client,
         informers: Informers,
         *,
-        drivers: Collection[str],
+        provisioners: Collection[str] = (),
         mode: str,
         namespace: str,
         clock: Clock,
     ) -> None:
         self._client, self._mode, self._namespace = client, mode, namespace
-        self._drivers, self._unused = frozenset(drivers), Waits(clock)
+        self._provisioners, self._unused = frozenset(provisioners), Waits(clock)
         nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
         self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
@@ -75,7 +76,9 @@ class CapacityTiers:
         return min(filter(None, later), default=None)
 
     def _serves(self, storage_class: StorageClass) -> bool:
-        return storage_class.provisioner in self._drivers
+        if storage_class.provisioner == names.NO_PROVISIONER:
+            return False
+        return not self._provisioners or storage_class.provisioner in self._provisioners
 
     def _is_here(self, obj: CSIStorageCapacity) -> bool:
         return obj.metadata.namespace == self._namespace

@@ -60,20 +60,18 @@ class _Need:
 
 
 class TierNotices:
-    """The loop; its one key is all of it. drivers: whose claims; pod_fields narrows the watch of pods."""
+    """The loop; its one key is all of it. namespace: where the notices are; pod_fields narrows the watch of pods."""
 
     def __init__(
         self,
         client: Client,
         informers: Informers,
         *,
-        drivers: Collection[str],
         namespace: str,
         clock: Clock,
         pod_fields: str = "",
     ) -> None:
         self._client, self._namespace, self._clock = client, namespace, clock
-        self._drivers = frozenset(drivers)
         nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
         pods, claim_informer = informers.of(PODS, fields=pod_fields), claims(informers)
         self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache

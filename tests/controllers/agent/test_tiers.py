@@ -31,7 +31,7 @@ class Stage:
     def __init__(self, kube: Client) -> None:
         self.kube = kube
 
-    async def own(self) -> dict[str, str]:
+    async def own(self) -> dict[str, str | None]:
         """Node -> what it publishes exactly for class late."""
         found = (await self.kube.list(kinds.CAPACITIES, SYSTEM)).items
         return {
@@ -50,7 +50,7 @@ class Stage:
         found = (await self.kube.list(kinds.NODES)).items
         return {n.metadata.name: n.metadata.labels[LABEL] for n in found if LABEL in n.metadata.labels}
 
-    async def is_in(self, labels: dict[str, str], own: dict[str, str]) -> bool:
+    async def is_in(self, labels: dict[str, str], own: dict[str, str | None]) -> bool:
         """Whether that is how nodes publish now."""
         return (await self.labels(), await self.own()) == (labels, own)
 
@@ -107,8 +107,9 @@ async def control(kube: Client) -> AsyncIterator[Callable[..., Awaitable[Callabl
 
     async def start(mode: str = "tiers") -> Callable[[], Awaitable[None]]:
         found = Informers(kube)
-        more: dict[str, Any] = {"drivers": {names.DRIVER}, "namespace": SYSTEM, "clock": LoopClock()}
-        loops = [CapacityTiers(kube, found, mode=mode, **more), TierNotices(kube, found, **more)]
+        more: Any = {"namespace": SYSTEM, "clock": LoopClock()}
+        tiers = CapacityTiers(kube, found, provisioners={names.DRIVER}, mode=mode, **more)
+        loops: list[Any] = [tiers, TierNotices(kube, found, **more)]
         found.start()
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
 

@@ -1,13 +1,15 @@
-"""Capacity objects: for each node and class one, as its agent writes it. The scheduler believes them all."""
+"""Capacity objects: for each node and class one, as its agent writes it, or one of a tier (tiers.py). The scheduler
+believes them all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
+from tonnage.apps.doctor import tiers
 from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.view import Published, View
 from tonnage.controllers.capacity_object import managed_by, object_name
@@ -32,19 +34,21 @@ def check(view: View) -> Iterator[Finding]:
         for c in view.ours
         if allowed_in(c, {names.TOPOLOGY_NODE: names.label_value(name)})
     }
+    there = tiers.standing(view)
+    tiered = {key for key, (node, c) in wanted.items() if tiers.is_in(node, c.metadata.name, there)}
     here = {c.metadata.name: c for c in view.capacities if c.metadata.namespace == view.namespace}
-    faults = [*_strange(view, set(wanted)), *_missing(view, wanted, set(here))]
+    faults = [*_strange(view, set(wanted)), *_missing(view, wanted, here.keys() | tiered)]
     for name, (node, storage_class) in wanted.items():
         if name in here:
             faults += _object(view, here[name], node, storage_class)
     yield from faults
     yield from _full(wanted, here)
     if wanted and not faults:
-        count = len({node.metadata.name for node, _ in wanted.values()})
-        yield ok(_CHECK, "objects", f"{len(wanted)} objects on {count} nodes are as their agents write them")
+        own = [node.metadata.name for key, (node, _) in wanted.items() if key in here]
+        yield ok(_CHECK, "objects", f"{len(own)} objects on {len(set(own))} nodes are as their agents write them")
 
 
-def _missing(view: View, wanted: dict[str, tuple[Node, StorageClass]], here: set[str]) -> Iterator[Finding]:
+def _missing(view: View, wanted: dict[str, tuple[Node, StorageClass]], here: Set[str]) -> Iterator[Finding]:
     lacking: dict[str, list[str]] = {}
     for name in wanted.keys() - here:
         node, storage_class = wanted[name]
@@ -61,6 +65,8 @@ def _strange(view: View, wanted: set[str]) -> Iterator[Finding]:
     for found in view.capacities:
         meta = found.metadata
         if found.storage_class_name not in ours or (meta.namespace == view.namespace and meta.name in wanted):
+            continue
+        if tiers.is_kept(view, found):
             continue
         text = f"no agent of namespace {view.namespace} writes it, for class {found.storage_class_name}: "
         text += "pods may be sent where no volume can be made"

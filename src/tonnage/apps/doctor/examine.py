@@ -12,6 +12,7 @@ from tonnage.apps.doctor import (
     machine,
     registration,
     scoping,
+    tiers,
     view,
     volumes,
 )
@@ -29,7 +30,13 @@ async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeCon
     findings = [*installation.check(found), *registration.check(found)]
     findings += await access.check(found, client)
     findings += await scoping.check(found, client)
-    findings += [*classes.check(found), *capacity.check(found), *claims.check(found), *volumes.check(found)]
+    findings += [
+        *classes.check(found),
+        *capacity.check(found),
+        *tiers.check(found),
+        *claims.check(found),
+        *volumes.check(found),
+    ]
     if node is not None:
         findings += await machine.check(found, client, node, clock)
     return findings
