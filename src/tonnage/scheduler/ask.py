@@ -17,6 +17,7 @@ from tonnage.api.core import NodeSelector
 from tonnage.api.pods import Affinity, Container, Pod, Toleration, claim_name
 from tonnage.api.quantity import Quantity
 from tonnage.api.selectors import NodeMatcher, node_matcher, term_matcher
+from tonnage.scheduler.inline import InlineUse, inline_uses
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # what a container without requests counts for in scores
@@ -27,11 +28,13 @@ Port = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a pod takes from its node. scored: cpu and memory with defaults for containers that ask for none."""
+    """What a pod takes from its node. scored: cpu and memory with defaults for containers that ask for none. inline:
+    what its inline volumes are still to take."""
 
     requests: tuple[tuple[str, int], ...] = ((PODS, 1),)
     ports: tuple[Port, ...] = ()
     scored: tuple[int, int] = (0, 0)
+    inline: tuple[InlineUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def compile_demand(pod: Pod) -> Demand:
     containers = (*spec.containers, *spec.init_containers)
     scored = (_scored(spec.containers, CPU, _SCORED_CPU), _scored(spec.containers, MEMORY, _SCORED_MEMORY))
     ports = sorted({(p.protocol, p.host_ip, p.host_port) for c in containers for p in c.ports if p.host_port})
-    return Demand((*sorted(_requests(pod).items()), (PODS, 1)), tuple(ports), scored)
+    return Demand((*sorted(_requests(pod).items()), (PODS, 1)), tuple(ports), scored, inline_uses(pod))
 
 
 def _requests(pod: Pod) -> Amounts:

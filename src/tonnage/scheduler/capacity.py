@@ -37,7 +37,8 @@ NO_BOUND = 1 << 200
 class Offer:
     """One capacity object. capacity: bytes for all volumes together; maximum: the largest single one; outstanding:
     bytes reserved that the numbers do not include; counted: see the module; reason: why the class can have no volumes
-    there, "" when it can; tier: each node that it reaches has so much at least."""
+    there, "" when it can; tier: each node that it reaches has so much at least; inline: bytes for inline volumes where
+    some are kept for them; driver: of the class; is_default: whether it is of the driver's default pool."""
 
     key: str
     storage_class: str
@@ -50,6 +51,14 @@ class Offer:
     outstanding: int = 0
     reason: str = ""
     tier: bool = False
+    inline: int | None = None
+    driver: str = ""
+    is_default: bool = False
+
+    @property
+    def inline_left(self) -> int:
+        """Bytes that may still be promised to inline volumes."""
+        return (self.capacity if self.inline is None else self.inline) - self.outstanding
 
     @property
     def left(self) -> int:
@@ -158,7 +167,7 @@ class PublishedStorage:
         if offer is None:
             reach = reach_of_labels(obj.node_topology)
             offer = Offer(obj.key, obj.storage_class_name, obj.node_topology, reach)
-        before, nodes = (offer.largest, offer.left, offer.reason), self._nodes_of(offer)
+        before, nodes = (offer.largest, offer.left, offer.reason, offer.inline_left), self._nodes_of(offer)
         self._recount(nodes, -1)
         if not known:
             self._offers[offer.key] = offer
@@ -168,7 +177,7 @@ class PublishedStorage:
             self._forget_nodes(nodes)
         _read(offer, obj)
         self._recount(nodes, 1)
-        if offer.largest > before[0] or offer.left > before[1]:
+        if offer.largest > before[0] or offer.left > before[1] or offer.inline_left > before[3]:
             self._on_room(offer)
         if offer.reason != before[2]:
             self._faulty[offer.storage_class] += bool(offer.reason) - bool(before[2])
@@ -338,7 +347,11 @@ def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
     counted = obj.metadata.annotations.get(names.COUNTED, "")
     offer.counted = int(counted) if counted.isdecimal() else None
     offer.reason = obj.metadata.annotations.get(names.REASON, "")
+    offer.driver = obj.metadata.labels.get(names.CAPACITY_DRIVER, "")
+    offer.is_default = obj.metadata.labels.get(names.DEFAULT_POOL) == "true"
+    inline = obj.metadata.annotations.get(names.INLINE_ROOM)
     try:
+        offer.inline = to_bytes(inline) if inline is not None else None
         capacity = to_bytes(obj.capacity) if obj.capacity is not None else None
         maximum = to_bytes(obj.maximum_volume_size) if obj.maximum_volume_size is not None else None
     except Invalid as failure:

@@ -36,6 +36,7 @@ _LIFTED = (
     (Better.PORTS, Cause.PORTS),
     (Better.LIMITS, Cause.LIMITS),
     (Better.CLAIMS, Cause.EXCLUSIVE),
+    (Better.INLINE, Cause.STORAGE),
 )
 
 
@@ -133,8 +134,10 @@ class Cluster:
         except Invalid as failure:
             log.warning("pod not counted pod=%s error=%s", pod.key, failure)
             return
-        used = self.volumes.used_by(claims)
+        used, before = self.volumes.used_by(claims), self.columns.placed.get(pod.metadata.uid)
         self.columns.place(pod.metadata.uid, pod.spec.node_name, demand, used, claims)
+        if before is not None and before.demand.inline and not demand.inline:
+            self._wake(Cause.STORAGE, _asks_inline)  # it has started: what is published counts its volumes
         self.residents.put(pod, pod.spec.node_name)
 
     def settle(self) -> None:
@@ -273,7 +276,8 @@ class Cluster:
 
         def fits(entry: Entry) -> bool:
             sizes = [size for storage_class, size in entry.needs if storage_class == offer.storage_class]
-            return bool(sizes) and sum(sizes) <= offer.left and max(sizes) <= offer.largest
+            enough = bool(sizes) and sum(sizes) <= offer.left and max(sizes) <= offer.largest
+            return enough or _asks_inline(entry)
 
         self._wake(Cause.STORAGE, fits)
 
@@ -313,6 +317,10 @@ class Cluster:
         """The volumes that were found are written to be the claims', or given up."""
         for claim, volume in decision.plan.found:
             self.static.release(volume.metadata.name, claim.metadata.uid)
+
+
+def _asks_inline(entry: Entry) -> bool:
+    return bool(entry.ask.demand.inline)
 
 
 def _same_for_pods(old: Node, new: Node) -> bool:

@@ -14,8 +14,9 @@ from typing import TypeVar
 from tonnage.api.core import Node, Taint
 from tonnage.api.storage import CSINode
 from tonnage.scheduler.ask import CPU, MEMORY, Amounts, Demand, Port, amounts_of
+from tonnage.scheduler.inline import Place
 
-K = TypeVar("K", str, Port)
+K = TypeVar("K", str, Port, Place)
 _HARD = ("NoSchedule", "NoExecute")
 UsedVolume = tuple[str, str]
 """(driver, claim key): a volume that counts against a node's limit. The claim names the volume before it exists."""
@@ -32,6 +33,8 @@ class Better(Flag):
     LIMITS = auto()
     CLAIMS = auto()
     """A claim that one pod alone may use is no longer used."""
+    INLINE = auto()
+    """A pod will not take the room that was expected for its inline volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Columns:
         self.scored_cpu: list[int] = []
         self.scored_memory: list[int] = []
         self.ports: list[dict[Port, int]] = []
+        self.inline: list[dict[Place, int]] = []
+        """Bytes that inline volumes of pods are to take which have yet to start there."""
         self.limits: list[dict[str, int]] = []
         """How many volumes of a driver a node can serve, for drivers that say so."""
         self.attached: list[dict[str, dict[str, int]]] = []
@@ -91,6 +96,7 @@ class Columns:
         for column in (*self.allocatable.values(), *self.free.values(), self.scored_cpu, self.scored_memory):
             column.append(0)
         self.ports.append({})
+        self.inline.append({})
         self.limits.append({})
         self.attached.append({})
         return slot
@@ -223,6 +229,7 @@ class Columns:
         better = Better.RESOURCES
         better |= Better.PORTS if placement.demand.ports else Better.NO
         better |= Better.LIMITS if placement.volumes else Better.NO
+        better |= Better.INLINE if placement.demand.inline else Better.NO
         return better | (Better.CLAIMS if placement.claims else Better.NO)
 
     def _count(self, placement: Placement, sign: int) -> None:
@@ -233,6 +240,8 @@ class Columns:
         self.scored_memory[slot] += sign * demand.scored[1]
         for port in demand.ports:
             _tally(self.ports[slot], port, sign)
+        for use in demand.inline:
+            _tally(self.inline[slot], use.place, sign * use.size)
         for driver, volume in placement.volumes:
             self.attach(slot, driver, volume, sign)
 
@@ -245,8 +254,8 @@ class Columns:
         return all(self.free_of(resource)[slot] >= amount for resource, amount in demand.requests)
 
 
-def _tally(counts: dict[K, int], key: K, sign: int) -> None:
-    left = counts.get(key, 0) + sign
+def _tally(counts: dict[K, int], key: K, change: int) -> None:
+    left = counts.get(key, 0) + change
     if left:
         counts[key] = left
     else:

@@ -15,6 +15,7 @@ from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.columns import Columns
 from tonnage.scheduler.filters import Cause, Reasons, node_filters
 from tonnage.scheduler.hints import class_hint, of_class, sentence, storage_hint
+from tonnage.scheduler.inline import NO_INLINE
 from tonnage.scheduler.strategies import Strategy, storage_score
 from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
@@ -128,7 +129,8 @@ class Cycle:
                 if not isinstance(answer, Plan):
                     if NO_STORAGE in answer:
                         lacking.append(self.columns.names[slot])
-                    causes |= _note(histogram, answer, Cause.STORAGE if NO_STORAGE in answer else Cause.BINDING)
+                    lacks_room = NO_STORAGE in answer or NO_INLINE in answer
+                    causes |= _note(histogram, answer, Cause.STORAGE if lacks_room else Cause.BINDING)
                     continue
                 fitting[slot] = answer
                 if len(fitting) >= enough:

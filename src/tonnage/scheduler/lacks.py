@@ -18,6 +18,7 @@ from tonnage.scheduler.ask import CPU, MEMORY, PODS, Ask
 from tonnage.scheduler.capacity import NO_BOUND, Offer
 from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.inline import NO_INLINE
 from tonnage.scheduler.static import reach_of
 from tonnage.scheduler.volumes import CONFLICT, NO_STORAGE, NO_VOLUME, Plan, PodVolumes, Unbound
 
@@ -131,6 +132,8 @@ class Look:
     def _volumes(self, slot: int, reason: str) -> Iterator[Lack]:
         if reason == NO_STORAGE:
             yield from self._storage(slot)
+        elif reason == NO_INLINE:
+            yield from self._inline(slot)
         elif reason == CONFLICT:
             elsewhere = ", ".join(self._out_of_reach(slot))
             yield Lack(f"{CONFLICT}: {elsewhere}", f"make room where the volume is, or delete the claim of {elsewhere}")
@@ -138,6 +141,13 @@ class Look:
             yield self._no_volume(slot)
         else:
             yield Lack(reason, "delete the claim whose volume is gone, and make it anew")
+
+    def _inline(self, slot: int) -> Iterator[Lack]:
+        for short in self.cluster.volumes.inline_shortages(self.volumes, slot):
+            asked, free = from_bytes(short.asked), from_bytes(short.free)
+            text = f"{NO_INLINE}: they ask {asked} of pool {short.pool}, {free} are free for them"
+            missing = short.asked - short.free
+            yield Lack(text, f"ask for at most {free} in all, or {self._more(slot, missing)}", missing)
 
     def _out_of_reach(self, slot: int) -> Iterator[str]:
         columns, objects = self.cluster.columns, self.cluster.objects

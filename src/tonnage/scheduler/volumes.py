@@ -8,7 +8,7 @@ and a claim that was sent to a node is not compared again: its room is counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
@@ -20,6 +20,7 @@ from tonnage.scheduler.allotment import allot, fit_together
 from tonnage.scheduler.ask import Ask, ClaimUse
 from tonnage.scheduler.capacity import NO_BOUND, PublishedStorage
 from tonnage.scheduler.columns import Columns, UsedVolume
+from tonnage.scheduler.inline import NO_INLINE, InlineUse, Shortage, shortages
 from tonnage.scheduler.static import StaticVolumes, reach_of
 from tonnage.scheduler.strategies import Take
 
@@ -76,7 +77,8 @@ class Plan:
 @dataclass(frozen=True, slots=True, eq=False)
 class PodVolumes:
     """A pod's claims, sorted out. shape: equal for pods whose claims any node answers alike; None where that is not
-    known. missing: a bound claim's volume is not there. needs: (class, bytes) of measured claims, largest first."""
+    known. missing: a bound claim's volume is not there. needs: (class, bytes) of measured claims, largest first.
+    inline: what inline volumes ask, which no claim tells of."""
 
     bound: tuple[NodeMatcher, ...] = ()
     unbound: tuple[Unbound, ...] = ()
@@ -86,6 +88,7 @@ class PodVolumes:
     simple: bool = True
     needs: tuple[tuple[str, int], ...] = ()
     plan: Plan = Plan()
+    inline: tuple[InlineUse, ...] = ()
 
 
 NO_VOLUMES = PodVolumes()
@@ -116,6 +119,12 @@ class Volumes:
 
     def sort_out(self, ask: Ask) -> PodVolumes | Stop:
         """Look at the pod's claims: what stops it everywhere, or what to ask the nodes. Raises Invalid."""
+        found = self._sort_out(ask)
+        if isinstance(found, Stop) or not ask.demand.inline:
+            return found
+        return replace(found, inline=ask.demand.inline)
+
+    def _sort_out(self, ask: Ask) -> PodVolumes | Stop:
         if not ask.claims:
             return NO_VOLUMES
         bound: list[PersistentVolumeClaim] = []
@@ -217,7 +226,18 @@ class Volumes:
     # Asking a node
 
     def asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
-        """A function that says how the pod's claims get their volumes on a node (by slot), or why they cannot."""
+        """A function that says how the pod's volumes are had on a node (by slot), or why they cannot be."""
+        ask = self._claim_asker(volumes)
+        if not volumes.inline:
+            return ask
+        return lambda slot: (NO_INLINE,) if self.inline_shortages(volumes, slot) else ask(slot)
+
+    def inline_shortages(self, volumes: PodVolumes, slot: int) -> list[Shortage]:
+        """The pools of a node that lack room for the pod's inline volumes."""
+        offers = self.published.on(self._columns.names[slot])
+        return shortages(offers, volumes.inline, volumes.needs, self._columns.inline[slot])
+
+    def _claim_asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
         if not volumes.simple or volumes.bound or volumes.missing:
             return lambda slot: self._ask_fully(volumes, slot)
         plan, needs = volumes.plan, volumes.needs
