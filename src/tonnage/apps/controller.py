@@ -73,7 +73,13 @@ class ControllerProcess(ElectedProcess):
             "scoping": Scoping(client, informers, drivers=drivers),
             "together": Together(client, informers, provisioners=drivers.keys(), pod_fields=WAITING_PODS),
             "hand-placed pods": HandPlaced(
-                client, informers, events, provisioners=drivers.keys(), pod_fields=WAITING_PODS, clock=clock
+                client,
+                informers,
+                events,
+                provisioners=drivers.keys(),
+                pod_fields=WAITING_PODS,
+                seeing=[names.SCHEDULER],
+                clock=clock,
             ),
             "immediate binding": ImmediateController(
                 client, informers, events, provisioners=drivers.keys(), clock=clock

@@ -1,0 +1,127 @@
+"""Pods whose claims are to be copies: sent where the source is, with all other claims of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
+from tonnage.controllers.hand_placed import HandPlaced
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+Make = Callable[..., Awaitable[Any]]
+Settle = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+async def controller(
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any, make_class: Make
+) -> HandPlaced:
+    """It steers for all schedulers but one."""
+    await make_class("late")
+    for name in ("n1", "n2"):
+        await kube.create(NODES, {"metadata": {"name": name, "labels": {names.TOPOLOGY_NODE: name}}})
+    return HandPlaced(kube, informers, events, seeing=[names.SCHEDULER], clock=manual_clock)
+
+
+@pytest.fixture
+def make_source(kube: Client, make_claim: Make, make_volume: Make) -> Make:
+    """make_source(name, node): a claim that is bound to a volume of that node."""
+
+    async def make(name: str, node: str = "n2") -> None:
+        if not any(c.metadata.name == name for c in (await kube.list(CLAIMS, "default")).items):
+            await make_claim(name, storageClassName="late")
+        terms = [{"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": [node]}]}]
+        await make_volume(f"pv-{name}", nodeAffinity={"required": {"nodeSelectorTerms": terms}})
+        bound = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": f"pv-{name}"}}
+        await kube.patch(CLAIMS, name, bound, "default")
+
+    return make
+
+
+def copy_of(name: str) -> dict[str, Any]:
+    return {"storageClassName": "late", "dataSource": {"kind": "PersistentVolumeClaim", "name": name}}
+
+
+async def sent(kube: Client, *claims: str) -> list[str]:
+    """The nodes that they were sent to."""
+    found = [await kube.get(CLAIMS, name, "default") for name in claims]
+    return [claim.metadata.annotations.get(names.SELECTED_NODE, "") for claim in found]
+
+
+async def test_all_claims_of_the_pod_go_where_the_source_is(
+    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle
+) -> None:
+    await make_source("a")
+    await make_claim("copy", **copy_of("a"))
+    await make_claim("again", **copy_of("a"))
+    await make_claim("plain", storageClassName="late")
+    await make_pod("p", claims=["plain", "copy", "again"])
+    await settle()
+    await controller.reconcile("default/p")
+    assert await sent(kube, "copy", "again", "plain") == ["n2", "n2", "n2"]
+
+
+@pytest.mark.parametrize("why", ["no copy", "a scheduler that sees", "nowhere", "in two places", "source unbound"])
+async def test_schedulers_choose_otherwise(
+    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle, why: str
+) -> None:
+    await make_source("a")
+    await make_source("b", "n1")
+    await make_claim("unbound", storageClassName="late")
+    source = "unbound" if why == "source unbound" else "a"
+    await make_claim("copy", **({"storageClassName": "late"} if why == "no copy" else copy_of(source)))
+    await make_claim("other", **copy_of("b"))
+    if why == "nowhere":
+        await kube.delete(VOLUMES, "pv-a")
+        await kube.patch(VOLUMES, "pv-a", {"metadata": {"finalizers": None}})
+    claims = ["copy", "other"] if why == "in two places" else ["copy"]
+    more = {"schedulerName": names.SCHEDULER} if why == "a scheduler that sees" else {}
+    await make_pod("p", claims=claims, **more)
+    await settle()
+    await controller.reconcile("default/p")
+    assert set(await sent(kube, *claims)) == {""}
+
+
+@pytest.mark.parametrize("last", ["pod", "claim", "source", "node"])
+async def test_whatever_comes_last(
+    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle,
+    running: Any, eventually: Any, last: str,
+) -> None:  # fmt: skip
+    async def is_sent() -> bool:
+        return await sent(kube, "copy") == ["n2"]
+
+    steps: dict[str, Callable[[], Awaitable[Any]]] = {
+        "node": lambda: kube.create(NODES, {"metadata": {"name": "n2", "labels": {names.TOPOLOGY_NODE: "n2"}}}),
+        "source": lambda: make_source("a"),
+        "claim": lambda: make_claim("copy", **copy_of("a")),
+        "pod": lambda: make_pod("p", claims=["copy"]),
+    }
+    if last == "node":
+        await kube.delete(NODES, "n2")
+    else:
+        del steps["node"]
+    await make_claim("a", storageClassName="late")
+    async with running(controller):
+        for name in sorted(steps, key=lambda step: step == last):
+            await settle()
+            await steps[name]()
+        assert await eventually(is_sent)
+
+
+async def test_a_node_without_room_is_told_to_the_pod(
+    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle, told: Any
+) -> None:
+    await make_source("a")
+    await make_claim("copy", annotations={names.WITHDRAWN: "2"}, **copy_of("a"))
+    await make_pod("p", claims=["copy"])
+    await settle()
+    assert await controller.reconcile("default/p") == pytest.approx(1.0)
+    ((about, _, reason, text),) = await told()
+    assert (about, reason) == ("p", "NoRoom")
+    assert "Its claim copy is to be a copy of claim a, which is there, so no other node is chosen" in text
