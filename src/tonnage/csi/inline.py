@@ -49,6 +49,7 @@ class Inline:
         try:
             volume = await pool.create(wanted)
         except (Exhausted, OutOfRange) as reason:
+            self._driver.on_inline()  # who sent it here knew other numbers
             self._driver.on_unfit(request.volume_context, str(reason))
             raise
         self._driver.on_inline()
