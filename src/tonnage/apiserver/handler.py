@@ -11,6 +11,7 @@ import msgspec
 
 from tonnage.api.selectors import Requirement, Selector
 from tonnage.apiserver import errors, negotiate, pods, reviews, scale, shapes
+from tonnage.apiserver.eviction import Evictions
 from tonnage.apiserver.lifecycle import Stamps
 from tonnage.apiserver.negotiate import Accepted
 from tonnage.apiserver.options import DeleteOptions, ListOptions, WriteOptions, flag
@@ -64,6 +65,7 @@ class Handler:
         self._routes = Routes(resources)
         self._reads = Reads(store, hub, stamps.clock)
         self._writes = Writes(store, stamps, used)
+        self._evictions = Evictions(self._writes, store, resources, stamps)
         self._documents = documents
         self._pod_logs = pod_logs
         self._token_user = token_user
@@ -201,7 +203,7 @@ class Handler:
                 await pods.bind(self._writes, self._stamps, resource, namespace, name, body, options)
                 return _answer(_encode(pods.created()), request.query, code=201)
             case ("POST", "pods", "eviction"):
-                await pods.evict(self._writes, resource, namespace, name, body, options)
+                await self._evictions.evict(namespace, name, body, options)
                 return _answer(_encode(pods.created()), request.query, code=201)
             case ("PUT", "namespaces", "finalize"):
                 written = await pods.finalize(self._writes, resource, name, body, options)

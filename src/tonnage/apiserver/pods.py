@@ -1,4 +1,4 @@
-"""What is special about pods and namespaces: binding, eviction, finalize."""
+"""What is special about pods and namespaces: binding, finalize."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from tonnage.api.kinds import PODS
 from tonnage.apiserver import errors, lifecycle
 from tonnage.apiserver.lifecycle import Stamps
-from tonnage.apiserver.options import DeleteOptions, WriteOptions
+from tonnage.apiserver.options import WriteOptions
 from tonnage.apiserver.resource import Obj, Resource
 from tonnage.apiserver.writes import Writes, Written, check_fields
 from tonnage.errors import Cause
@@ -46,6 +46,7 @@ async def bind(
         now = stamps.now()
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
         status["conditions"] = [*kept, condition]
+        status.pop("nominatedNodeName", None)
         return obj
 
     return await writes.modify(pod, namespace, name, change, options, subresource="binding")
@@ -66,20 +67,6 @@ def _check_bindable(obj: Obj, wanted: dict[str, Any], node: str) -> None:
         )
     if obj["spec"].get("schedulingGates"):
         raise errors.conflict("pods/binding", "", PODS.plural, name, f"pod {name} has non-empty .spec.schedulingGates")
-
-
-async def evict(
-    writes: Writes, pod: Resource, namespace: str, name: str, eviction: Obj, options: WriteOptions
-) -> Written:
-    """POST pods/eviction: a deletion with the options given (there are no disruption budgets). Raises 404, 409."""
-    meta = lifecycle.metadata(eviction)
-    if meta.setdefault("name", name) != name:
-        raise errors.bad_request("the name in the Eviction does not match the name on the URL")
-    given = eviction.get("deleteOptions") or {}
-    if not isinstance(given, dict):
-        raise errors.bad_request("deleteOptions is not an object")
-    query = {"dryRun": "All"} if options.dry_run else {}
-    return await writes.delete(pod, namespace, name, DeleteOptions.read(query, given, options.user))
 
 
 async def finalize(writes: Writes, resource: Resource, name: str, body: Obj, options: WriteOptions) -> Written:

@@ -1,4 +1,5 @@
-"""The controllers of workloads, each begun when the first object of its kind is there: most boxes have none.
+"""The controllers of workloads and of their disruption budgets, each begun when the first object of its kind is there:
+most boxes have none.
 
 A kind is a row in _WORKLOADS; its module is not even read before.
 """
@@ -13,7 +14,17 @@ from typing import Any
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
 from tonnage.api import names
-from tonnage.api.kinds import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
+from tonnage.api.kinds import (
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    JOBS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Kind,
+)
 from tonnage.api.meta import KubeObject
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -27,6 +38,7 @@ _WORKLOADS: tuple[tuple[Kind[Any], str, str], ...] = (
     (DAEMON_SETS, "daemonset", "DaemonSetController"),
     _JOB_ROW,
     (CRON_JOBS, "cronjob", "CronJobController"),
+    (DISRUPTION_BUDGETS, "disruption", "DisruptionController"),
 )
 Recorders = Callable[[str], EventRecorder]
 """component -> what records Events in its name, running."""
