@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.api import matching
+from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.scheduler import filters
 from tonnage.scheduler.ask import CPU, MEMORY, PODS, Ask
@@ -20,7 +21,7 @@ from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.filters import Cause
 from tonnage.scheduler.inline import NO_INLINE
 from tonnage.scheduler.static import reach_of
-from tonnage.scheduler.volumes import CONFLICT, NO_STORAGE, NO_VOLUME, Plan, PodVolumes, Unbound
+from tonnage.scheduler.volumes import CONFLICT, NO_SOURCE, NO_STORAGE, NO_VOLUME, Plan, PodVolumes, Unbound
 
 _BYTES = (MEMORY, "ephemeral-storage")
 
@@ -137,6 +138,10 @@ class Look:
         elif reason == CONFLICT:
             elsewhere = ", ".join(self._out_of_reach(slot))
             yield Lack(f"{CONFLICT}: {elsewhere}", f"make room where the volume is, or delete the claim of {elsewhere}")
+        elif reason == NO_SOURCE:
+            told = ", ".join(self._copies(slot))
+            todo = "make room where that volume is: such a claim can be made there and nowhere else"
+            yield Lack(f"{NO_SOURCE}: {told}", todo)
         elif reason == NO_VOLUME:
             yield self._no_volume(slot)
         else:
@@ -156,6 +161,15 @@ class Look:
             volume = objects.volumes.get(claim.spec.volume_name) if claim is not None else None
             if volume is not None and not reach_of(volume).matches(columns.labels[slot], columns.names[slot]):
                 yield f"{volume.metadata.name} ({use.name})"
+
+    def _copies(self, slot: int) -> Iterator[str]:
+        columns, objects = self.cluster.columns, self.cluster.objects
+        for unbound in self.volumes.unbound:
+            if unbound.source is not None and not unbound.source(columns.labels[slot], columns.names[slot]):
+                origin = origin_of(unbound.claim, objects.claims.get, objects.volumes.get)
+                if origin is not None and origin.volume is not None:
+                    name = unbound.claim.metadata.name
+                    yield f"claim {name} of {origin.text} (volume {origin.volume.metadata.name})"
 
     def _no_volume(self, slot: int) -> Lack:
         sent = next((u for u in self.volumes.unbound if u.selected not in ("", self._name(slot))), None)

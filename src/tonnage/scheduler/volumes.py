@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.origin import origin_of
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, StorageClass, TopologyTerm
@@ -26,6 +27,7 @@ from tonnage.scheduler.strategies import Take
 
 CONFLICT = "node(s) had volume node affinity conflict"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
+NO_SOURCE = "node(s) did not have the volume that a claim is to be a copy of"
 NO_STORAGE = "node(s) did not have enough free storage"
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
@@ -45,7 +47,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unbound:
-    """A claim that this decision has to find room for. selected: the node it was already sent to, or ""."""
+    """A claim that this decision has to find room for. selected: the node it was already sent to, or "". source: which
+    nodes have what its volume is to be a copy of, None for any."""
 
     claim: PersistentVolumeClaim
     size: int
@@ -55,6 +58,7 @@ class Unbound:
     provisionable: bool
     measured: bool
     allowed: NodeMatcher | None
+    source: NodeMatcher | None = None
 
     def is_sent_to(self, node: str) -> bool:
         """Whether the API server already has the decision, by an earlier attempt."""
@@ -178,7 +182,13 @@ class Volumes:
             provisionable=matching.is_provisionable(storage_class),
             measured=bool(size) and not selected and driver is not None and driver.spec.storage_capacity,
             allowed=_topology(storage_class.allowed_topologies) if storage_class.allowed_topologies else None,
+            source=self._source(claim),
         )
+
+    def _source(self, claim: PersistentVolumeClaim) -> NodeMatcher | None:
+        """While a source is not bound its copy goes anywhere: it may be a claim of the same pod."""
+        origin = origin_of(claim, self.objects.claims.get, self.objects.volumes.get)
+        return origin.reach if origin is not None else None
 
     def _assemble(self, bound: list[PersistentVolumeClaim], unbound: list[Unbound]) -> PodVolumes:
         matchers, missing, used = [], False, []
@@ -192,7 +202,7 @@ class Volumes:
             if volume.spec.csi is not None:
                 used.append((volume.spec.csi.driver, claim.key))
         used += [(u.storage_class.provisioner, u.claim.key) for u in unbound if u.provisionable]
-        simple = all(u.provisionable and not (u.searched or u.selected or u.allowed) for u in unbound)
+        simple = all(u.provisionable and not (u.searched or u.selected or u.allowed or u.source) for u in unbound)
         alike = simple and not matchers and not missing
         return PodVolumes(
             tuple(matchers),
@@ -270,6 +280,8 @@ class Volumes:
         labels, node = self._columns.labels[slot], self._columns.names[slot]
         if any(u.selected not in ("", node) for u in volumes.unbound):
             return NO_VOLUME
+        if any(u.source is not None and not u.source(labels, node) for u in volumes.unbound):
+            return NO_SOURCE
         found: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
         chosen: set[str] = set()
         made: list[Unbound] = []
