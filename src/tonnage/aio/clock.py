@@ -88,6 +88,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Virtual seconds since the loop was made."""
         return self._instant.now
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass now, as if what is running had taken so long."""
+        self._instant.now += seconds
+
 
 def rfc3339(seconds: float, *, micro: bool = False) -> str:
     """Print seconds since the epoch as Kubernetes does: Time (whole seconds) or, with micro, MicroTime."""

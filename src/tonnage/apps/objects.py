@@ -28,9 +28,7 @@ _DRIVER = {
 
 async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[str]) -> None:
     """Make what the box needs. pools: their names, the default one first. May be repeated."""
-    await _ensure(client, NAMESPACES, names.SYSTEM_NAMESPACE, {})
-    for driver in (names.DRIVER, *(COMPAT[word] for word in compat)):
-        await _ensure(client, CSI_DRIVERS, driver, {"spec": _DRIVER})
+    await ensure_drivers(client, [names.DRIVER, *(COMPAT[word] for word in compat)])
     default = {names.DEFAULT_CLASS: "true"}
     await _ensure(client, STORAGE_CLASSES, names.SCRATCH_CLASS, storage_class(names.DRIVER, annotations=default))
     await _ensure(client, STORAGE_CLASSES, names.IMMEDIATE_CLASS, storage_class(names.DRIVER, mode=names.IMMEDIATE))
@@ -39,6 +37,13 @@ async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[s
         await _ensure(client, STORAGE_CLASSES, f"tonnage-{pool.lower().replace('_', '-')}", body)
     if "pmem-csi" in compat:
         await _pmem_csi(client)
+
+
+async def ensure_drivers(client: Client, drivers: Sequence[str]) -> None:
+    """Make the namespace of our objects, and CSIDrivers of these names. May be repeated."""
+    await _ensure(client, NAMESPACES, names.SYSTEM_NAMESPACE, {})
+    for driver in drivers:
+        await _ensure(client, CSI_DRIVERS, driver, {"spec": _DRIVER})
 
 
 async def _pmem_csi(client: Client) -> None:

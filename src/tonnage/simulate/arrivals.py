@@ -14,16 +14,19 @@ from tonnage.simulate import amounts
 from tonnage.simulate.workload import StreamSpec, Workload
 
 _HOUR, _GRAIN = 3600.0, 1024**2
+TOGETHER = ("Deployment", "StatefulSet")
+"""Kinds whose pods come and go together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod to be. sizes: bytes of its volumes, in the stream's order; lifetimes: seconds of its first life and of
-    each after a restart."""
+    """A pod to be. group: which arrival of the stream brought it; sizes: bytes of its volumes, in the stream's order;
+    lifetimes: seconds of its first life and of each after a restart."""
 
     time: float
     sizes: tuple[int, ...]
     lifetimes: tuple[float, ...]
+    group: int = 0
 
 
 def expected(workload: Workload) -> float:
@@ -33,17 +36,24 @@ def expected(workload: Workload) -> float:
 
 
 def arrivals(stream: StreamSpec, until: float, *, seed: int, scale: float = 1.0) -> Iterator[Arrival]:
-    """The stream's pods in order of time. scale: how many times its rate."""
+    """The stream's pods in order of time. scale: how many times its rate.
+
+    Pods that a controller makes of one template have the same sizes; those of a Job end each in its own time.
+    """
     random = Random(f"{seed}/{stream.name}")
     lifetime = amounts.distribution(stream.lifetime, amounts.duration)
     sizes = [amounts.distribution(volume.size, amounts.size) for volume in stream.volumes]
-    for time in _times(stream, until, amounts.rate(stream.rate) * scale, random):
+    for group, time in enumerate(_times(stream, until, amounts.rate(stream.rate) * scale, random)):
+        first: Arrival | None = None
         for _ in range(stream.burst):
-            yield Arrival(
-                time,
-                tuple(_whole(draw(random)) for draw in sizes),
-                tuple(lifetime(random) for _ in range(stream.restarts + 1)),
-            )
+            taken = first.sizes if first and stream.kind != "Pod" else tuple(_whole(draw(random)) for draw in sizes)
+            if first and stream.kind in TOGETHER:
+                lives = first.lifetimes
+            else:
+                lives = tuple(lifetime(random) for _ in range(stream.restarts + 1))
+            arrival = Arrival(time, taken, lives, group)
+            first = first or arrival
+            yield arrival
 
 
 def _whole(drawn: float) -> int:

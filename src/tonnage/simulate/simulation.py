@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -24,6 +24,8 @@ from tonnage.simulate.scheduling import Scheduling
 from tonnage.simulate.stranded import Stranded
 from tonnage.simulate.tally import Result, Tally
 from tonnage.simulate.workload import NodeSpec, Workload
+
+PROGRESS_STEPS = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +51,8 @@ class _Pod:
 class Simulation:
     """One run. Everything follows from the arguments: the same give the same Result.
 
-    scale: how many times the workload's rates; share: see Cycle.
+    scale: how many times the workload's rates; share: see Cycle; progress(share of the time) is called often;
+    placed(pod, node) for each pod.
     """
 
     def __init__(
@@ -61,7 +64,10 @@ class Simulation:
         seed: int = 0,
         scale: float = 1.0,
         share: float = Cycle.share,
+        progress: Callable[[float], None] = lambda share: None,
+        placed: Callable[[str, str], None] = lambda pod, node: None,
     ) -> None:
+        self._tell_progress, self._tell_placed = progress, placed
         self._workload, self._policy = workload, policy
         self.events, self.tally = Events(), Tally()
         self._versions = count(1)
@@ -127,7 +133,9 @@ class Simulation:
         for stream, trace in enumerate(self._traces):
             self._next(stream, trace)
         self._stranded.plan(self.events, self.tally, self._until)
-        self.events.run(end)
+        for step in range(1, PROGRESS_STEPS + 1):
+            self.events.run(end * step / PROGRESS_STEPS)
+            self._tell_progress(step / PROGRESS_STEPS)
         return tally.conclude(self._policy.name, self.tally, room=self.room)
 
     def _next(self, stream: int, trace: Iterator[Arrival]) -> None:
@@ -224,6 +232,7 @@ class Simulation:
     def _placed(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
         self.scheduling.cluster.release(decision)
         self.scheduling.queue.remove(entry.uid)
+        self._tell_placed(pod.uid, pod.node)
         self.tally.placed += 1
         self.tally.writes["pods"] += tally.POD_TO_PLACED - 1
         self.tally.waits.append(self.events.now - pod.waiting_since)

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
+from typing import Protocol
 
-from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.allotment import fit_together
+from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.cluster import Cluster
 from tonnage.simulate import amounts
-from tonnage.simulate.agent import Agent
 from tonnage.simulate.events import Events
 from tonnage.simulate.tally import Tally
 from tonnage.simulate.workload import VolumeSpec, Workload
 
-_SAMPLES, _MOST_NODES, _DRAWS = 24, 1000, 101
+SAMPLES = 24
+"""How often a run looks."""
+_MOST_NODES, _DRAWS = 1000, 101
 Needs = tuple[tuple[str, int], ...]
+
+
+class NodeRoom(Protocol):
+    """A node with its pools: name -> bytes, and what of them is free."""
+
+    node: str
+    pools: dict[str, int]
+
+    @property
+    def free(self) -> Mapping[str, int]:
+        """Pool -> bytes."""
 
 
 class Stranded:
     """Looks at the nodes, or a thousand of them, a few times a run. A stream's pod has volumes of median size."""
 
-    def __init__(self, cluster: Cluster, workload: Workload, asks: Sequence[Ask], agents: Iterable[Agent]) -> None:
+    def __init__(self, cluster: Cluster, workload: Workload, asks: Sequence[Ask], agents: Iterable[NodeRoom]) -> None:
         every = list(agents)
         self._cluster, self._agents = cluster, every[:: -(-len(every) // _MOST_NODES)]
         self._pods = [(ask, _median(stream.volumes)) for ask, stream in zip(asks, workload.streams, strict=True)]
 
     def plan(self, events: Events, tally: Tally, until: float) -> None:
         """Look at equal distances up to then."""
-        for number in range(1, _SAMPLES + 1):
-            events.at(until * number / _SAMPLES, partial(self._sample, tally))
+        for number in range(1, SAMPLES + 1):
+            events.at(until * number / SAMPLES, partial(self.sample, tally))
 
-    def _sample(self, tally: Tally) -> None:
+    def sample(self, tally: Tally) -> None:
+        """Look now."""
         room = stranded = 0
         for agent in self._agents:
             room += sum(agent.pools.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 # Writes to the API server, as benchmarks/kubernetes counts them for one volume from create to gone (11 besides those
@@ -24,7 +25,7 @@ class Tally:
     refused: int = 0
     withdrawn: int = 0
     created: int = 0
-    writes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WATCHERS, 0))
+    writes: MutableMapping[str, int] = field(default_factory=lambda: dict.fromkeys(WATCHERS, 0))
     waits: array[float] = field(default_factory=lambda: array("d"))
     stranded: array[float] = field(default_factory=lambda: array("d"))
     held: int = 0
@@ -43,7 +44,8 @@ class Result:
 
     attempts_refused: decisions that found no node; withdrawn: pods that a node's agent sent back; waiting: pods
     without a node at the end; stranded: free storage on nodes that could take no pod of any stream, as a share of all
-    storage; peak_room: most storage that volumes held at once, as a share of all.
+    storage; peak_room: most storage that volumes held at once, as a share of all; counted: whether writes and messages
+    were counted, or estimated.
     """
 
     policy: str
@@ -65,13 +67,18 @@ class Result:
     api_writes_per_pod: float
     capacity_writes_per_pod: float
     watch_messages_per_pod: float
+    counted: bool = False
 
 
-def conclude(policy: str, tally: Tally, *, room: int) -> Result:
-    """The result of a run. room: bytes of all pools."""
+def conclude(policy: str, tally: Tally, *, room: int, messages: Mapping[str, int] | None = None) -> Result:
+    """The result of a run. room: bytes of all pools; messages: those that were counted, by resource; None: they are
+    estimated."""
     waits = sorted(tally.waits)
     pods = max(1, tally.arrived)
-    messages = sum(count * WATCHERS[kind] for kind, count in tally.writes.items())
+    if messages is None:
+        told = sum(count * WATCHERS[kind] for kind, count in tally.writes.items())
+    else:
+        told = sum(messages.values())
     return Result(
         policy=policy,
         pods=tally.arrived,
@@ -90,8 +97,9 @@ def conclude(policy: str, tally: Tally, *, room: int) -> Result:
         stranded_peak=max(tally.stranded, default=0.0),
         peak_room=tally.peak_held / max(1, room),
         api_writes_per_pod=sum(tally.writes.values()) / pods,
-        capacity_writes_per_pod=tally.writes["capacity"] / pods,
-        watch_messages_per_pod=messages / pods,
+        capacity_writes_per_pod=(tally.writes.get("capacity", 0) + tally.writes.get("csistoragecapacities", 0)) / pods,
+        watch_messages_per_pod=told / pods,
+        counted=messages is not None,
     )
 
 

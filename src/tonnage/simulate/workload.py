@@ -25,11 +25,12 @@ class VolumeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class StreamSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Pods of one kind. rate: at full flow; day: hour -> share of the rate from then on; burst: pods at each arrival;
-    restarts: how often a pod comes back with its volumes, after `pause`."""
+    restarts: how often a pod comes back with its volumes, after `pause`; kind: who makes the pods of an arrival."""
 
     name: str
     rate: str
     lifetime: Any
+    kind: Literal["Pod", "Deployment", "StatefulSet", "Job"] = "Pod"
     arrivals: Literal["poisson", "even"] = "poisson"
     burst: int = 1
     day: dict[int, float] = {}
@@ -146,6 +147,8 @@ def _check_stream(stream: StreamSpec) -> None:
         raise Invalid("burst must be at least 1, restarts at least 0")
     if any(not 0 <= hour <= 23 or not 0 <= share <= 1 for hour, share in stream.day.items()):
         raise Invalid("day takes hours from 0 to 23 with shares of the rate from 0 to 1")
+    if stream.restarts and stream.kind in ("Deployment", "Job"):
+        raise Invalid(f"restarts are for pods that come back to their volumes: not those of a {stream.kind}")
     if stream.day and not any(stream.day.values()):
         raise Invalid("day has no hour with a share above 0")
     amounts.duration(stream.pause)

@@ -1,0 +1,118 @@
+"""Objects of a trace as a client would create them (--full)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.core import Node
+from tonnage.simulate.workload import NodeSpec, StreamSpec, VolumeSpec
+
+NAMESPACE = "simulated"
+SET_LABEL = "simulated"
+"""Label of pods that a controller makes: the name of the object that the trace has."""
+Sizes = Sequence[int]
+
+
+def node(name: str, spec: NodeSpec) -> dict[str, Any]:
+    """A node that is ready, with what it can give to pods."""
+    amounts = {"cpu": spec.cpu, "memory": spec.memory, "pods": str(spec.pods)}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    return {
+        "metadata": {"name": name, "labels": {names.TOPOLOGY_NODE: name, names.HOSTNAME_LABEL: name}},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }
+
+
+def csi_node(node: Node) -> dict[str, Any]:
+    """That node's one driver."""
+    meta = node.metadata
+    owner = {"apiVersion": "v1", "kind": "Node", "name": meta.name, "uid": meta.uid}
+    entry = {"name": names.DRIVER, "nodeID": meta.name, "topologyKeys": [names.TOPOLOGY_NODE]}
+    return {"metadata": {"name": meta.name, "ownerReferences": [owner]}, "spec": {"drivers": [entry]}}
+
+
+def pod(name: str, stream: StreamSpec, sizes: Sizes, claims: Sequence[str] = ()) -> dict[str, Any]:
+    """A pod; its volumes are ephemeral, or the claims of these names."""
+    return {"metadata": {"name": name}, "spec": _spec(stream, _volumes(stream, sizes, claims))}
+
+
+def claim(name: str, volume: VolumeSpec, size: int) -> dict[str, Any]:
+    """A claim that outlives its pod."""
+    return {"metadata": {"name": name}, "spec": _claim_spec(volume, size)}
+
+
+def deployment(name: str, stream: StreamSpec, sizes: Sizes) -> dict[str, Any]:
+    """A Deployment of as many pods as the burst has."""
+    spec = {"replicas": stream.burst, **_selected(name, stream, _volumes(stream, sizes, ()))}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def stateful_set(name: str, stream: StreamSpec, sizes: Sizes) -> dict[str, Any]:
+    """A StatefulSet whose pods start side by side, and whose claims go with it."""
+    templates = [
+        {**claim(volume_name(index), volume, size)}
+        for index, (volume, size) in enumerate(zip(stream.volumes, sizes, strict=True))
+    ]
+    spec = {
+        "replicas": stream.burst,
+        "serviceName": name,
+        "podManagementPolicy": "Parallel",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
+        "volumeClaimTemplates": templates,
+        **_selected(name, stream, []),
+    }
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def job(name: str, stream: StreamSpec, sizes: Sizes) -> dict[str, Any]:
+    """A Job whose pods all run side by side."""
+    template = {
+        "metadata": {"labels": {SET_LABEL: name}},
+        "spec": {**_spec(stream, _volumes(stream, sizes, ())), "restartPolicy": "Never"},
+    }
+    spec = {"completions": stream.burst, "parallelism": stream.burst, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def volume_name(index: int) -> str:
+    """A pod's name for its volume."""
+    return f"v{index}"
+
+
+def _selected(name: str, stream: StreamSpec, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    labels = {SET_LABEL: name}
+    template = {"metadata": {"labels": labels}, "spec": _spec(stream, volumes)}
+    return {"selector": {"matchLabels": labels}, "template": template}
+
+
+def _spec(stream: StreamSpec, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    mounts = [{"name": volume_name(index), "mountPath": f"/v{index}"} for index in range(len(stream.volumes))]
+    container = {
+        "name": "main",
+        "image": "simulated",
+        "resources": {"requests": {"cpu": stream.cpu, "memory": stream.memory}},
+        "volumeMounts": mounts,
+    }
+    return {"containers": [container], "volumes": volumes}
+
+
+def _volumes(stream: StreamSpec, sizes: Sizes, claims: Sequence[str]) -> list[dict[str, Any]]:
+    sources: list[Mapping[str, Any]]
+    if claims:
+        sources = [{"persistentVolumeClaim": {"claimName": name}} for name in claims]
+    else:
+        sources = [
+            {"ephemeral": {"volumeClaimTemplate": {"spec": _claim_spec(volume, size)}}}
+            for volume, size in zip(stream.volumes, sizes, strict=True)
+        ]
+    return [{"name": volume_name(index), **source} for index, source in enumerate(sources)]
+
+
+def _claim_spec(volume: VolumeSpec, size: int) -> dict[str, Any]:
+    return {
+        "accessModes": [names.READ_WRITE_ONCE],
+        "storageClassName": volume.storage_class,
+        "resources": {"requests": {"storage": str(size)}},
+    }

@@ -1,0 +1,142 @@
+"""Whoever uses the cluster: creates a stream's objects when they come, and takes them away when their time is over
+(--full). Pods of Deployments, StatefulSets and Jobs are made by their controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count, groupby
+from typing import Any
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import Background
+from tonnage.api.kinds import CLAIMS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS, Kind
+from tonnage.api.pods import Pod
+from tonnage.api.workloads import Job
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+from tonnage.simulate import bodies
+from tonnage.simulate.amounts import duration
+from tonnage.simulate.arrivals import Arrival
+from tonnage.simulate.workload import StreamSpec
+
+
+class Feeder:
+    """run(stream, trace) plays one stream; zero is the loop's time at the trace's midnight."""
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self.zero = 0.0
+        self._tasks = Background("feeder")
+        self._lives: dict[str, Lives] = {}
+        self._gone: dict[str, asyncio.Event] = {}
+        informers.of(PODS).cache.on_change(self._pod_changed)
+        informers.of(JOBS).cache.on_change(self._job_changed)
+
+    # What kubelets ask
+
+    def lifetime(self, pod: Pod) -> float | None:
+        """How long a pod's containers run; None: until somebody deletes it."""
+        lives = self._lives.get(pod.metadata.labels.get(bodies.SET_LABEL) or pod.metadata.name)
+        return lives.begin(pod.metadata.name) if lives is not None else None
+
+    def completes(self, pod: Pod) -> bool:
+        """Whether the pod is done when its containers have run, and not to be made anew."""
+        return pod.spec.restart_policy == "Never"
+
+    # The trace
+
+    async def run(self, stream: StreamSpec, trace: Iterable[Arrival]) -> None:
+        """Create what comes, when it comes."""
+        number = count()
+        for _, group in groupby(trace, key=lambda arrival: arrival.group):
+            burst = list(group)
+            await self._clock.sleep(max(0.0, self.zero + burst[0].time - self._clock.monotonic()))
+            for name, part in self._parts(stream, number, burst):
+                self._lives[name] = Lives(stream, part)
+                self._tasks.start(self._live(name, stream, part[0]), name)
+
+    def _parts(
+        self, stream: StreamSpec, number: Iterator[int], burst: list[Arrival]
+    ) -> Iterator[tuple[str, list[Arrival]]]:
+        """Name -> the pods that one object of the stream's kind stands for."""
+        for part in [[each] for each in burst] if stream.kind == "Pod" else [burst]:
+            yield f"{stream.name}-{next(number)}", part
+
+    async def _live(self, name: str, stream: StreamSpec, first: Arrival) -> None:
+        if stream.kind == "Pod":
+            await self._live_pod(name, stream, first)
+        elif stream.kind == "Job":
+            await self._create(JOBS, bodies.job(name, stream, first.sizes))
+        else:
+            kind: Kind[Any] = DEPLOYMENTS
+            body = bodies.deployment(name, stream, first.sizes)
+            if stream.kind == "StatefulSet":
+                kind, body = STATEFUL_SETS, bodies.stateful_set(name, stream, first.sizes)
+            await self._create(kind, body)
+            lives = self._lives[name]
+            await lives.begun.wait()
+            await self._clock.sleep(sum(first.lifetimes))
+            await self._delete(kind, name)
+            del self._lives[name]
+
+    async def _live_pod(self, name: str, stream: StreamSpec, arrival: Arrival) -> None:
+        """A pod without a controller; where it comes back to its volumes, whoever made it makes it again."""
+        claims = [f"{name}-v{index}" for index in range(len(stream.volumes))] if stream.restarts else []
+        for claim, volume, size in zip(claims, stream.volumes, arrival.sizes, strict=False):
+            await self._create(CLAIMS, bodies.claim(claim, volume, size))
+        for life in range(stream.restarts + 1):
+            if life:
+                await self._clock.sleep(duration(stream.pause))
+            self._gone[name] = asyncio.Event()
+            await self._create(PODS, bodies.pod(name, stream, arrival.sizes, claims))
+            await self._gone[name].wait()
+        del self._gone[name], self._lives[name]
+        for claim in claims:
+            await self._delete(CLAIMS, claim)
+
+    async def _create(self, kind: Kind[Any], body: dict[str, Any]) -> None:
+        await self._client.create(kind, body, bodies.NAMESPACE)
+
+    async def _delete(self, kind: Kind[Any], name: str) -> None:
+        with suppress(ApiNotFound):
+            await self._client.delete(kind, name, bodies.NAMESPACE, propagation="Background")
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None and old is not None and (gone := self._gone.get(old.metadata.name)) is not None:
+            gone.set()
+
+    def _job_changed(self, _old: Job | None, new: Job | None) -> None:
+        """A Job that is done is taken away."""
+        if new is None or new.metadata.deleting or new.metadata.name not in self._lives:
+            return
+        if any(c.type == "Complete" and c.status == "True" for c in new.status.conditions):
+            del self._lives[new.metadata.name]
+            self._tasks.start(self._delete(JOBS, new.metadata.name), "delete")
+
+    async def close(self) -> None:
+        """Do nothing more."""
+        await self._tasks.close()
+
+
+class Lives:
+    """How long the pods of one object run."""
+
+    def __init__(self, stream: StreamSpec, pods: list[Arrival]) -> None:
+        self.begun = asyncio.Event()
+        """Set when the first one runs."""
+        self._kind, self._restarts = stream.kind, stream.restarts
+        self._left = [pod.lifetimes for pod in reversed(pods)]
+        self._lived: dict[str, int] = {}
+
+    def begin(self, pod: str) -> float | None:
+        """One more life of a pod begins: its seconds; None when it ends with the object that made it."""
+        self.begun.set()
+        life = self._lived[pod] = self._lived.get(pod, -1) + 1
+        if self._kind == "Job":
+            return (self._left.pop() if len(self._left) > 1 else self._left[0])[0]
+        if self._kind == "Pod" or (self._kind == "StatefulSet" and life < self._restarts):
+            return self._left[0][min(life, self._restarts)]
+        return None

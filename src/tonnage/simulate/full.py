@@ -1,0 +1,301 @@
+"""--full: every controller, the scheduler, an agent with a memory pool on each node, and the API server, all of them
+the real ones, in one process on a virtual clock. What is not real: kubelets (kubelets.py) and the network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tonnage.aio.clock import Clock, LoopClock, VirtualLoop
+from tonnage.aio.tasks import Background, supervise
+from tonnage.api import names
+from tonnage.api.kinds import CAPACITIES, CSI_NODES, NAMESPACES, NODES, PODS, STORAGE_CLASSES
+from tonnage.api.pods import Pod
+from tonnage.apiserver.server import ApiServer, extractor
+from tonnage.apiserver.store import MemoryStore
+from tonnage.apps import objects
+from tonnage.apps.control_plane import control_plane
+from tonnage.apps.node import NodeAgent
+from tonnage.csi.driver import Driver
+from tonnage.csi.local import local_client
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.pools.base import Volume, VolumeRequest
+from tonnage.pools.memory import MemoryPool
+from tonnage.scheduler.ask import Ask
+from tonnage.scheduler.cycle import Cycle, Decision, Refusal
+from tonnage.scheduler.loop import Scheduler
+from tonnage.simulate import bodies, tally
+from tonnage.simulate.amounts import duration, size
+from tonnage.simulate.arrivals import arrivals
+from tonnage.simulate.feeder import Feeder
+from tonnage.simulate.kubelets import Kubelets
+from tonnage.simulate.objects import template
+from tonnage.simulate.policy import Policy
+from tonnage.simulate.simulation import PROGRESS_STEPS
+from tonnage.simulate.stranded import SAMPLES, Stranded
+from tonnage.simulate.tally import Result, Tally
+from tonnage.simulate.transport import SlowTransport, Traffic
+from tonnage.simulate.workload import NodeSpec, Workload
+
+_PUBLISHED_SECONDS = 60.0
+
+
+class FullSimulation:
+    """One run with everything. The arguments are those of Simulation.
+
+    The same arguments give the same Result. Polling for what others do to the disks and heartbeats are left out:
+    nobody does anything to these disks, and these nodes do not die.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        nodes: Sequence[NodeSpec],
+        policy: Policy,
+        *,
+        seed: int = 0,
+        scale: float = 1.0,
+        share: float = Cycle.share,
+        progress: Callable[[float], None] = lambda share: None,
+        placed: Callable[[str, str], None] = lambda pod, node: None,
+    ) -> None:
+        self._workload, self._policy, self._share, self._seed, self._scale = workload, policy, share, seed, scale
+        self._progress = progress
+        self._delays = {
+            name: duration(getattr(workload.delays, name)) for name in ("decide", "write", "watch", "create", "delete")
+        }
+        self.tally, self.traffic = Tally(), Traffic()
+        self._watched = Watched(self.tally, placed)
+        self._specs = [spec for spec in nodes for _ in range(spec.count)]
+        self.room = sum(int(size(text)) for spec in self._specs for text in spec.pools.values())
+        self._loop = VirtualLoop()
+        self._clock = LoopClock()
+        self._tasks = Background("simulation")
+        self.nodes: list[SimulatedNode] = []
+
+    def run(self) -> Result:
+        """Play the trace."""
+        try:
+            return self._loop.run_until_complete(self._run())
+        finally:
+            self._loop.close()
+
+    async def _run(self) -> Result:
+        server = ApiServer(MemoryStore(extractor()), clock=self._clock, entropy=Random(self._seed))
+        await server.start()
+        transport = SlowTransport(
+            server.transport(), self.traffic, self._clock, write=self._delays["write"], watch=self._delays["watch"]
+        )
+        client = Client(transport)
+        informers = Informers(client)
+        feeder = Feeder(client, informers, self._clock)
+        kubelets = Kubelets(client, informers, self._clock, lifetime=feeder.lifetime, completes=feeder.completes)
+        self._watched.follow(informers, self._clock)
+        try:
+            await self._make_objects(client)
+            scheduler = await self._start_controllers(client, informers)
+            await self._start_agents(client, server.cluster_id())
+            await self._wait_published(informers)
+            await self._play(feeder, scheduler)
+        finally:
+            await feeder.close()
+            await kubelets.close()
+            await self._tasks.close()
+            await informers.close()
+            await server.stop()
+        return tally.conclude(self._policy.name, self.tally, room=self.room, messages=self.traffic.messages)
+
+    # The cluster
+
+    async def _make_objects(self, client: Client) -> None:
+        await objects.ensure_drivers(client, [names.DRIVER])
+        await client.create(NAMESPACES, {"metadata": {"name": bodies.NAMESPACE}})
+        for name in self._classes():
+            body = objects.storage_class(names.DRIVER, parameters={"pool": self._workload.pool_of(name)})
+            await client.create(STORAGE_CLASSES, {**body, "metadata": {"name": name}})
+        for index, spec in enumerate(self._specs):
+            node = await client.create(NODES, bodies.node(f"node-{index}", spec))
+            status = bodies.node(f"node-{index}", spec)["status"]
+            await client.patch(NODES, node.metadata.name, {"status": status}, subresource="status")
+            await client.create(CSI_NODES, bodies.csi_node(node))
+
+    def _classes(self) -> list[str]:
+        return sorted({volume.storage_class for stream in self._workload.streams for volume in stream.volumes})
+
+    async def _start_controllers(self, client: Client, informers: Informers) -> Scheduler:
+        scheduler = Scheduler(
+            client, informers, self._events(client, "scheduler"), clock=self._clock, strategy=self._policy.strategy
+        )
+        self._prepare(scheduler)
+        loops = control_plane(
+            client,
+            informers,
+            lambda name: self._events(client, name),
+            clock=self._clock,
+            scheduler=scheduler,
+            capacity="exact",
+        )
+        informers.start()
+        for name, loop in loops.items():
+            self._tasks.start(supervise(name, loop.run), name)
+        await informers.wait_synced()
+        return scheduler
+
+    def _events(self, client: Client, component: str) -> EventRecorder:
+        numbers = Random(f"{self._seed}/{component}")
+        recorder = EventRecorder(client, component, clock=self._clock, suffix=lambda: f"{numbers.getrandbits(64):016x}")
+        self._tasks.start(supervise(f"events of {component}", recorder.run), "events")
+        return recorder
+
+    def _prepare(self, scheduler: Scheduler) -> None:
+        """Let decisions take their time, and count them."""
+        cluster = scheduler.cluster
+        cluster.cycle.share = self._share
+        decide, withdraw = cluster.cycle.decide, cluster.withdraw
+
+        def timed(ask: Ask, **more: Any) -> Decision | Refusal:
+            outcome = decide(ask, **more)
+            self._loop.advance(self._delays["decide"])
+            refused = isinstance(outcome, Refusal)
+            if not (isinstance(outcome, Refusal) and outcome.awaited):  # its claims are not there yet
+                self.tally.decisions += 1
+                self.tally.refused += refused
+            return outcome
+
+        def counted(ask: Ask, decision: Decision) -> None:
+            self.tally.withdrawn += 1
+            withdraw(ask, decision)
+
+        setattr(cluster.cycle, "decide", timed)  # noqa: B010
+        setattr(cluster, "withdraw", counted)  # noqa: B010
+        if not self._policy.tracked:
+            setattr(cluster.published, "reserve", lambda *_args, **_more: None)  # noqa: B010
+
+    async def _start_agents(self, client: Client, cluster_uid: str) -> None:
+        for index, spec in enumerate(self._specs):
+            node = SimulatedNode(f"node-{index}", spec, self._clock, self.tally, self._delays)
+            agent = NodeAgent(
+                client,
+                node_name=node.node,
+                cluster_uid=cluster_uid,
+                clients=[local_client(node.driver)],
+                clock=self._clock,
+                poll=0,
+                sweep_every=0,
+                number=lambda: 0,
+            )
+            self.nodes.append(node)
+            self._tasks.start(supervise(f"agent {node.node}", agent.run), f"agent {node.node}")
+
+    async def _wait_published(self, informers: Informers) -> None:
+        """Return when each node has said what room its classes have."""
+        wanted = sum(self._workload.pool_of(name) in spec.pools for spec in self._specs for name in self._classes())
+        async with asyncio.timeout(_PUBLISHED_SECONDS):
+            while len(informers.of(CAPACITIES).cache) < wanted:
+                await self._clock.sleep(1.0)
+
+    # The trace
+
+    async def _play(self, feeder: Feeder, scheduler: Scheduler) -> None:
+        self.traffic.clear()
+        self.tally.writes = self.traffic.writes
+        until = duration(self._workload.duration)
+        feeder.zero = self._clock.monotonic()
+        for stream in self._workload.streams:
+            trace = arrivals(stream, until, seed=self._seed, scale=self._scale)
+            self._tasks.start(feeder.run(stream, trace), f"stream {stream.name}")
+        asks = [template(stream) for stream in self._workload.streams]
+        stranded = Stranded(scheduler.cluster, self._workload, asks, self.nodes)
+        self._tasks.start(self._look(stranded, until), "stranded")
+        end = until + duration(self._workload.settle)
+        for step in range(1, PROGRESS_STEPS + 1):
+            await self._clock.sleep(feeder.zero + end * step / PROGRESS_STEPS - self._clock.monotonic())
+            self._progress(step / PROGRESS_STEPS)
+
+    async def _look(self, stranded: Stranded, until: float) -> None:
+        for _ in range(SAMPLES):
+            await self._clock.sleep(until / SAMPLES)
+            stranded.sample(self.tally)
+
+
+@dataclass(slots=True)
+class Watched:
+    """Follows the pods: when each came, and when it was on a node. placed(pod, node) is told."""
+
+    tally: Tally
+    placed: Callable[[str, str], None]
+
+    def follow(self, informers: Informers, clock: Clock) -> None:
+        """Begin."""
+        since: dict[str, float] = {}
+
+        def changed(old: Pod | None, new: Pod | None) -> None:
+            if new is None:
+                if old is not None:
+                    since.pop(old.metadata.uid, None)
+                return
+            count, uid = self.tally, new.metadata.uid
+            if old is None or old.metadata.uid != uid:
+                since[uid] = clock.monotonic()
+                count.arrived += 1
+                count.peak_waiting = max(count.peak_waiting, count.arrived - count.placed)
+            if new.spec.node_name and uid in since:
+                count.placed += 1
+                count.waits.append(clock.monotonic() - since.pop(uid))
+                self.placed(new.metadata.name, new.spec.node_name)
+
+        informers.of(PODS).cache.on_change(changed)
+
+
+class SimulatedNode:
+    """Pools and driver of one node."""
+
+    def __init__(self, node: str, spec: NodeSpec, clock: Clock, counts: Tally, delays: dict[str, float]) -> None:
+        self.node = node
+        self.pools = {name: int(size(text)) for name, text in spec.pools.items()}
+        self._made = {
+            name: SlowPool(name, total, clock, counts, create=delays["create"], delete=delays["delete"])
+            for name, total in self.pools.items()
+        }
+        default = next(iter(self.pools))
+        self.driver = Driver(node, self._made, Path(f"/simulated/{node}"), default_pool=default, clock=clock)
+
+    @property
+    def free(self) -> dict[str, int]:
+        """Pool -> bytes."""
+        return {name: pool.size - pool.used for name, pool in self._made.items()}
+
+
+class SlowPool(MemoryPool):
+    """A memory pool whose volumes take time to come and go, and are counted."""
+
+    def __init__(self, name: str, total: int, clock: Clock, counts: Tally, *, create: float, delete: float) -> None:
+        super().__init__(name, total, directories=False, clock=clock)
+        self._create, self._delete, self._counts = create, delete, counts
+
+    @property
+    def used(self) -> int:
+        """Bytes that volumes hold."""
+        return self._used
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        """See Pool."""
+        await self._clock.sleep(self._create)
+        before = self._used
+        made = await super().create(request)
+        self._counts.created += self._used > before
+        self._counts.hold(self._used - before)
+        return made
+
+    async def delete(self, name: str) -> None:
+        """See Pool."""
+        await self._clock.sleep(self._delete)
+        before = self._used
+        await super().delete(name)
+        self._counts.hold(self._used - before)

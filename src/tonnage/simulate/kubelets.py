@@ -1,0 +1,82 @@
+"""What kubelets do, but for containers and mounts: pods that were sent to a node run, and end (--full)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.aio.tasks import Background
+from tonnage.api.kinds import PODS
+from tonnage.api.pods import Pod
+from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+
+
+class Kubelets:
+    """One for all nodes. lifetime(pod): seconds that its containers run, asked once; ended(pod) is awaited then, and
+    its pod is Succeeded before when completes(pod)."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        *,
+        lifetime: Callable[[Pod], float | None],
+        completes: Callable[[Pod], bool],
+    ) -> None:
+        self._client, self._clock = client, clock
+        self._lifetime, self._completes = lifetime, completes
+        self._running: set[str] = set()
+        self._ending: set[str] = set()
+        self._tasks = Background("kubelets")
+        informers.of(PODS).cache.on_change(self._changed)
+
+    def _changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None:
+            if old is not None:
+                self._running.discard(old.metadata.uid)
+                self._ending.discard(old.metadata.uid)
+            return
+        uid = new.metadata.uid
+        if new.metadata.deleting:
+            if new.spec.node_name and uid not in self._ending:
+                self._ending.add(uid)
+                self._tasks.start(self._remove(new), "end")
+        elif new.spec.node_name and uid not in self._running:
+            self._running.add(uid)
+            self._tasks.start(self._run(new), "run")
+
+    async def _run(self, pod: Pod) -> None:
+        lifetime = self._lifetime(pod)
+        await self._write(pod, "Running", ready=True)
+        if lifetime is None:
+            return
+        await self._clock.sleep(lifetime)
+        if pod.metadata.uid not in self._running or pod.metadata.uid in self._ending:
+            return
+        if self._completes(pod):
+            await self._write(pod, "Succeeded", ready=False)
+        else:  # whoever made it takes it away, or makes another
+            with suppress(ApiNotFound, ApiConflict):
+                await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+
+    async def _write(self, pod: Pod, phase: str, *, ready: bool) -> None:
+        now, meta = rfc3339(self._clock.time()), pod.metadata
+        conditions = [
+            {"type": kind, "status": str(ready), "lastTransitionTime": now} for kind in ("Ready", "ContainersReady")
+        ]
+        status = {"phase": phase, "conditions": conditions} | ({"startTime": now} if ready else {})
+        with suppress(ApiNotFound, ApiConflict):
+            await self._client.patch(PODS, meta.name, {"status": status}, meta.namespace, subresource="status")
+
+    async def _remove(self, pod: Pod) -> None:
+        meta = pod.metadata
+        with suppress(ApiNotFound, ApiConflict):
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=0)
+
+    async def close(self) -> None:
+        """Do nothing more."""
+        await self._tasks.close()
