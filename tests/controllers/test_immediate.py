@@ -400,6 +400,27 @@ async def test_waiting_claim_goes_when_something_changes(
         assert await eventually(sent)
 
 
+async def test_a_copy_goes_where_its_source_is(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, make_volume: Make, settle: Settle,
+    told: Any,
+) -> None:  # fmt: skip
+    for name, free in (("n1", "5Gi"), ("n2", "9Gi")):
+        await make_node(name, free)
+    await make_claim("a", storageClassName="now")
+    await make_claim("c", storageClassName="now", dataSource={"kind": "PersistentVolumeClaim", "name": "a"})
+    await settle()
+    assert await controller.reconcile(("claim", "default/c")) == 2.5
+    ((_, _, _, text),) = await told()
+    assert text == "it is to be a copy, and claim a is not bound yet"
+    terms = [{"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["n1"]}]}]
+    await make_volume("v", nodeAffinity={"required": {"nodeSelectorTerms": terms}})
+    bound = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": "v"}}
+    await kube.patch(CLAIMS, "a", bound, "default")
+    await settle()
+    await controller.reconcile(("claim", "default/c"))
+    assert await node_of(kube, "c") == "n1"
+
+
 async def test_only_the_provisioners_asked_for(
     kube: Client, controller: ImmediateController, informers: Informers, events: EventRecorder, make_node: Make,
     make_claim: Make, settle: Settle,

@@ -16,6 +16,7 @@ from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_bound, is_provisionable, requested
+from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.controllers.binding import find_best
@@ -120,7 +121,11 @@ class ImmediateController:
 
     async def _place(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> float | None:
         meta, size = claim.metadata, _size(claim)
-        offers = list(self._offers.of(storage_class))
+        origin = origin_of(claim, self._claims.get, self._volumes.get)
+        if origin is not None and origin.volume is None:
+            self._tell(claim, f"it is to be a copy, and {origin.missing}")
+            return _LOOK_AGAIN
+        offers = list(self._offers.of(storage_class, origin.reach if origin is not None else None))
         fitting = [offer for offer in offers if offer.largest >= size]
         if not fitting:
             return self._no_room(claim, storage_class, size, offers)
@@ -157,9 +162,12 @@ class ImmediateController:
         else:
             driver = storage_class.provisioner
             message = f"no node has published capacity for {wanted}: does driver {driver} run on the nodes?"
-        if self._waits.news(uid, message, pause=_TELL_AGAIN):
-            self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
+        self._tell(claim, message)
         return _LOOK_AGAIN if any(offer.held for offer in offers) else _TELL_AGAIN
+
+    def _tell(self, claim: PersistentVolumeClaim, message: str) -> None:
+        if self._waits.news(claim.metadata.uid, message, pause=_TELL_AGAIN):
+            self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
         if new is None:

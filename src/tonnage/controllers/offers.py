@@ -12,7 +12,7 @@ from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.meta import LabelSelector
 from tonnage.api.quantity import to_bytes
-from tonnage.api.selectors import from_label_selector
+from tonnage.api.selectors import NodeMatcher, from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.controllers.promises import Promises
 from tonnage.kube.cache import Cache
@@ -46,14 +46,15 @@ class Offers:
         """All that is published for the class."""
         return self._capacities.by(_BY_CLASS, storage_class)
 
-    def of(self, storage_class: StorageClass) -> Iterator[Offer]:
-        """What each node that may be used has for the class."""
+    def of(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> Iterator[Offer]:
+        """What each node that may be used has for the class. reach: only these nodes."""
         name = storage_class.metadata.name
         for published in self.published(name):
             free, largest = numbers(published)
             room = published.metadata.labels.get(names.POOL_LABEL, name)
             for node in self._reached(published):
-                if is_usable(node) and _allowed(node, storage_class):
+                within = reach is None or reach(node.metadata.labels, node.metadata.name)
+                if within and is_usable(node) and _allowed(node, storage_class):
                     promised = self._promises.open(node.metadata.name, room, counted(published))
                     yield Offer(free - promised, largest - promised, node.metadata.name, room, promised)
 
