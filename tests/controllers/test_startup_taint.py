@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,34 @@ async def test_it_stays_until_the_driver_is_listed(kube: Client, controller: Sta
     before = (await kube.get(NODES, "n1")).metadata.resource_version
     await controller.reconcile("n1")
     assert (await kube.get(NODES, "n1")).metadata.resource_version == before
+
+
+async def test_it_stays_until_room_is_published_or_a_minute_is_over(
+    kube: Client, informers: Informers, settle: Settle, manual_clock: Any
+) -> None:
+    published: list[bool] = []
+    controller = StartupTaint(
+        kube, informers, node="n1", drivers=[names.DRIVER], is_published=lambda: bool(published), clock=manual_clock
+    )
+    for published_by in ("agent", "nobody"):
+        await make_node(kube)
+        if published_by == "agent":
+            await list_driver(kube, names.DRIVER)
+        await settle()
+        manual_clock.now += 100
+        assert await controller.reconcile("n1") is not None
+        manual_clock.now += 59
+        assert await controller.reconcile("n1") is not None
+        if published_by == "agent":
+            published.append(True)
+        else:
+            manual_clock.now += 2
+        assert await controller.reconcile("n1") is None
+        assert [taint.key for taint in (await kube.get(NODES, "n1")).spec.taints] == [OTHER["key"]]
+        await settle()
+        await controller.reconcile("n1")
+        await kube.delete(NODES, "n1")
+        published.clear()
 
 
 async def test_another_driver_is_not_ours(kube: Client, controller: StartupTaint, settle: Settle) -> None:

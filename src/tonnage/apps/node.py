@@ -171,7 +171,14 @@ class NodeAgent:
         )
         self._taint = None
         if startup_taint:
-            self._taint = StartupTaint(client, self._informers, node=node_name, drivers=startup_taint)
+            self._taint = StartupTaint(
+                client,
+                self._informers,
+                node=node_name,
+                drivers=startup_taint,
+                is_published=lambda: self.capacity.is_published,
+                clock=self._clock,
+            )
 
     def _build(self, client: Client, namespace: str, poll: float, binding: str, sweep_every: float) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers

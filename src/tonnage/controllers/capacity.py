@@ -93,6 +93,8 @@ class CapacityPublisher:
         self._wake = asyncio.Event()
         self._written = self._increased = float("-inf")
         self._backoff = Backoff(initial=1.0, maximum=300.0)
+        self.is_published = False
+        """Whether all classes of all drivers have been published once, as objects or as tiers."""
         labels = f"{names.CAPACITY_MANAGED_BY}={self._managed_by}"
         self._informer = informers.of(CAPACITIES, namespace=namespace, labels=labels)
         self._informer.cache.on_change(self._seen)
@@ -152,9 +154,15 @@ class CapacityPublisher:
         refused += await self._settle(plan, everything)
         if refused:
             raise refused[0]
+        self._note_published(len(everything), waiting=bool(lower))
         if lower:
             return self._written + DECREASE_EVERY - now
         return self._increased + INCREASE_EVERY - now if higher else None
+
+    def _note_published(self, classes: int, *, waiting: bool) -> None:
+        sources = sum(len(self._readings.sources(driver)) for driver in self._drivers)
+        if self._drivers.complete and classes == sources and not waiting:
+            self.is_published = True
 
     async def _sleep(self, pause: float | None) -> None:
         """Until something changes, or a write's time has come; changes within 100 ms are taken together."""

@@ -1,16 +1,19 @@
-"""Takes the start-up taint `tonnage.dev/agent-not-ready` from its own node once the kubelet lists the node's driver.
+"""Takes the start-up taint `tonnage.dev/agent-not-ready` from its own node once its storage can be used.
 
 A cluster may give new nodes that taint, so that no pod comes before its storage: until CSINode lists the driver, the
-scheduler takes the node for one without limits and the kubelet fails mounts. Only the Node is watched, and CSINode is
-asked for while the taint is there; a node without the taint costs nothing.
+scheduler takes the node for one without limits and the kubelet fails mounts; until its room is published, an autoscaler
+takes the node for one without storage and adds another. Only the Node is watched, and CSINode is asked for while the
+taint is there; a node without the taint costs nothing. A pool that does not answer holds the node back for a minute,
+not for ever.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CSI_NODES, NODES
@@ -22,11 +25,26 @@ from tonnage.kube.informer import Informers
 log = logging.getLogger(__name__)
 
 
-class StartupTaint:
-    """drivers: the names that must be listed, all of them."""
+PATIENCE = 60.0
+"""Seconds for which a driver that is listed may leave room unpublished."""
 
-    def __init__(self, client: Client, informers: Informers, *, node: str, drivers: Sequence[str]) -> None:
+
+class StartupTaint:
+    """drivers: the names that must be listed, all of them. is_published: whether the node's room is published."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        *,
+        node: str,
+        drivers: Sequence[str],
+        is_published: Callable[[], bool] = lambda: True,
+        clock: Clock | None = None,
+    ) -> None:
         self._client, self._node, self._drivers = client, node, tuple(drivers)
+        self._is_published, self._clock = is_published, clock or RealClock()
+        self._listed: float | None = None
         nodes = informers.of(NODES, fields=f"metadata.name={node}")
         self._nodes = nodes.cache
         self._pause = Backoff(initial=0.2, maximum=10.0)
@@ -50,8 +68,9 @@ class StartupTaint:
         place = _place(node) if node is not None else None
         if place is None:
             self._pause.forget(name)
+            self._listed = None
             return None
-        if not await self._is_listed():
+        if not await self._is_listed() or not self._is_ready():
             return self._pause.next(name)
         path = f"/spec/taints/{place}"
         patch = [
@@ -61,6 +80,11 @@ class StartupTaint:
         await self._client.patch(NODES, name, patch)
         log.info("start-up taint removed node=%s", name)
         return None
+
+    def _is_ready(self) -> bool:
+        now = self._clock.monotonic()
+        self._listed = now if self._listed is None else self._listed
+        return self._is_published() or now - self._listed > PATIENCE
 
     async def _is_listed(self) -> bool:
         try:

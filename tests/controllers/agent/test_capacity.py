@@ -281,3 +281,17 @@ async def test_what_somebody_did_to_an_object_is_said_once_and_nothing_is_said_o
     assert len(await told()) == 4
     (now,) = await _objects(node)
     assert now.metadata.labels["people/own"] == "x"
+
+
+async def test_it_is_known_when_all_is_published(make_node: Any, make_class: Any, eventually: Any) -> None:
+    node = await make_node("10Gi", agent=False)
+    await make_class("again")
+    agent = await node.start_agent()
+    assert not agent.capacity.is_published
+
+    async def is_published() -> bool:
+        return bool(agent.capacity.is_published)
+
+    await eventually(is_published)
+    assert await node.shows("10Gi", "10Gi")
+    assert await node.shows("10Gi", "10Gi", "again")
