@@ -25,7 +25,7 @@ from tonnage.controllers import outcomes, persistent_volume
 from tonnage.controllers.binding import bind
 from tonnage.controllers.booking import SENT_BACK, Booking
 from tonnage.controllers.contents import Away, content_of
-from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope, provisioner_of
+from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope, is_ephemeral, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.ledger import Ledger, Stage
 from tonnage.controllers.readings import Readings
@@ -364,8 +364,8 @@ class Provisioner:
         return volume
 
     async def _tell_if_slow(self, work: _Work) -> None:
-        """Whoever waits wants to know. Of one that takes no time "ProvisioningSucceeded" is said at once: each Event is
-        one more write for the API server."""
+        """Whoever waits wants to know. Of one that takes no time nothing is said before it is there: each Event is one
+        more write for the API server."""
         await self._clock.sleep(SLOW)
         if not work.told:
             work.told = True
@@ -454,8 +454,9 @@ class Provisioner:
                 return
         self._end(uid)
         outcomes.provisioned(claim, self._clock.monotonic() - work.began)
-        text = f"Successfully provisioned volume {work.request.name}"
-        self._events.normal(refer(CLAIMS, claim), "ProvisioningSucceeded", text)
+        if work.told or not is_ephemeral(claim):  # whoever looks at an ephemeral one finds it bound
+            text = f"Successfully provisioned volume {work.request.name}"
+            self._events.normal(refer(CLAIMS, claim), "ProvisioningSucceeded", text)
         await self._hand_over(claim, made)
 
     async def _hand_over(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:

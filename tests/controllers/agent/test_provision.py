@@ -59,10 +59,22 @@ async def test_a_claim_gets_a_volume_and_the_capacity_falls_and_rises(
     await node.release("app-v0")
     await eventually(lambda: node.shows("30716Mi", "30716Mi"))
     assert await node.volumes() == []
-    told = await all_events()
-    assert [text for o, r, text in told if r == "ProvisioningSucceeded"] == [
-        f"Successfully provisioned volume {volume.metadata.name}"
-    ]
+    assert await all_events() == [], "who made the pod does not look at its claim"
+
+
+async def test_a_claim_of_its_own_is_told_of_its_volume(
+    make_node: Any, make_claim: Any, all_events: Any, eventually: Any
+) -> None:
+    node = await make_node()
+    await make_claim("mine", storageClassName="late")
+    await node.send("mine")
+    volume = names.volume_name((await node.claim("mine")).metadata.uid)
+    told = ("mine", "ProvisioningSucceeded", f"Successfully provisioned volume {volume}")
+
+    async def is_told() -> bool:
+        return await all_events() == [told]
+
+    await eventually(is_told)
 
 
 async def test_claims_for_others_are_left_alone(
