@@ -21,12 +21,21 @@ def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert int(came[-1]) > 0
 
 
+def test_everything_real_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "runs.svg"
+    assert main(["simulate", EXAMPLE, "--nodes", "2", "--pods", "30", "--full", "--plot", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert "API writes a pod (counted)" in out
+    assert "ci-burst.yaml on 2 nodes" in picture.read_text()
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (["--policy", "best"], "there is no policy 'best'"),
         (["--pods", "0"], "--pods 0: at least 1"),
         (["--score-nodes", "101"], "--score-nodes 101: from 0 to 100"),
+        (["--plot", "runs.pdf"], "--plot runs.pdf: the name must end in .png or .svg"),
         (["--nodes", "no-such-file.yaml"], "no-such-file.yaml cannot be read"),
     ],
 )

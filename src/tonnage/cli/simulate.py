@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
 from tonnage.cli import listing
 from tonnage.errors import Invalid
 from tonnage.scheduler.cycle import Cycle
-from tonnage.simulate import amounts, arrivals, policy, workload
+from tonnage.simulate import amounts, arrivals, plot, policy, workload
+from tonnage.simulate.full import FullSimulation
 from tonnage.simulate.simulation import Simulation
 from tonnage.simulate.tally import Result
 
@@ -32,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--score-nodes", type=float, default=Cycle.share * 100, metavar="PERCENT",
         help="compare at most so many of the nodes that fit, but at least 100 (default: %(default)g, as the scheduler)",
     )  # fmt: skip
+    parser.add_argument(
+        "--full", action="store_true",
+        help="run every controller, the agents and the API server too, in memory: slower by ten times and more",
+    )  # fmt: skip
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the runs into a .png or .svg file")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed is another trace (default: 0)")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
 
@@ -45,15 +52,39 @@ def run(options: argparse.Namespace) -> int:
         raise Invalid(f"--pods {options.pods}: at least 1")
     if not 0 <= options.score_nodes <= 100:
         raise Invalid(f"--score-nodes {options.score_nodes:g}: from 0 to 100")
+    if options.plot is not None:
+        plot.check(options.plot)
     scale = options.pods / arrivals.expected(read) if options.pods else 1.0
     gc.set_threshold(100_000, 50, 1000)  # millions of objects live long: looking at all of them often is dear
-    results, room = [], 0
+    results, runs, room = [], {}, 0
     for each in chosen:
-        simulation = Simulation(read, nodes, each, seed=options.seed, scale=scale, share=options.score_nodes / 100)
-        room = simulation.room
-        results.append(simulation.run())
-    _show(options, read, sum(node.count for node in nodes), room, results)
+        with _progress(each.name) as progress:
+            simulation = (FullSimulation if options.full else Simulation)(
+                read, nodes, each,
+                seed=options.seed, scale=scale, share=options.score_nodes / 100, progress=progress,
+            )  # fmt: skip
+            room = simulation.room
+            results.append(simulation.run())
+            runs[each.name] = simulation.series
+    count = sum(node.count for node in nodes)
+    _show(options, read, count, room, results)
+    if options.plot is not None:
+        plot.draw(options.plot, f"{options.workload.name} on {count} nodes", runs)
     return 0
+
+
+@contextmanager
+def _progress(policy: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error, where somebody looks at it."""
+    if not sys.stderr.isatty():
+        yield lambda share: None
+        return
+    from rich.console import Console  # only where it is looked at: it costs memory and time
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(policy, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
 
 
 def _show(
@@ -62,7 +93,8 @@ def _show(
     if options.output == "table":
         hours = amounts.duration(read.duration) / 3600
         print(f"{options.workload.name}: {nodes} nodes with {from_bytes(room)}, {hours:g} h, seed {options.seed}")
-        rows = [[title, *(form(result) for result in results)] for title, form in _ROWS]
+        told = "counted" if options.full else "estimate"
+        rows = [[title.format(told), *(form(result) for result in results)] for title, form in _ROWS]
         listing.show("table", ["", *(result.policy for result in results)], rows, None)
         return
     document = {
@@ -95,7 +127,7 @@ _ROWS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("most pods waiting", lambda r: str(r.peak_waiting)),
     ("stranded storage: mean, peak", lambda r: f"{_share(r.stranded_mean)}, {_share(r.stranded_peak)}"),
     ("peak room", lambda r: _share(r.peak_room)),
-    ("API writes a pod (estimate)", lambda r: f"{r.api_writes_per_pod:.1f}"),
+    ("API writes a pod ({})", lambda r: f"{r.api_writes_per_pod:.1f}"),
     ("  of these capacity", lambda r: f"{r.capacity_writes_per_pod:.2f}"),
-    ("watch messages a pod (estimate)", lambda r: f"{r.watch_messages_per_pod:.1f}"),
+    ("watch messages a pod ({})", lambda r: f"{r.watch_messages_per_pod:.1f}"),
 )

@@ -39,7 +39,7 @@ from tonnage.simulate.objects import template
 from tonnage.simulate.policy import Policy
 from tonnage.simulate.simulation import PROGRESS_STEPS
 from tonnage.simulate.stranded import SAMPLES, Stranded
-from tonnage.simulate.tally import Result, Tally
+from tonnage.simulate.tally import Result, Series, Tally
 from tonnage.simulate.transport import SlowTransport, Traffic
 from tonnage.simulate.workload import NodeSpec, Workload
 
@@ -70,7 +70,7 @@ class FullSimulation:
         self._delays = {
             name: duration(getattr(workload.delays, name)) for name in ("decide", "write", "watch", "create", "delete")
         }
-        self.tally, self.traffic = Tally(), Traffic()
+        self.tally, self.traffic, self.series = Tally(), Traffic(), Series()
         self._watched = Watched(self.tally, placed)
         self._specs = [spec for spec in nodes for _ in range(spec.count)]
         self.room = sum(int(size(text)) for spec in self._specs for text in spec.pools.values())
@@ -216,7 +216,9 @@ class FullSimulation:
         end = until + duration(self._workload.settle)
         for step in range(1, PROGRESS_STEPS + 1):
             await self._clock.sleep(feeder.zero + end * step / PROGRESS_STEPS - self._clock.monotonic())
+            self.series.sample(end * step / PROGRESS_STEPS / 3600, self.tally, room=self.room)
             self._progress(step / PROGRESS_STEPS)
+        self.series.finish(self.tally, hours=until / 3600)
 
     async def _look(self, stranded: Stranded, until: float) -> None:
         for _ in range(SAMPLES):

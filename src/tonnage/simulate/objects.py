@@ -65,7 +65,9 @@ def ask(like: Ask, uid: str, claims: Iterable[PersistentVolumeClaim]) -> Ask:
     """A pod of a stream, with its claims."""
     pod = Pod(metadata=ObjectMeta(name=uid, namespace=NAMESPACE, uid=uid), spec=like.pod.spec)
     uses = tuple(ClaimUse(claim.key, claim.metadata.name, ephemeral=False) for claim in claims)
-    return Ask(pod, like.demand, like.required, like.preferred, like.tolerations, uses, like.unsupported, like.shape)
+    return Ask(
+        pod, like.demand, like.required, like.preferred, like.tolerations, uses, like.unsupported, like.shape, like.kin
+    )  # fmt: skip
 
 
 def claim(uid: str, storage_class: str, size: int, version: int) -> PersistentVolumeClaim:

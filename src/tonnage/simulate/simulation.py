@@ -22,7 +22,7 @@ from tonnage.simulate.events import Events
 from tonnage.simulate.policy import Policy
 from tonnage.simulate.scheduling import Scheduling
 from tonnage.simulate.stranded import Stranded
-from tonnage.simulate.tally import Result, Tally
+from tonnage.simulate.tally import Result, Series, Tally
 from tonnage.simulate.workload import NodeSpec, Workload
 
 PROGRESS_STEPS = 200
@@ -69,7 +69,7 @@ class Simulation:
     ) -> None:
         self._tell_progress, self._tell_placed = progress, placed
         self._workload, self._policy = workload, policy
-        self.events, self.tally = Events(), Tally()
+        self.events, self.tally, self.series = Events(), Tally(), Series()
         self._versions = count(1)
         self._pods: dict[str, _Pod] = {}
         self._read_delays()
@@ -135,7 +135,9 @@ class Simulation:
         self._stranded.plan(self.events, self.tally, self._until)
         for step in range(1, PROGRESS_STEPS + 1):
             self.events.run(end * step / PROGRESS_STEPS)
+            self.series.sample(self.events.now / 3600, self.tally, room=self.room)
             self._tell_progress(step / PROGRESS_STEPS)
+        self.series.finish(self.tally, hours=self._until / 3600)
         return tally.conclude(self._policy.name, self.tally, room=self.room)
 
     def _next(self, stream: int, trace: Iterator[Arrival]) -> None:

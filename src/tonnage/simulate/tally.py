@@ -38,6 +38,33 @@ class Tally:
         self.peak_held = max(self.peak_held, self.held)
 
 
+@dataclass
+class Series:
+    """How a run went on. waiting: pods without a node at those hours; held: the share of all storage that volumes
+    held then; stranded: at hours of its own; queueing: seconds, percentile by percentile."""
+
+    hours: list[float] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    held: list[float] = field(default_factory=list)
+    stranded_hours: list[float] = field(default_factory=list)
+    stranded: list[float] = field(default_factory=list)
+    queueing: list[float] = field(default_factory=list)
+
+    def sample(self, hour: float, tally: Tally, *, room: int) -> None:
+        """Note how it is now."""
+        self.hours.append(hour)
+        self.waiting.append(tally.arrived - tally.placed)
+        self.held.append(tally.held / max(1, room))
+
+    def finish(self, tally: Tally, *, hours: float) -> None:
+        """Add what is known at the end. hours: of the trace, over which stranded storage was looked at."""
+        looks = len(tally.stranded)
+        self.stranded_hours = [hours * (number + 1) / looks for number in range(looks)]
+        self.stranded = list(tally.stranded)
+        waits = sorted(tally.waits)
+        self.queueing = [_quantile(waits, percent / 100) for percent in range(101)] if waits else []
+
+
 @dataclass(frozen=True)
 class Result:
     """What a policy made of the trace. Shares are from 0 to 1, times in seconds of the trace.

@@ -1,0 +1,63 @@
+"""The runs of a simulation as a picture, policies side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tonnage.errors import HostError, Invalid, Unsupported
+from tonnage.simulate.tally import Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMS = (".png", ".svg")
+_LINES = ("-", "--", "-.", ":")
+
+
+def check(file: Path) -> None:
+    """Raises Invalid for a form that is not drawn, Unsupported without matplotlib: before anything is simulated."""
+    if file.suffix.lower() not in FORMS:
+        raise Invalid(f"--plot {file}: the name must end in {' or '.join(FORMS)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise Unsupported("--plot needs matplotlib: pip install 'tonnage[plots]'") from None
+
+
+def draw(file: Path, title: str, runs: Mapping[str, Series]) -> None:
+    """Draw the runs (policy -> series) into a PNG or SVG. Raises as check(), HostError when it cannot be written."""
+    check(file)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure.suptitle(title)
+    waiting, held, stranded, queueing = figure.subplots(2, 2).flat
+    for number, (policy, run) in enumerate(runs.items()):
+        style = {"label": policy, "linestyle": _LINES[number % len(_LINES)]}
+        waiting.plot(run.hours, run.waiting, **style)
+        held.plot(run.hours, [100 * share for share in run.held], **style)
+        stranded.plot(run.stranded_hours, [100 * share for share in run.stranded], marker=".", **style)
+        queueing.plot(run.queueing, range(len(run.queueing)), **style)
+    _name(waiting, "pods without a node", "hour", "pods")
+    _name(held, "storage that volumes hold", "hour", "% of all")
+    _name(stranded, "stranded storage", "hour", "% of all")
+    _name(queueing, "queueing time", "seconds", "% of pods, at most so long")
+    queueing.set_xscale("log")
+    waiting.legend()
+    try:
+        with rc_context({"svg.hashsalt": "tonnage"}):  # the same runs, the same file
+            figure.savefig(file, metadata={"Date": None} if file.suffix.lower() == ".svg" else None)
+    except OSError as failure:
+        raise HostError(f"cannot write {file}: {failure.strerror}") from failure
+
+
+def _name(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(visible=True, alpha=0.3)
+    if title != "queueing time":
+        axes.set_ylim(bottom=0)
