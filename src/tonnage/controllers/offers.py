@@ -15,6 +15,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.api.selectors import NodeMatcher, from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.controllers.promises import Promises
+from tonnage.controllers.template_object import is_template
 from tonnage.kube.cache import Cache
 
 _BY_CLASS = "offers: capacity by class"
@@ -43,8 +44,8 @@ class Offers:
         nodes.add_index(_BY_LABEL, lambda node: [f"{k}={v}" for k, v in node.metadata.labels.items()])
 
     def published(self, storage_class: str) -> list[CSIStorageCapacity]:
-        """All that is published for the class."""
-        return self._capacities.by(_BY_CLASS, storage_class)
+        """All that is published for the class, of nodes that exist."""
+        return [obj for obj in self._capacities.by(_BY_CLASS, storage_class) if not is_template(obj)]
 
     def of(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> Iterator[Offer]:
         """What each node that may be used has for the class. reach: only these nodes."""

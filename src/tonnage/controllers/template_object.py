@@ -57,8 +57,10 @@ def object_name(group: str, storage_class: str) -> str:
 
 
 def is_template(obj: CSIStorageCapacity) -> bool:
-    """Whether it speaks of nodes that do not exist, and we made it."""
-    return obj.metadata.labels.get(names.CAPACITY_MANAGED_BY) == MANAGED_BY
+    """Whether it speaks of nodes that do not exist, and of no others, and we made it."""
+    selected = obj.node_topology.match_labels if obj.node_topology is not None else {}
+    ours = obj.metadata.labels.get(names.CAPACITY_MANAGED_BY) == MANAGED_BY
+    return ours and selected.get(names.TEMPLATE_NODE) == "true"
 
 
 def groups_of(obj: CSIStorageCapacity) -> list[str]:

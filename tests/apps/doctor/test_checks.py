@@ -90,6 +90,8 @@ BROKEN: tuple[tuple[str, Break, Level, str, str], ...] = (
     ("capacity", lambda w: w.capacity("fast", "n1", metadata={"labels": {}}), FAIL, "is not there", "delete"),
     ("capacity", lambda w: w.capacity("fast", "n1", reason="no", capacity="1Gi"), FAIL, "says that the class", "delete"),
     ("capacity", lambda w: w.capacity("fast", "n1", capacity="0"), WARN, "no room is left on n1", "remove volumes"),
+    ("capacity", lambda w: w.node("n1", labels={names.TOPOLOGY_NODE: "n1", names.TEMPLATE_NODE: "true"}), FAIL,
+     "nodes that do not exist", "kubectl label node n1"),
     ("capacity", lambda w: w.capacity("fast", "gone"), FAIL, "no agent of namespace", "delete csistoragecapacity"),
     ("volumes", lambda w: w.volume("v", "gone"), WARN, "its node gone is gone", "node-replacement"),
     ("volumes", lambda w: w.volume("v", ""), WARN, "no node affinity", "adopt"),

@@ -37,7 +37,7 @@ def check(view: View) -> Iterator[Finding]:
     there = tiers.standing(view)
     tiered = {key for key, (node, c) in wanted.items() if tiers.is_in(node, c.metadata.name, there)}
     here = {c.metadata.name: c for c in view.capacities if c.metadata.namespace == view.namespace}
-    faults = [*_strange(view, set(wanted)), *_missing(view, wanted, here.keys() | tiered)]
+    faults = [*_imagined(view), *_strange(view, set(wanted)), *_missing(view, wanted, here.keys() | tiered)]
     for name, (node, storage_class) in wanted.items():
         if name in here:
             faults += _object(view, here[name], node, storage_class)
@@ -46,6 +46,15 @@ def check(view: View) -> Iterator[Finding]:
     if wanted and not faults:
         own = [node.metadata.name for key, (node, _) in wanted.items() if key in here]
         yield ok(_CHECK, "objects", f"{len(own)} objects on {len(set(own))} nodes are as their agents write them")
+
+
+def _imagined(view: View) -> Iterator[Finding]:
+    """Real nodes that have the label of those which the cluster autoscaler imagines."""
+    for node in view.nodes:
+        if names.TEMPLATE_NODE in node.metadata.labels:
+            name = node.metadata.name
+            text = f"its label {names.TEMPLATE_NODE} is for nodes that do not exist: pods may be sent past its room"
+            yield fail(_CHECK, name, text, f"kubectl label node {name} {names.TEMPLATE_NODE}-")
 
 
 def _missing(view: View, wanted: dict[str, tuple[Node, StorageClass]], here: Set[str]) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from tonnage.api.meta import KubeObject, Object, ObjectMeta, PartialObject
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
 from tonnage.apps.node_config import NodeFile
+from tonnage.controllers.template_object import is_template
 from tonnage.errors import ApiError, ApiNotFound
 from tonnage.kube.client import Client
 
@@ -182,7 +183,7 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view.csi_nodes = await reader.all(CSI_NODES)
     view.driver = await reader.one(CSI_DRIVERS, names.DRIVER)
     view.classes = await reader.all(STORAGE_CLASSES)
-    view.capacities = await reader.all(PUBLISHED)
+    view.capacities = [c for c in await reader.all(PUBLISHED) if not is_template(c)]  # those select no real node
     view.claims = await reader.all(CLAIMS)
     view.volumes = await reader.all(VOLUMES)
     view.agents = await reader.all(PODS, namespace, labels=AGENTS)
