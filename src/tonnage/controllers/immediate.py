@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
+from zlib import crc32
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
@@ -129,7 +130,9 @@ class ImmediateController:
         fitting = [offer for offer in offers if offer.largest >= size]
         if not fitting:
             return self._no_room(claim, storage_class, size, offers)
-        best = max(fitting, key=lambda offer: (offer.free, offer.node))
+        best = max(
+            fitting, key=lambda offer: (offer.free, crc32(f"{meta.uid} {offer.node}".encode()))
+        )  # tiers are equal
         self._promises.book(meta.uid, Promise(best.node, best.room, size))
         try:
             sent = await send(self._client, claim, best.node, storage_class)
