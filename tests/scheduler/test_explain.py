@@ -219,18 +219,26 @@ def test_what_stands_against_it_everywhere(world: Any) -> None:
 
 def test_what_the_box_does_not_support_is_refused_and_elsewhere_not_looked_at(world: Any) -> None:
     world.node("n")
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
-    pod = world.pod("p", topologySpreadConstraints=spread)
+    pod = world.pod("p", resourceClaims=[{"name": "gpu"}])
 
     here = told(world, pod)
-    assert here.everywhere == [
-        "spec.topologySpreadConstraints with whenUnsatisfiable DoNotSchedule not supported by this scheduler"
-    ]
+    assert here.everywhere == ["spec.resourceClaims not supported by this scheduler"]
     assert here.unchecked == []
     there = told(world, pod, scheduler="")
     assert there.everywhere == []
-    assert there.unchecked == ["spec.topologySpreadConstraints with whenUnsatisfiable DoNotSchedule"]
-    assert there.todo.startswith("see spec.topologySpreadConstraints")
+    assert there.unchecked == ["spec.resourceClaims"]
+    assert there.todo.startswith("see spec.resourceClaims")
+
+
+def test_pods_that_stand_in_the_way(world: Any) -> None:
+    world.node("n")
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    far = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    world.cluster.pod_placed(world.pod("first", nodeName="n"))
+
+    found = told(world, world.pod("p", affinity=far))
+    assert found.nodes[0].lacks == ["node(s) didn't match pod anti-affinity rules"]
+    assert "add a node" in found.todo
 
 
 def test_pods_that_are_well(world: Any) -> None:

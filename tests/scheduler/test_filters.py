@@ -162,27 +162,16 @@ def test_which_ports_conflict(world: Any, first: dict[str, Any], second: dict[st
     assert (outcome != "node-1") == conflict
 
 
+_SOME_NAMESPACES = {"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}}
+
+
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
         pytest.param(
-            {
-                "affinity": {
-                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
-                }
-            },
-            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution",
-            id="affinity",
-        ),
-        pytest.param(
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution",
-            id="anti-affinity",
-        ),
-        pytest.param(
-            {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
-            "spec.topologySpreadConstraints with whenUnsatisfiable DoNotSchedule",
-            id="spread",
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_SOME_NAMESPACES]}}},
+            "namespaceSelector of pod affinity terms (other than {})",
+            id="namespaces by label",
         ),
         pytest.param({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims", id="resource claims"),
     ],

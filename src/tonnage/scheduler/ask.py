@@ -1,8 +1,7 @@
 """What a pod asks of a node, compiled once and matched often.
 
 Source: k/k pkg/scheduler/framework (PodInfo), component-helpers resource (PodRequests). Amounts are milli for cpu and
-whole units for everything else. Preferred inter-pod affinity and topology spread with ScheduleAnyway are not looked
-at: they are wishes. The required forms are refused by name, see `unsupported`.
+whole units for everything else. What cannot be honoured is refused by name, see `unsupported`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from functools import lru_cache
 import msgspec
 
 from tonnage.api.core import NodeSelector
-from tonnage.api.pods import Affinity, Container, Pod, Toleration, claim_name
+from tonnage.api.pods import Container, Pod, Toleration, claim_name
 from tonnage.api.quantity import Quantity
 from tonnage.api.selectors import NodeMatcher, node_matcher, term_matcher
 from tonnage.scheduler.inline import InlineUse, inline_uses
+from tonnage.scheduler.kin import Kin, kin_of
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # what a container without requests counts for in scores
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Amounts = dict[str, int]
 Port = tuple[str, str, int]
 
@@ -58,13 +57,14 @@ class Ask:
     claims: tuple[ClaimUse, ...]
     unsupported: str
     shape: tuple[Demand, bytes]
+    kin: Kin
 
 
 def compile_ask(pod: Pod) -> Ask:
     """Compile a pod. Raises Invalid for a quantity or selector that cannot be read."""
     spec = pod.spec
     node_affinity = spec.affinity.node_affinity if spec.affinity else None
-    demand = compile_demand(pod)
+    demand, kin = compile_demand(pod), kin_of(pod)
     placement = msgspec.json.encode((spec.node_selector, node_affinity, spec.tolerations))
     required = []
     if spec.node_selector:
@@ -79,8 +79,9 @@ def compile_ask(pod: Pod) -> Ask:
         tuple((p.weight, term_matcher(p.preference)) for p in preferred),
         tuple(spec.tolerations),
         claim_uses(pod),
-        _unsupported(pod, spec.affinity),
+        _unsupported(pod, kin),
         (demand, placement),
+        kin,
     )
 
 
@@ -167,15 +168,9 @@ def _equals(wanted: tuple[tuple[str, str], ...]) -> NodeMatcher:
     return matches
 
 
-def _unsupported(pod: Pod, affinity: Affinity | None) -> str:
+def _unsupported(pod: Pod, kin: Kin) -> str:
     """What this scheduler cannot honour and must not ignore, "" when there is nothing."""
-    spec, found = pod.spec, []
-    if affinity is not None and (affinity.pod_affinity or {}).get(_REQUIRED):
-        found.append(f"spec.affinity.podAffinity.{_REQUIRED}")
-    if affinity is not None and (affinity.pod_anti_affinity or {}).get(_REQUIRED):
-        found.append(f"spec.affinity.podAntiAffinity.{_REQUIRED}")
-    if any(c.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for c in spec.topology_spread_constraints):
-        found.append("spec.topologySpreadConstraints with whenUnsatisfiable DoNotSchedule")
-    if spec.resource_claims:
+    found = [kin.unsupported] if kin.unsupported else []
+    if pod.spec.resource_claims:
         found.append("spec.resourceClaims")
     return " and ".join(found) + (" not supported by this scheduler" if found else "")

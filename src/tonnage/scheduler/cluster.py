@@ -22,6 +22,8 @@ from tonnage.scheduler.capacity import Offer, PublishedStorage
 from tonnage.scheduler.columns import Better, Columns
 from tonnage.scheduler.cycle import Cycle, Decision
 from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.kin import Kin, kin_of
+from tonnage.scheduler.neighbours import Neighbours
 from tonnage.scheduler.queue import Entry, SchedulingQueue
 from tonnage.scheduler.residents import Residents
 from tonnage.scheduler.static import StaticVolumes, claim_key
@@ -29,7 +31,7 @@ from tonnage.scheduler.strategies import Strategy
 from tonnage.scheduler.volumes import StorageObjects, Volumes
 
 log = logging.getLogger(__name__)
-_ON_NODES = Cause.NODE | Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.BINDING
+_ON_NODES = Cause.NODE | Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.BINDING | Cause.NEIGHBOURS
 _ON_VOLUMES = Cause.STORAGE | Cause.BINDING | Cause.CLAIM | Cause.EXCLUSIVE
 _LIFTED = (
     (Better.RESOURCES, Cause.RESOURCES),
@@ -59,7 +61,8 @@ class Cluster:
         self.static = StaticVolumes()
         self.published = PublishedStorage(self.columns, self._room, self._reason)
         self.volumes = Volumes(objects, self.columns, self.published, self.static)
-        self.cycle = Cycle(self.columns, self.volumes, self.is_registered, strategy)
+        self.neighbours = Neighbours(self.columns)
+        self.cycle = Cycle(self.columns, self.volumes, self.neighbours, self.is_registered, strategy)
         self._registered: dict[str, frozenset[str]] = {}  # node -> its CSI drivers
         self._now = now
         self._attachments: dict[str, tuple[int, str, str]] = {}
@@ -97,6 +100,7 @@ class Cluster:
             log.warning("node not usable node=%s error=%s", node.metadata.name, failure)
             self._remove_node(node.metadata.name)
             return
+        self._look_again(node.metadata.name)
         if Better.NODE in better[-1]:
             self._wake(_ON_NODES)
         elif Better.RESOURCES in better[-1]:
@@ -105,6 +109,13 @@ class Cluster:
     def _remove_node(self, name: str) -> None:
         self.published.relabel(name, lambda: self.columns.remove_node(name))
         self.cycle.got_better()  # what is remembered counts this node
+        self._look_again(name)
+
+    def _look_again(self, name: str) -> None:
+        """A node counts otherwise among the places of pods."""
+        if (slot := self.columns.slots.get(name)) is not None:
+            self.neighbours.census.look(slot)
+            self._neighbours_changed()
 
     def _fits_on(self, slot: int) -> Callable[[Entry], bool]:
         return lambda entry: self.columns.has_room(slot, entry.ask.demand)
@@ -139,6 +150,22 @@ class Cluster:
         if before is not None and before.demand.inline and not demand.inline:
             self._wake(Cause.STORAGE, _asks_inline)  # it has started: what is published counts its volumes
         self.residents.put(pod, pod.spec.node_name)
+        try:
+            self._neighbour_came(pod, kin_of(pod), pod.spec.node_name)
+        except Invalid as failure:
+            log.warning("pod not counted among neighbours pod=%s error=%s", pod.key, failure)
+
+    def _neighbour_came(self, pod: Pod, kin: Kin, node: str) -> None:
+        meta, slot = pod.metadata, self.columns.slot(node)
+        if self.neighbours.census.place(meta.uid, slot, kin, alive=not meta.deleting):
+            self._neighbours_changed(kin)
+
+    def _neighbours_changed(self, kin: Kin | None = None) -> None:
+        """Such a pod came or went, or a node (None): what was refused for the sake of other pods may fit now."""
+        self.cycle.neighbours_changed()
+        concerns = self.neighbours.concerns
+        test = (lambda entry: concerns(entry.ask.kin, kin)) if kin is not None else None
+        self.queue.wake_all(Cause.NEIGHBOURS, self._now(), test)
 
     def settle(self) -> None:
         """All caches are filled for the first time: resolve what came before the things it names."""
@@ -159,6 +186,8 @@ class Cluster:
         if placement is None:
             return
         self.residents.drop(uid)
+        if (kin := self.neighbours.census.lift(uid)) is not None:
+            self._neighbours_changed(kin)
         better = self.columns.lift(uid)
         self.cycle.got_better()
         now = self._now()
@@ -292,6 +321,7 @@ class Cluster:
         claims = [use.key for use in ask.claims]
         self.columns.place(ask.pod.metadata.uid, decision.node, ask.demand, decision.volumes.used, claims)
         self.residents.put(ask.pod, decision.node)
+        self._neighbour_came(ask.pod, ask.kin, decision.node)
         for claim, volume in decision.plan.found:
             self.static.assume(volume.metadata.name, claim.metadata.uid)
         for made in decision.plan.made:

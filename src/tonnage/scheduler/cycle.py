@@ -12,10 +12,11 @@ from itertools import chain
 
 from tonnage.scheduler import scores
 from tonnage.scheduler.ask import Ask
-from tonnage.scheduler.columns import Columns
-from tonnage.scheduler.filters import Cause, Reasons, node_filters
+from tonnage.scheduler.columns import Columns, UsedVolume
+from tonnage.scheduler.filters import Cause, NodeFilter, Reasons, node_filters
 from tonnage.scheduler.hints import class_hint, of_class, sentence, storage_hint
 from tonnage.scheduler.inline import NO_INLINE
+from tonnage.scheduler.neighbours import NEAR, Neighbours
 from tonnage.scheduler.strategies import Strategy, storage_score
 from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
@@ -51,25 +52,39 @@ class Cycle:
 
     columns: Columns
     volumes: Volumes
+    neighbours: Neighbours
     is_registered: Callable[[str], bool] = lambda driver: True
     """Whether some node has that CSI driver; for telling why there is no storage."""
     strategy: Strategy = Strategy.LEAST_ALLOCATED
-    share: float = 0.05
+    share: float = 0.0
     """The search ends when this part of the nodes, and at least 100 of them, were found to fit (in kube-scheduler
-    percentageOfNodesToScore)."""
+    percentageOfNodesToScore). 100 do on any cluster: each search begins where the last one ended."""
     _start: int = 0
     _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
+    _refused_neighbours: list[object] = field(default_factory=list)
 
     def got_better(self) -> None:
         """Forget refusals: a node or a volume may now take what it refused before."""
         self._refused.clear()
+        self._refused_neighbours.clear()
+
+    def neighbours_changed(self) -> None:
+        """Forget refusals for the sake of other pods: one came or went."""
+        for shape in self._refused_neighbours:
+            self._refused.pop(shape, None)
+        self._refused_neighbours.clear()
+
+    def filters(self, ask: Ask, used: tuple[UsedVolume, ...]) -> list[tuple[Cause, NodeFilter]]:
+        """What keeps the pod from nodes, volumes apart."""
+        near = [(Cause.NEIGHBOURS, check) for check in self.neighbours.checks(ask)]
+        return node_filters(ask, self.columns, used) + near
 
     def fits_on(self, ask: Ask, slot: int) -> bool:
         """Whether the pod fits on one node, as things are now. Raises Invalid."""
         volumes = self.volumes.sort_out(ask)
         if ask.unsupported or isinstance(volumes, Stop):
             return False
-        if any(check(slot) for _, check in node_filters(ask, self.columns, volumes.used)):
+        if any(check(slot) for _, check in self.filters(ask, volumes.used)):
             return False
         return isinstance(self.volumes.asker(volumes)(slot), Plan)
 
@@ -86,12 +101,16 @@ class Cycle:
         if isinstance(volumes, Stop):
             cause = Cause.EXCLUSIVE if volumes.message == IN_USE else Cause.CLAIM
             return self._everywhere(volumes.message, cause, awaited=volumes.awaited, hint=self._hint(volumes))
-        shape = (ask.shape, volumes.shape) if remembers and volumes.shape is not None else None
+        shape = None
+        if remembers and volumes.shape is not None:
+            shape = (ask.shape, volumes.shape, self.neighbours.shape(ask.kin))
         if shape is not None and (known := self._refused.get(shape)) is not None:
             return known
         found = self._search(ask, volumes)
         if isinstance(found, Refusal) and shape is not None:
             self._refused[shape] = found
+            if Cause.NEIGHBOURS in found.causes:
+                self._refused_neighbours.append(shape)
             while len(self._refused) > _REMEMBERED:
                 self._refused.popitem(last=False)
         return found
@@ -110,15 +129,17 @@ class Cycle:
 
     def _search(self, ask: Ask, volumes: PodVolumes) -> Decision | Refusal:
         live = self.columns.live
-        filters = node_filters(ask, self.columns, volumes.used)
+        filters = self.filters(ask, volumes.used)
         ask_node = self.volumes.asker(volumes)
         enough = max(_ENOUGH, int(len(live) * self.share))
         fitting: dict[int, Plan] = {}
         histogram: dict[str, int] = {}
         causes, looked, lacking = Cause.NO, 0, list[str]()
-        start = self._start if self._start < len(live) else 0
-        for index in chain(range(start, len(live)), range(start)):
-            slot = live[index]
+        candidates = self.neighbours.candidates(ask)
+        nodes = live if candidates is None else candidates
+        start = self._start if self._start < len(nodes) else 0
+        for index in chain(range(start, len(nodes)), range(start)):
+            slot = nodes[index]
             looked += 1
             for cause, check in filters:
                 if reasons := check(slot):
@@ -135,8 +156,12 @@ class Cycle:
                 fitting[slot] = answer
                 if len(fitting) >= enough:
                     break
-        self._start = (start + looked) % len(live)
+        if candidates is None:
+            self._start = (start + looked) % len(live)
         if not fitting:
+            if len(nodes) < len(live):
+                histogram[NEAR] = histogram.get(NEAR, 0) + len(live) - len(nodes)
+                causes |= Cause.NEIGHBOURS
             message = _fit_error(len(live), histogram)
             if lacking:
                 message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
@@ -144,8 +169,13 @@ class Cycle:
         left = self.volumes.most_left(volumes)
         by_storage = self._storage_score(ask, fitting)
         slot = scores.best(
-            list(fitting), ask, self.columns, lambda slot: (-fitting[slot].waste, left(slot)), by_storage
-        )  # fmt: skip
+            list(fitting),
+            ask,
+            self.columns,
+            lambda slot: (-fitting[slot].waste, left(slot)),
+            by_storage,
+            self.neighbours.scores(ask, list(fitting)),
+        )
         return Decision(self.columns.names[slot], fitting[slot], volumes)
 
     def _storage_score(self, ask: Ask, fitting: Mapping[int, Plan]) -> scores.StorageScore | None:

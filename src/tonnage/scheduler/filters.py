@@ -45,6 +45,8 @@ class Cause(Flag):
     EXCLUSIVE = auto()
     """A claim is used by another pod and may be used by one only."""
     UNSUPPORTED = auto()
+    NEIGHBOURS = auto()
+    """Other pods are there that it must not be with, or are not there that it must be with."""
 
 
 def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[tuple[Cause, NodeFilter]]:

@@ -20,6 +20,7 @@ from tonnage.scheduler.capacity import NO_BOUND, Offer
 from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.filters import Cause
 from tonnage.scheduler.inline import NO_INLINE
+from tonnage.scheduler.neighbours import APART, NEAR, SPREAD, SPREAD_LABEL, THEIR_APART
 from tonnage.scheduler.static import reach_of
 from tonnage.scheduler.volumes import CONFLICT, NO_SOURCE, NO_STORAGE, NO_VOLUME, Plan, PodVolumes, Unbound
 
@@ -62,10 +63,10 @@ class Look:
         """All that the node lacks for the pod; nothing when it fits."""
         words = {
             Cause.NODE: self._node, Cause.PORTS: self._ports, Cause.RESOURCES: self._resources,
-            Cause.LIMITS: self._limits,
+            Cause.LIMITS: self._limits, Cause.NEIGHBOURS: self._neighbours,
         }  # fmt: skip
         told: list[Lack] = []
-        for cause, check in filters.node_filters(self.ask, self.cluster.columns, self.volumes.used):
+        for cause, check in self.cluster.cycle.filters(self.ask, self.volumes.used):
             if reasons := check(slot):
                 told += words[cause](slot, reasons)
         answer = self.cluster.volumes.asker(self.volumes)(slot)
@@ -127,6 +128,18 @@ class Look:
         there = [f"{d}: {len(columns.attached[slot].get(d, {}))} of {columns.limits[slot][d]}" for d in drivers]
         text = f"{reasons[0]} ({', '.join(there)})"
         yield Lack(text, f"delete pods with volumes on {self._name(slot)}, or add a node")
+
+    def _neighbours(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        name = self._name(slot)
+        todo = {
+            SPREAD: "make room on nodes where fewer such pods are, raise maxSkew, or let it be ScheduleAnyway",
+            SPREAD_LABEL: f"label the node: `kubectl label node {name}` with the topologyKey of each constraint",
+            NEAR: "run a pod there that its podAffinity asks for, or change spec.affinity.podAffinity",
+            APART: "delete the pods near by that its podAntiAffinity names, or add a node",
+            THEIR_APART: "delete the pods near by whose podAntiAffinity names it, or add a node",
+        }
+        for reason in reasons:
+            yield Lack(reason, todo[reason])
 
     # Volumes
 

@@ -93,7 +93,7 @@ class SchedulingQueue:
                 self._by_claim.setdefault(use.key, {})[uid] = entry
             self._make_ready(entry)
             return
-        changed = ask.shape != entry.ask.shape or ask.unsupported != entry.ask.unsupported
+        changed = (ask.shape, ask.kin, ask.unsupported) != (entry.ask.shape, entry.ask.kin, entry.ask.unsupported)
         entry.ask = ask
         if changed and entry.place is Place.WAITING:
             self.wake(entry, now)

@@ -10,7 +10,7 @@ that decides between equals. Wishes weigh as much against it as against LeastAll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.api.taints import tolerates
 from tonnage.scheduler.ask import CPU, MEMORY, Ask
@@ -23,10 +23,16 @@ StorageScore = Callable[[int], float | None]
 
 
 def best(
-    slots: Sequence[int], ask: Ask, columns: Columns, storage: Storage, storage_score: StorageScore | None = None
+    slots: Sequence[int],
+    ask: Ask,
+    columns: Columns,
+    storage: Storage,
+    storage_score: StorageScore | None = None,
+    neighbours: Iterable[tuple[Sequence[int], int]] = (),
 ) -> int:
     """The slot to take; of equals by score the one with the highest storage, of equals by that too the first. slots is
-    not empty. storage_score: 0 to 100, decides before cpu and memory; None, or answering so: they alone decide."""
+    not empty. storage_score: 0 to 100, decides before cpu and memory; None, or answering so: they alone decide.
+    neighbours: more scores of 0 to 100, with their weights."""
     if len(slots) == 1:
         return slots[0]
     by_storage = _by_storage(slots, storage_score)
@@ -35,6 +41,9 @@ def best(
         _add(scores, _preferred(slots, ask, columns), _AFFINITY_WEIGHT)
     if any(columns.soft_taints[slot] for slot in slots):
         _add(scores, _untainted(slots, ask, columns), _TAINT_WEIGHT)
+    for more, weight in neighbours:
+        for index, score in enumerate(more):
+            scores[index] += weight * score
     leaders = _leaders(slots, scores)
     if by_storage and len(leaders) > 1:
         leaders = _leaders(leaders, least_allocated(leaders, ask, columns))
