@@ -130,9 +130,8 @@ class ImmediateController:
         fitting = [offer for offer in offers if offer.largest >= size]
         if not fitting:
             return self._no_room(claim, storage_class, size, offers)
-        best = max(
-            fitting, key=lambda offer: (offer.free, crc32(f"{meta.uid} {offer.node}".encode()))
-        )  # tiers are equal
+        # Nodes of a tier say the same: any of them, and not always one.
+        best = max(fitting, key=lambda offer: (offer.free, crc32(f"{meta.uid} {offer.node}".encode())))
         self._promises.book(meta.uid, Promise(best.node, best.room, size))
         try:
             sent = await send(self._client, claim, best.node, storage_class)
