@@ -400,6 +400,22 @@ async def test_waiting_claim_goes_when_something_changes(
         assert await eventually(sent)
 
 
+async def test_a_tier_is_each_nodes_own_room(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle
+) -> None:
+    label = names.tier_label("now")
+    for name in ("n1", "n2", "n3"):
+        await make_node(name, labels={label: "4Gi"})
+    body = {"metadata": {"name": "tier"}, "storageClassName": "now", "capacity": "4Gi"}
+    await kube.create(CAPACITIES, {**body, "nodeTopology": {"matchLabels": {label: "4Gi"}}}, "default")
+    claims = [f"c{n}" for n in range(4)]
+    for name in claims:
+        await make_claim(name, "3Gi", storageClassName="now")
+    await settle()
+    await asyncio.gather(*(controller.reconcile(("claim", f"default/{name}")) for name in claims))
+    assert sorted([await node_of(kube, name) for name in claims]) == ["", "n1", "n2", "n3"]
+
+
 async def test_a_copy_goes_where_its_source_is(
     kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, make_volume: Make, settle: Settle,
     told: Any,
