@@ -16,6 +16,7 @@ from tonnage.controllers.ledger import Ledger, Promise, Shortage, Source
 from tonnage.controllers.patience import Patience
 from tonnage.controllers.siblings import Group
 from tonnage.controllers.suitability import Suitability
+from tonnage.controllers.tier import BEYOND, is_tier
 from tonnage.errors import ApiNotFound, TonnageError
 from tonnage.kube.client import Client
 
@@ -69,7 +70,7 @@ class Elsewhere:
             return None
         need = _Need(shortage.source, sum(shortage.sizes), max(shortage.sizes))
         ours = [o for o in found if o.storage_class_name == shortage.source.storage_class and o.capacity]
-        if any(need.is_met_by(offer) for offer in ours):
+        if any(need.is_met_by(offer) for offer in ours) or any(_may_have(offer) > need.total for offer in ours):
             return None
         return max((_numbers(offer)[0] for offer in ours), default=None)
 
@@ -89,6 +90,8 @@ class Elsewhere:
             return False
         suitability = Suitability(pod.spec)
         for place in places:
+            if place.startswith(names.TIER_PREFIX):  # some node of a tier
+                return True
             try:
                 if suitability.of(await self._client.get(NODES, place))[0]:
                     return True
@@ -115,6 +118,11 @@ def _place(offer: CSIStorageCapacity) -> str:
     """The node that the object is for; where it does not say so, what its topology selects."""
     labels = offer.node_topology.match_labels if offer.node_topology is not None else {}
     return offer.metadata.labels.get(names.NODE_LABEL) or ",".join(f"{k}={labels[k]}" for k in sorted(labels))
+
+
+def _may_have(offer: CSIStorageCapacity) -> int:
+    """What a node may have that an object of a tier speaks of, 0 for objects of one node: they say what it has."""
+    return BEYOND * _numbers(offer)[0] if is_tier(offer) else 0
 
 
 def _numbers(offer: CSIStorageCapacity) -> tuple[int, int]:

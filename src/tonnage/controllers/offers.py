@@ -14,6 +14,7 @@ from tonnage.api.meta import LabelSelector
 from tonnage.api.quantity import to_bytes
 from tonnage.api.selectors import NodeMatcher, from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.controllers import tier
 from tonnage.controllers.promises import Promises
 from tonnage.controllers.template_object import is_template
 from tonnage.kube.cache import Cache
@@ -45,14 +46,15 @@ class Offers:
 
     def published(self, storage_class: str) -> list[CSIStorageCapacity]:
         """All that is published for the class, of nodes that exist."""
-        return [obj for obj in self._capacities.by(_BY_CLASS, storage_class) if not is_template(obj)]
+        found = self._capacities.by(_BY_CLASS, storage_class)
+        return [obj for obj in found if obj.node_topology is not None and not is_template(obj)]
 
     def of(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> Iterator[Offer]:
         """What each node that may be used has for the class. reach: only these nodes."""
         name = storage_class.metadata.name
         for published in self.published(name):
             free, largest = numbers(published)
-            room = published.metadata.labels.get(names.POOL_LABEL, name)
+            room = _room(published)
             for node in self._reached(published):
                 within = reach is None or reach(node.metadata.labels, node.metadata.name)
                 if within and is_usable(node) and _allowed(node, storage_class):
@@ -76,8 +78,14 @@ class Offers:
         for pair in labels.items():
             for published in self._capacities.by(_BY_TOPOLOGY, _joined(storage_class, *pair)):
                 if from_label_selector(published.node_topology or LabelSelector()).matches(labels):
-                    return published.metadata.labels.get(names.POOL_LABEL, storage_class)
+                    return _room(published)
         return ""
+
+
+def _room(published: CSIStorageCapacity) -> str:
+    """From which room its volumes are taken. A tier does not tell: what is promised there counts in all of them."""
+    labels = published.metadata.labels
+    return "" if tier.is_tier(published) else labels.get(names.POOL_LABEL, published.storage_class_name)
 
 
 def _topology(capacity: CSIStorageCapacity) -> Iterable[str]:

@@ -32,7 +32,8 @@ from tonnage.api.taints import tolerates
 from tonnage.controllers import tier
 from tonnage.controllers.capacity_tiers import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
 from tonnage.controllers.indexes import CLAIMS_UNBOUND, claims
-from tonnage.controllers.sending import is_sent
+from tonnage.controllers.patience import PATIENT_FROM
+from tonnage.controllers.sending import is_sent, withdrawals
 from tonnage.controllers.tier import BEYOND, Notice
 from tonnage.errors import ApiNotFound, Invalid
 from tonnage.kube.client import Client
@@ -215,8 +216,10 @@ def _is_refused(pod: Pod) -> bool:
 
 
 def _is_waiting(claim: PersistentVolumeClaim) -> bool:
-    """Whether nobody has sent it to a node, and it has no volume."""
-    return not claim.spec.volume_name and not is_sent(claim) and not claim.metadata.deleting
+    """Whether nobody has sent it to a node, and it has no volume. One that was sent back often stays longer and longer
+    with the node that it was sent to (patience.py), until another one publishes room."""
+    is_kept = withdrawals(claim) >= PATIENT_FROM
+    return not claim.spec.volume_name and (is_kept or not is_sent(claim)) and not claim.metadata.deleting
 
 
 def _size(claim: PersistentVolumeClaim) -> int:

@@ -193,7 +193,9 @@ class World:
 
     def reached(self, node: str) -> list[Any]:
         """The capacity objects that a node reaches."""
-        labels = self.kube.of(kinds.NODES).cache.get(node).metadata.labels
+        there = self.kube.of(kinds.NODES).cache.get(node)
+        assert there is not None
+        labels = there.metadata.labels
         found = [o for o in self.kube.of(kinds.CAPACITIES).cache if o.node_topology is not None]
         return [o for o in found if from_label_selector(o.node_topology).matches(labels)]
 
