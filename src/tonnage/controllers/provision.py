@@ -54,6 +54,8 @@ WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 300.0
 SOURCE_WAIT = 5.0
 """Seconds between two looks at what a volume is to be a copy of, while that is not there yet."""
+SHORTEST_WAIT = 0.001
+"""Seconds: what is left of a wait may be less than a clock's numbers can tell apart, and would end where it began."""
 SLOW = 1.0
 """Seconds after which an Event tells that a volume is being made."""
 _BY_UID = "uid"
@@ -276,7 +278,7 @@ class Provisioner:
             self._booking.turn_away(uid)
         wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:
-            return None if wait == SENT_BACK else wait
+            return None if wait == SENT_BACK else max(wait, SHORTEST_WAIT)
         if self._works.setdefault(uid, work) is work:
             await self._make(uid, work)
             return RETRY_MAX if uid in self._infeasible else None

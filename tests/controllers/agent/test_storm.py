@@ -1,0 +1,116 @@
+"""Pods with two volumes each, nearly more than the nodes have, under a scheduler that compares every claim alone with
+old numbers and sends them one by one, as the stock one does: none is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tonnage.api import kinds, names
+from tonnage.api.quantity import to_bytes
+from tonnage.controllers.binder import Binder
+from tonnage.controllers.ephemeral import EphemeralController
+from tonnage.controllers.garbage import GarbageCollector
+from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.errors import ApiConflict, ApiNotFound
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+NODES, ROOM = 4, "100Gi"
+SIZES = ("3Gi", "2Gi")
+PODS = 76
+"""Of 80 that fit, if no node is left with half a pod's room."""
+LIMIT = 4 * 3600.0
+
+
+@dataclass
+class StockScheduler:
+    """Places pods by the published capacity as it was at the last look, claim by claim."""
+
+    node: Any
+    random: random.Random
+    stale: float = 0.5
+    sent: Counter[str] = field(default_factory=Counter)
+
+    async def run(self) -> None:
+        """Look at all pods for ever."""
+        while True:
+            rooms = {c.metadata.labels[names.NODE_LABEL]: to_bytes(c.capacity or "0") for c in await self._capacities()}
+            claims = {c.metadata.name: c for c in (await self.node.kube.list(kinds.CLAIMS, "default")).items}
+            pods = [p for p in (await self.node.kube.list(kinds.PODS, "default")).items if not p.spec.node_name]
+            async with asyncio.TaskGroup() as decisions:
+                for pod in pods:
+                    decisions.create_task(self._place(pod, claims, rooms))
+            await asyncio.sleep(self.stale)
+
+    async def _capacities(self) -> list[Any]:
+        found = (await self.node.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
+        return [c for c in found if c.storage_class_name == "late"]
+
+    async def _place(self, pod: Any, claims: dict[str, Any], rooms: dict[str, int]) -> None:
+        own = [claims.get(name) for name in pod.claim_names()]
+        if any(c is None or c.metadata.deleting for c in own):
+            return
+        places = {c.metadata.annotations.get(names.SELECTED_NODE, "") for c in own if c is not None} - {""}
+        if all(c is not None and c.status.phase == "Bound" for c in own):
+            await self._bind(pod, places.pop())
+            return
+        sizes = [to_bytes(c.spec.resources.requests["storage"]) for c in own if c is not None]
+        fitting = sorted(n for n, room in rooms.items() if room >= max(sizes) and places <= {n})
+        waiting = [c for c in own if c is not None and names.SELECTED_NODE not in c.metadata.annotations]
+        if not fitting or not waiting:
+            return
+        chosen = self.random.choice(fitting)
+        for claim in self.random.sample(waiting, len(waiting)):
+            self.sent[pod.metadata.name] += 1
+            try:
+                await self.node.send(claim.metadata.name, node=chosen)
+            except (ApiNotFound, ApiConflict):
+                return
+            await asyncio.sleep(self.random.choice((0.0, 0.01, 0.3, 2.0)))
+
+    async def _bind(self, pod: Any, node: str) -> None:
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name}}
+        await self.node.kube.post(
+            kinds.PODS.path("default", pod.metadata.name, "binding"), {**body, "target": {"name": node}}
+        )
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_none_is_stuck(
+    make_node: Any, make_pod: Any, informers: Any, events: Any, kube: Any, running: Any, tell: Any, seed: int
+) -> None:
+    nodes = [await make_node(ROOM, name=f"node-{n}") for n in range(NODES)]
+    scheduler = StockScheduler(nodes[0], random.Random(seed))
+    controllers = [
+        EphemeralController(kube, informers, events),
+        Binder(kube, informers, events),
+        ClaimProtection(kube, informers),
+        VolumeProtection(kube, informers),
+        GarbageCollector(kube, informers, events),
+        scheduler,
+    ]
+    async with running(*controllers), asyncio.timeout(LIMIT):
+        for n in range(PODS):
+            disks = {
+                f"v{i}": {"storageClassName": "late", "resources": {"requests": {"storage": size}}}
+                for i, size in enumerate(SIZES)
+            }
+            await make_pod(f"p{n}", ephemeral=disks)
+        while waiting := [p.metadata.name for p in (await kube.list(kinds.PODS)).items if not p.spec.node_name]:
+            await asyncio.sleep(1.0)
+    assert not waiting
+    placed = Counter(p.spec.node_name for p in (await kube.list(kinds.PODS)).items)
+    assert sum(placed.values()) == PODS
+    for node in nodes:
+        assert sum(v.size for v in await node.pool.list()) == placed[node.name] * to_bytes("5Gi")
+    withdrawn = sum(int(c.metadata.annotations.get(names.WITHDRAWN, 0)) for c in (await kube.list(kinds.CLAIMS)).items)
+    sent = scheduler.sent
+    tell(
+        f"storm {seed}: {PODS} pods with two volumes at 95 %: {sent.total() - 2 * PODS} claims sent more than once,"
+        f" {withdrawn} sent back, at most {max(sent.values())} times for a pod"
+    )
