@@ -29,6 +29,7 @@ def test_rooms_and_nodes_are_apart_but_for_the_unknown(promises: Promises) -> No
     promises.book("b", Promise("n1", "", 7, 1))
     assert promises.open("n1", "ssd", 0) == 12
     assert promises.open("n1", "disk", 0) == 7
+    assert promises.open("n1", "", 0) == 12
     assert promises.open("n2", "ssd", 0) == 0
 
 

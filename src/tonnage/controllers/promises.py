@@ -77,10 +77,10 @@ class Promises:
                 del self._by_node[promise.node]
 
     def open(self, node: str, room: str, counted: int | None) -> int:
-        """Bytes promised in that room which a number that counts so far does not include."""
+        """Bytes promised in that room ("": in any) which a number that counts so far does not include."""
         total = 0
         for uid, promise in list(self._by_node.get(node, {}).items()):
-            if promise.room not in ("", room):
+            if room and promise.room not in ("", room):
                 continue
             if self._is_settled(promise, counted):
                 self.drop(uid)
