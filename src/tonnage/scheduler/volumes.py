@@ -75,6 +75,8 @@ class Plan:
     @property
     def waste(self) -> int:
         """Bytes that the found volumes have above what is asked of them."""
+        if not self.found:
+            return 0
         return sum(matching.capacity(volume) - matching.requested(claim) for claim, volume in self.found)
 
 
@@ -254,15 +256,18 @@ class Volumes:
         if not needs:
             return lambda slot: plan
         on, node_names, lacks = self.published.on, self._columns.names, (NO_STORAGE,)
-        if len(needs) > 1:
+        storage_class, largest = needs[0]
+        if any(other != storage_class for other, _ in needs):
             return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
-        ((storage_class, size),) = needs
+        total = sum(size for _, size in needs)
 
         def ask(slot: int) -> Plan | Reasons:
-            for offer in on(node_names[slot]).get(storage_class, ()):
-                if size <= offer.capacity - offer.outstanding and size <= offer.largest:
-                    return plan
-            return lacks
+            offers = on(node_names[slot]).get(storage_class, ())
+            if len(offers) != 1:
+                return plan if fit_together({storage_class: offers}, needs) else lacks
+            offer = offers[0]  # the usual case, asked for a hundred nodes for each pod
+            fits = total <= offer.capacity - offer.outstanding and largest <= offer.largest
+            return plan if fits else lacks
 
         return ask
 
@@ -315,8 +320,11 @@ class Volumes:
             for storage_class in classes:
                 most = 0
                 for offer in offers.get(storage_class, ()):
-                    most = max(most, offer.capacity - offer.outstanding)
-                least = min(least, most)
+                    room = offer.capacity - offer.outstanding
+                    if room > most:  # max() costs as much as all the rest
+                        most = room
+                if most < least:
+                    least = most
             return least
 
         return left

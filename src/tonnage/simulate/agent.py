@@ -115,6 +115,8 @@ class Agent:
     def _changed(self) -> None:
         """Something changed: publish what is less soon, what is more not too often (controllers/capacity.py)."""
         now, due = self._events.now, None
+        if self._due is not None and self._due <= max(now, self._decreased + DECREASE_EVERY):
+            return  # nothing can be published before what is planned
         for source, told in self._told.items():
             room = self.ledger.room(source)
             assert room is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -82,16 +82,12 @@ def claim(uid: str, storage_class: str, size: int, version: int) -> PersistentVo
     )
 
 
-def annotated(claim: PersistentVolumeClaim, notes: Mapping[str, str], version: int) -> PersistentVolumeClaim:
-    """The claim with just these annotations."""
-    return replace(claim, metadata=replace(claim.metadata, annotations=dict(notes), resource_version=str(version)))
-
-
-def bound(claim: PersistentVolumeClaim, version: int) -> PersistentVolumeClaim:
-    """The claim with its volume."""
-    notes = {**claim.metadata.annotations, names.BIND_COMPLETED: "yes"}
+def bound(claim: PersistentVolumeClaim, node: str, version: int) -> PersistentVolumeClaim:
+    """The claim with its volume, on that node."""
+    notes = {names.SELECTED_NODE: node, names.BIND_COMPLETED: "yes"}
     return replace(
-        annotated(claim, notes, version),
+        claim,
+        metadata=replace(claim.metadata, annotations=notes, resource_version=str(version)),
         spec=replace(claim.spec, volume_name=f"pv-{claim.metadata.name}"),
         status=PersistentVolumeClaimStatus(phase="Bound"),
     )

@@ -182,9 +182,8 @@ class Simulation:
 
     def _send(self, pod: _Pod, index: int, entry: Entry, decision: Decision) -> None:
         """Write the node into a claim; when the agent has seen the last, it books them all."""
-        version = self._version()
-        claim = objects.annotated(pod.claims[index], {names.SELECTED_NODE: decision.node}, version)
-        self._put(pod, index, claim)
+        version, claim = self._version(), pod.claims[index]
+        self.tally.writes["claims"] += 1
         self.scheduling.sent(claim.metadata.uid, version)
         source = self._sources[claim.spec.storage_class_name or ""]
         amount = int(claim.spec.resources.requests["storage"])
@@ -192,11 +191,6 @@ class Simulation:
         self.events.after(self._watch, partial(self.agents[decision.node].see, pod.orders[-1]))
         if len(pod.orders) == len(pod.claims):
             self.events.after(self._watch, partial(self._book, pod, entry, decision))
-
-    def _put(self, pod: _Pod, index: int, claim: PersistentVolumeClaim) -> None:
-        pod.claims[index] = claim
-        self.scheduling.objects.claims.put(claim)
-        self.tally.writes["claims"] += 1
 
     def _book(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
         if self.agents[decision.node].book(pod.orders):
@@ -208,8 +202,7 @@ class Simulation:
         """The agent sent the claims back: the scheduler undoes its decision and tries again."""
         self.tally.withdrawn += 1
         self.agents[decision.node].sent_back(pod.orders)
-        for index, claim in enumerate(pod.claims):
-            self._put(pod, index, objects.annotated(claim, {}, self._version()))
+        self.tally.writes["claims"] += len(pod.claims)
         self.scheduling.cluster.withdraw(entry.ask, decision)
         self.scheduling.queue.retry(entry, self.events.now, free=True)
 
@@ -221,13 +214,13 @@ class Simulation:
 
     def _bind(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
         """Volumes and claims are bound, so the pod can be."""
-        keep = self._workload.streams[pod.stream].restarts > 0
-        for index, claim in enumerate(pod.claims):
-            if keep:  # only a pod that comes back asks where its volumes are
+        if self._workload.streams[pod.stream].restarts:  # only a pod that comes back asks where its volumes are
+            for index, claim in enumerate(pod.claims):
                 self.scheduling.objects.volumes.put(objects.volume(claim, decision.node, self._version()))
-            self._put(pod, index, objects.bound(claim, self._version()))
+                pod.claims[index] = objects.bound(claim, decision.node, self._version())
+                self.scheduling.objects.claims.put(pod.claims[index])
         claims = len(pod.claims)
-        self.tally.writes["claims"] += claims * (tally.CLAIM_TO_BOUND - 3)
+        self.tally.writes["claims"] += claims * (tally.CLAIM_TO_BOUND - 2)
         self.tally.writes["volumes"] += claims * tally.VOLUME_TO_BOUND
         self.events.after(self._write, partial(self._placed, pod, entry, decision))
 
