@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.csi.calls import Calls
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
+from tonnage.csi.endpoint import services
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.local import local_client
+from tonnage.csi.local import client_of, local_client
 from tonnage.csi.words import VolumeCapability
 from tonnage.pools.base import Volume, VolumeRequest
 from tonnage.pools.memory import MemoryPool
@@ -21,10 +23,13 @@ WRITER = VolumeCapability()
 class _Slow(MemoryPool):
     """Makes a volume when it is let."""
 
-    let = asyncio.Event()
+    def __init__(self) -> None:
+        super().__init__("scratch", 100, directories=False)
+        self.let, self.asked = asyncio.Event(), list[str]()
 
     async def create(self, request: VolumeRequest) -> Volume:
         """See Pool."""
+        self.asked.append(request.name)
         await self.let.wait()
         return await super().create(request)
 
@@ -49,7 +54,7 @@ async def test_a_volume_comes_and_goes(tmp_path: Path) -> None:
 
 
 async def test_a_volume_has_one_call_at_a_time(tmp_path: Path) -> None:
-    pool = _Slow("scratch", 100, directories=False)
+    pool = _Slow()
     local = client(tmp_path, pool)
     first = asyncio.ensure_future(local.create_volume("one", 60, [WRITER]))
     await asyncio.sleep(0)
@@ -58,6 +63,39 @@ async def test_a_volume_has_one_call_at_a_time(tmp_path: Path) -> None:
     assert refused.value.code is Code.ABORTED
     pool.let.set()
     assert (await first).size == 60
+
+
+async def test_what_has_begun_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None:
+    pool = _Slow()
+    local = client(tmp_path, pool)
+    first = asyncio.ensure_future(local.create_volume("one", 60, [WRITER]))
+    while not pool.asked:
+        await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    with pytest.raises(CsiError, match="operation pending"):
+        await local.create_volume("one", 60, [WRITER])
+    pool.let.set()
+    while not await pool.list():
+        await asyncio.sleep(0)
+    assert (await local.create_volume("one", 60, [WRITER])).size == 60
+
+
+async def test_time_is_up_and_the_end_of_a_driver(tmp_path: Path) -> None:
+    pool = _Slow()
+    driver = Driver("node-1", {"scratch": pool}, tmp_path, default_pool="scratch")
+    calls = Calls("test", services(driver), driver.in_flight, driver.clock)
+    local = client_of(calls, tmp_path / "csi.sock")
+    with pytest.raises(CsiError) as refused:
+        await local.create_volume("one", 60, [WRITER], timeout=0.01)
+    assert refused.value.code is Code.DEADLINE_EXCEEDED
+    second = asyncio.ensure_future(local.create_volume("two", 30, [WRITER]))
+    while "two" not in pool.asked:
+        await asyncio.sleep(0)
+    await calls.close()
+    with pytest.raises(CsiError, match="the driver has stopped"):
+        await second
 
 
 async def test_what_is_refused_at_the_edge(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ class BoxNode:
             client,
             node_name=name,
             cluster_uid=cluster_uid,
-            endpoints=[*self.driver.endpoints, *endpoints],
+            endpoints=endpoints,
+            clients=self.driver.clients(),
             capacity=capacity,
             clock=clock,
         )

@@ -14,8 +14,10 @@ from tonnage.apps.driver_config import DriverConfig
 from tonnage.apps.measure import measure
 from tonnage.apps.pool_change import PoolChange
 from tonnage.apps.process import settle
+from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Unfit
 from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.local import client_of
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.pools.base import Pool
 
@@ -51,6 +53,10 @@ class StandaloneDriver:
 
     def _exporter_at(self, address: Address | None) -> Exporter | None:
         return Exporter(address, self.measure) if address is not None else None
+
+    def client(self) -> CsiClient:
+        """A client of the driver, within this process."""
+        return client_of(self._endpoint.calls, self._endpoint.socket)
 
     @property
     def metrics_url(self) -> str:

@@ -32,6 +32,7 @@ from tonnage.csi.driver import Driver, Unfit
 from tonnage.csi.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
 from tonnage.csi.inflight import InFlight
+from tonnage.csi.local import client_of
 from tonnage.csi.throttle import Throttle
 from tonnage.errors import Unavailable, Unsupported
 from tonnage.kube.client import Client
@@ -104,6 +105,10 @@ class NodeDriver:
     def endpoints(self) -> list[Path]:
         """The CSI sockets."""
         return [e.socket for e in self._endpoints]
+
+    def clients(self) -> list[CsiClient]:
+        """Clients of the drivers, within this process."""
+        return [client_of(e.calls, e.socket) for e in self._endpoints]
 
     async def start(self) -> None:
         """Open the pools, serve, register. Raises Unavailable, HostError, and as DriverEndpoint.start."""

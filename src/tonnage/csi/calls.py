@@ -34,11 +34,13 @@ LONGEST_MESSAGE = 2000
 _TYPES = (b"application/grpc", b"application/grpc+proto")
 _START = ((":status", "200"), ("content-type", "application/grpc+proto"))
 _HEAD, _OK = frames.block(_START), frames.block([("grpc-status", "0")])
+_STOPPED = CsiError(Code.UNAVAILABLE, "the driver has stopped")
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")  # of a grpc-message: the rest is percent-encoded
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-Reply = Callable[[Answer], None]
+Outcome = Message | CsiError
+Reply = Callable[[Outcome], None]
 
 
 class _Call:
@@ -59,7 +61,7 @@ class _Call:
 
     def expire(self) -> None:
         """Its caller's time is over."""
-        self.reply(_failed(Code.DEADLINE_EXCEEDED, f"{self.method.name}: no answer in the time that was given"))
+        self.reply(CsiError(Code.DEADLINE_EXCEEDED, f"{self.method.name}: no answer in the time that was given"))
         self.leave()
 
 
@@ -79,7 +81,25 @@ class Calls:
         self._background = Background(f"csi {owner}")
         self._holding: set[asyncio.Task[Code]] = set()
 
-    def begin(self, request: Request, reply: Reply) -> Callable[[], None]:
+    async def call(self, path: str, message: Message, seconds: float, *, parent: str = "") -> Message:
+        """Make a call from within this process. parent: the caller's span. Raises CsiError, as on a socket; a call that
+        has begun to change a volume goes on when its caller is cancelled."""
+        method = self._methods.get(path.encode())
+        if method is None:
+            raise CsiError(Code.UNIMPLEMENTED, "there is no such method here")
+        answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        call = _Call(method, message, lambda outcome: _set(answered, outcome), self._clock.monotonic())
+        self._start(call, seconds, parent).add_done_callback(lambda _: _set(answered, _STOPPED))
+        try:
+            outcome = await answered
+        finally:
+            if not answered.done() or answered.cancelled():
+                call.leave()
+        if isinstance(outcome, CsiError):
+            raise outcome
+        return outcome
+
+    def begin(self, request: Request, reply: Callable[[Answer], None]) -> Callable[[], None]:
         """Begin a call; reply() is called with its answer. Returns what to call when the caller goes away before it."""
         try:
             _check_form(request)
@@ -87,25 +107,31 @@ class Calls:
             if method is None:
                 raise CsiError(Code.UNIMPLEMENTED, "there is no such method here")
             seconds = _timeout(request)
-            call = _Call(method, method.read(request), reply, self._clock.monotonic())
+            message = method.read(request)
         except _Refusal as refusal:
             reply(refusal.answer)
             return _nothing
         except CsiError as failure:
             log.info("request not taken path=%s error=%s", request.fields.get(b":path"), failure.message)
-            reply(_failed(failure.code, failure.message))
+            reply(_encoded(failure))
             return _nothing
-        work = self._traced(call, request) if trace.is_on() else self._run(call)
-        call.task = self._background.start(work, method.name)
-        if seconds is not None:
-            call.timer = asyncio.get_running_loop().call_later(seconds, call.expire)
+        call = _Call(method, message, lambda outcome: reply(_encoded(outcome)), self._clock.monotonic())
+        self._start(call, seconds, request.fields.get(trace.PARENT.encode(), b"").decode("latin-1"))
         return call.leave
 
-    async def _traced(self, call: _Call, request: Request) -> None:
-        parent = request.fields.get(trace.PARENT.encode(), b"").decode("latin-1")
+    def _start(self, call: _Call, seconds: float | None, parent: str) -> asyncio.Task[Code]:
+        work = self._traced(call, parent) if trace.is_on() else self._run(call)
+        call.task = self._background.start(work, call.method.name)
+        if seconds is not None:
+            call.timer = asyncio.get_running_loop().call_later(seconds, call.expire)
+        return call.task
+
+    async def _traced(self, call: _Call, parent: str) -> Code:
         name, about = calltrace.name(call.method.path), calltrace.about(call.message)
         with trace.span(name, about, kind="server", parent=parent) as span:
-            span.note("rpc.grpc.status_code", int(await self._run(call)))
+            code = await self._run(call)
+            span.note("rpc.grpc.status_code", int(code))
+            return code
 
     async def _run(self, call: _Call) -> Code:
         """Returns what became of it."""
@@ -118,7 +144,7 @@ class Calls:
             if log.isEnabledFor(logging.DEBUG):
                 took = (self._clock.monotonic() - call.started) * 1000
                 log.debug("call method=%s code=OK ms=%.1f request=%s", call.method.name, took, describe(call.message))
-            self._tell(call, _answered(response))
+            self._tell(call, response)
             return Code.OK
         finally:
             if call.timer is not None:
@@ -153,12 +179,12 @@ class Calls:
             describe(call.message),
             exc_info=unexpected,
         )
-        self._tell(call, _failed(error.code, error.message), error.message)
+        self._tell(call, error, error.message)
         return error.code
 
-    def _tell(self, call: _Call, answer: Answer, failure: str = "") -> None:
+    def _tell(self, call: _Call, outcome: Outcome, failure: str = "") -> None:
         if call.is_heard:
-            call.reply(answer)
+            call.reply(outcome)
         else:
             told = f" error={failure!r}" if failure else ""
             log.info("call ended after its caller went away method=%s%s", call.method.name, told)
@@ -219,11 +245,15 @@ def _timeout(request: Request) -> float | None:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _answered(message: Message) -> Answer:
-    body = message.SerializeToString()
+def _set(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not answered.done():
+        answered.set_result(outcome)
+
+
+def _encoded(outcome: Outcome) -> Answer:
+    """What goes over the socket."""
+    if isinstance(outcome, CsiError):
+        told = quote(outcome.message[:LONGEST_MESSAGE], safe=_PLAIN, errors="replace")
+        return Answer(frames.block([*_START, ("grpc-status", str(int(outcome.code))), ("grpc-message", told)]))
+    body = outcome.SerializeToString()
     return Answer(_OK, _HEAD, b"\0" + len(body).to_bytes(PREFIX - 1, "big") + body)
-
-
-def _failed(code: Code, message: str) -> Answer:
-    told = quote(message[:LONGEST_MESSAGE], safe=_PLAIN, errors="replace")
-    return Answer(frames.block([*_START, ("grpc-status", str(int(code))), ("grpc-message", told)]))

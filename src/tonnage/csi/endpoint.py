@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tonnage.csi import inventory
 from tonnage.csi._proto import csi_pb2
+from tonnage.csi.calls import Calls
 from tonnage.csi.controller import Controller
 from tonnage.csi.driver import Driver, lock_key
 from tonnage.csi.identity import Identity
@@ -38,6 +39,11 @@ class DriverEndpoint:
             socket, services(driver), in_flight=driver.in_flight, clock=driver.clock, driver=driver.name
         )
         self._registration = Registration(driver.name, socket, registry) if registry is not None else None
+
+    @property
+    def calls(self) -> Calls:
+        """The driver's calls, for callers of this process (local.py)."""
+        return self._server.calls
 
     async def start(self) -> None:
         """Set IO limits anew, serve, then register. Raises as sockets.bind_private."""

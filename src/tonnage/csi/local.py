@@ -1,65 +1,48 @@
 """A driver of the same process: calls go to its services as they are, no socket, no bytes.
 
-What surrounds a call on a socket holds here too: requests are checked, a volume has one call at a time, and failures
-become codes.
+What surrounds a call on a socket holds here too: requests are checked, a volume has one call at a time, what changes a
+volume goes on when its caller goes away, failures become codes, and calls are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar, cast
 
 from google.protobuf.message import Message
 from grpclib.client import UnaryUnaryMethod
 
+from tonnage.csi.calls import Calls
 from tonnage.csi.client import CsiClient
 from tonnage.csi.connection import Connection
 from tonnage.csi.driver import Driver
 from tonnage.csi.endpoint import services
-from tonnage.csi.errors import Code, CsiError, to_csi
-from tonnage.csi.inflight import InFlight
-from tonnage.csi.service import Method
+from tonnage.observe import trace
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
 class LocalConnection(Connection):
-    """A connection that is none. Calls take what the driver takes: there is no deadline."""
+    """A connection that is none. socket: where others reach the driver, for messages."""
 
-    def __init__(self, driver: Driver) -> None:
-        super().__init__(Path(driver.name))
-        self._methods: Mapping[str, Method] = {
-            method.path.decode(): method
-            for service in services(driver)
-            for method in (Method(service, found) for found in service.descriptor.methods)
-        }
-        self._in_flight = driver.in_flight
+    def __init__(self, calls: Calls, socket: Path) -> None:
+        super().__init__(socket)
+        self._calls = calls
 
     async def call(self, method: UnaryUnaryMethod[Request, Answer], request: Request, timeout: float) -> Answer:
         """See Connection."""
-        found = self._methods.get(method.name)
-        if found is None:
-            raise CsiError(Code.UNIMPLEMENTED, "there is no such method here")
-        try:
-            return cast(Answer, await _answer(found, cast(Message, request), self._in_flight))
-        except Exception as failure:
-            raise to_csi(failure) from failure
+        parent = trace.headers().get(trace.PARENT, "") if trace.is_on() else ""
+        answer = await self._calls.call(method.name, cast(Message, request), timeout, parent=parent)
+        return cast(Answer, answer)
 
 
-async def _answer(method: Method, request: Message, in_flight: InFlight) -> Message:
-    service = method.service
-    service.check(request)
-    if service.before is not None:
-        await service.before()
-    key = service.key(method.name, request)
-    if key is None:
-        return await method.function(request)
-    with in_flight.hold(key, method.name):
-        return await method.function(request)
+def client_of(calls: Calls, socket: Path) -> CsiClient:
+    """A client for the driver behind a socket that this process serves itself."""
+    return CsiClient(socket, connection=LocalConnection(calls, socket))
 
 
 def local_client(driver: Driver) -> CsiClient:
-    """A client for a driver of this process, whose pools are open."""
-    return CsiClient(driver.name, connection=LocalConnection(driver))
+    """A client for a driver that has no socket, whose pools are open."""
+    calls = Calls(driver.name, services(driver), driver.in_flight, driver.clock, driver=driver.name)
+    return client_of(calls, Path(driver.name))

@@ -35,7 +35,7 @@ class CsiServer:
     ) -> None:
         """driver: its name, for the metric; "" for servers that are not counted."""
         self.path = path
-        self._calls = Calls(path.name, services, in_flight or InFlight(), clock or RealClock(), driver=driver)
+        self.calls = Calls(path.name, services, in_flight or InFlight(), clock or RealClock(), driver=driver)
         self._server: asyncio.Server | None = None
         self._connections: set[ServerConnection] = set()
         self._inode = 0
@@ -50,7 +50,7 @@ class CsiServer:
         log.info("serving socket=%s", self.path)
 
     def _connection(self) -> ServerConnection:
-        connection = ServerConnection(self._calls.begin, self._connections.discard)
+        connection = ServerConnection(self.calls.begin, self._connections.discard)
         self._connections.add(connection)
         return connection
 
@@ -61,12 +61,12 @@ class CsiServer:
         server, self._server = self._server, None
         sockets.remove_if_same(self.path, self._inode)
         server.close()
-        await self._calls.drained(GRACE)
+        await self.calls.drained(GRACE)
         for connection in list(self._connections):
             connection.hang_up()
         with suppress(TimeoutError):  # of a client that does not read what it is told
             await asyncio.wait_for(server.wait_closed(), GRACE)
-        await self._calls.close()
+        await self.calls.close()
 
     async def __aenter__(self) -> CsiServer:
         await self.start()

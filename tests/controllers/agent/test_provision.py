@@ -72,7 +72,7 @@ async def test_a_claim_of_its_own_is_told_of_its_volume(
     told = ("mine", "ProvisioningSucceeded", f"Successfully provisioned volume {volume}")
 
     async def is_told() -> bool:
-        return await all_events() == [told]
+        return bool(await all_events() == [told])
 
     await eventually(is_told)
 
