@@ -121,9 +121,11 @@ async def plane(
                 folder, str(found["server"]), client, Audit(audit), raised,
                 tuple(f"node-{n}" for n in range(1, nodes + 1)), Processes(Path(name) / "processes"),
             )  # fmt: skip
-            await _make_nodes(made, drivers)
-            yield made
-            await client.close()
+            try:
+                await _make_nodes(made, drivers)
+                yield made
+            finally:
+                await client.close()
         finally:
             await asyncio.to_thread(down, folder)
 

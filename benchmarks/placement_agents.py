@@ -59,7 +59,7 @@ class _Node:
 
     async def start(self) -> None:
         """Serve the node."""
-        (self._folder / "k" / "plugins_registry").mkdir(parents=True)
+        (self._folder / "k" / "plugins_registry").mkdir(parents=True, exist_ok=True)
         await self._driver.start()
         cluster = (await self.client.get(NAMESPACES, "kube-system")).metadata.uid
         agent = NodeAgent(self.client, node_name=self._name, cluster_uid=cluster, endpoints=self._driver.endpoints)
