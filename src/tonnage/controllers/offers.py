@@ -12,7 +12,7 @@ from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.meta import LabelSelector
 from tonnage.api.quantity import to_bytes
-from tonnage.api.selectors import NodeMatcher, from_label_selector
+from tonnage.api.selectors import NodeMatcher, Selector, from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.controllers import tier
 from tonnage.controllers.promises import Promises
@@ -35,11 +35,24 @@ class Offer(NamedTuple):
     held: int
 
 
+class _Said(NamedTuple):
+    """What a capacity object says. pair: a label that all of its nodes have, "" for none."""
+
+    free: int
+    largest: int
+    counted: int | None
+    room: str
+    pair: str
+    selector: Selector
+
+
 class Offers:
     """Offers of nodes, out of the caches of both kinds and the promises that their numbers may not include."""
 
     def __init__(self, capacities: Cache[CSIStorageCapacity], nodes: Cache[Node], promises: Promises) -> None:
         self._capacities, self._nodes, self._promises = capacities, nodes, promises
+        self._said: dict[str, _Said] = {}
+        capacities.on_change(self._changed)
         capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
         capacities.add_index(_BY_TOPOLOGY, _topology)
         nodes.add_index(_BY_LABEL, lambda node: [f"{k}={v}" for k, v in node.metadata.labels.items()])
@@ -53,23 +66,25 @@ class Offers:
         """What each node that may be used has for the class. reach: only these nodes."""
         name = storage_class.metadata.name
         for published in self.published(name):
-            free, largest = numbers(published)
-            room = _room(published)
-            for node in self._reached(published):
-                within = reach is None or reach(node.metadata.labels, node.metadata.name)
-                if within and is_usable(node) and _allowed(node, storage_class):
-                    promised = self._promises.open(node.metadata.name, room, counted(published))
-                    yield Offer(free - promised, largest - promised, node.metadata.name, room, promised)
+            said = self._read(published)
+            for node in self._nodes.by(_BY_LABEL, said.pair) if said.pair else list(self._nodes):
+                labels, node_name = node.metadata.labels, node.metadata.name
+                if reach is not None and not reach(labels, node_name):
+                    continue
+                if said.selector.matches(labels) and is_usable(node) and _allowed(node, storage_class):
+                    promised = self._promises.open(node_name, said.room, said.counted)
+                    yield Offer(said.free - promised, said.largest - promised, node_name, said.room, promised)
 
-    def _reached(self, published: CSIStorageCapacity) -> list[Node]:
-        """The nodes that a capacity object speaks of."""
-        topology = published.node_topology
-        if topology is None:
-            return []
-        pair = next(iter(topology.match_labels.items()), None)
-        nodes = list(self._nodes) if pair is None else self._nodes.by(_BY_LABEL, f"{pair[0]}={pair[1]}")
-        selector = from_label_selector(topology)
-        return [node for node in nodes if selector.matches(node.metadata.labels)]
+    def _changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
+        if old is not None:
+            self._said.pop(old.key, None)
+
+    def _read(self, published: CSIStorageCapacity) -> _Said:
+        """Each object is read once: all of a class are asked for every claim."""
+        known = self._said.get(published.key)
+        if known is None:
+            known = self._said[published.key] = _said(published)
+        return known
 
     def room(self, storage_class: str, node: str) -> str:
         """From which room of a node a class takes its volumes, "" where that is not known."""
@@ -80,6 +95,14 @@ class Offers:
                 if from_label_selector(published.node_topology or LabelSelector()).matches(labels):
                     return _room(published)
         return ""
+
+
+def _said(published: CSIStorageCapacity) -> _Said:
+    topology = published.node_topology or LabelSelector()
+    key, value = next(iter(topology.match_labels.items()), ("", ""))
+    free, largest = numbers(published)
+    pair = f"{key}={value}" if key else ""
+    return _Said(free, largest, counted(published), _room(published), pair, from_label_selector(topology))
 
 
 def _room(published: CSIStorageCapacity) -> str:
