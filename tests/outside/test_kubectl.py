@@ -213,12 +213,17 @@ def test_quota_holds_for_claims_made_through_pods(cluster) -> None:  # type: ign
     assert "NotFound" in cluster.kubectl("get", "namespace", "team-a", fails=True)
 
 
-def test_data_outlives_the_pod(cluster) -> None:  # type: ignore[no-untyped-def]
+def test_data_outlives_the_pod_and_is_copied(cluster) -> None:  # type: ignore[no-untyped-def]
     manifest = str(EXAMPLES / "pod-persistent.yaml")
     for lines in (1, 2):
         cluster.kubectl("apply", "-f", manifest)
         cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/writer", "--timeout=300s")
         assert len(cluster.kubectl("logs", "writer").splitlines()) == lines
+        written = cluster.kubectl("logs", "writer")
         cluster.kubectl("delete", "pod", "writer")
-    cluster.kubectl("delete", "pvc", "notes", "--timeout=300s")
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "pod-copy.yaml"))
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/reader", "--timeout=300s")
+    assert cluster.kubectl("logs", "reader") == written
+    cluster.kubectl("delete", "pod", "reader")
+    cluster.kubectl("delete", "pvc", "notes", "notes-copy", "--timeout=300s")
     cluster.until("the volume is gone", lambda: not cluster.get("pv")["items"])
