@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
+from random import Random
 from typing import TypeVar
 
 from tonnage.api.core import Node, Taint
@@ -17,6 +18,7 @@ from tonnage.scheduler.ask import CPU, MEMORY, Amounts, Demand, Port, amounts_of
 from tonnage.scheduler.inline import Place
 
 K = TypeVar("K", str, Port, Place)
+_ALL_LOOKED_AT = 100
 _HARD = ("NoSchedule", "NoExecute")
 UsedVolume = tuple[str, str]
 """(driver, claim key): a volume that counts against a node's limit. The claim names the volume before it exists."""
@@ -54,7 +56,7 @@ class Columns:
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
         self.live: list[int] = []
-        """Slots whose Node object is there, in the order they came."""
+        """Slots whose Node object is there, in the order they came; where they are many, in none."""
         self.present: list[bool] = []
         self.labels: list[Mapping[str, str]] = []
         self.unschedulable: list[bool] = []
@@ -78,6 +80,7 @@ class Columns:
         self.claim_users: dict[str, set[str]] = {}
         """claim key -> uids of the pods, placed on any node, that use it."""
         self.placed: dict[str, Placement] = {}
+        self._random = Random(0)
         self._tracked: dict[str, dict[str, set[str]]] = {}
 
     def slot(self, name: str) -> int:
@@ -109,7 +112,7 @@ class Columns:
         slot, better = self.slot(node.metadata.name), Better.NO
         if not self.present[slot]:
             self.present[slot] = True
-            self.live.append(slot)
+            self._enlive(slot)
             better |= Better.NODE
         if self._set_allocatable(slot, amounts):
             better |= Better.RESOURCES
@@ -124,6 +127,14 @@ class Columns:
         self.unschedulable[slot] = node.spec.unschedulable
         self.guarded[slot] = bool(hard) or node.spec.unschedulable
         return better
+
+    def _enlive(self, slot: int) -> None:
+        """Where there are more nodes than a search looks at, neighbours in `live` are not of one rack or zone."""
+        live = self.live
+        live.append(slot)
+        if len(live) > _ALL_LOOKED_AT:
+            other = self._random.randrange(len(live))
+            live[other], live[-1] = live[-1], live[other]
 
     def remove_node(self, name: str) -> None:
         """The node is gone; pods that are still counted on it stay so until they are lifted."""

@@ -21,7 +21,8 @@ from tonnage.scheduler.strategies import Strategy, storage_score
 from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
 NO_NODES = "no nodes available to schedule pods"
-_ENOUGH = 100
+_ENOUGH, _SOME, _LOOKS = 100, 10, 128
+_STAY = 16
 _REMEMBERED = 1024
 
 
@@ -58,8 +59,10 @@ class Cycle:
     strategy: Strategy = Strategy.LEAST_ALLOCATED
     share: float = 0.0
     """The search ends when this part of the nodes, and at least 100 of them, were found to fit (in kube-scheduler
-    percentageOfNodesToScore). 100 do on any cluster: each search begins where the last one ended."""
+    percentageOfNodesToScore). 0: that does on any cluster, and fewer do where few of those that were looked at fit.
+    Every so many pods, the search goes on where it ended: nodes that were just looked at are quickly looked at again."""
     _start: int = 0
+    _turn: int = 0
     _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
     _refused_neighbours: list[object] = field(default_factory=list)
 
@@ -133,8 +136,7 @@ class Cycle:
         ask_node = self.volumes.asker(volumes)
         enough = max(_ENOUGH, int(len(live) * self.share))
         fitting: dict[int, Plan] = {}
-        histogram: dict[str, int] = {}
-        causes, looked, lacking = Cause.NO, 0, list[str]()
+        refusals, looked, lacking = _Refusals(), 0, list[str]()
         candidates = self.neighbours.candidates(ask)
         nodes = live if candidates is None else candidates
         start = self._start if self._start < len(nodes) else 0
@@ -143,7 +145,7 @@ class Cycle:
             looked += 1
             for cause, check in filters:
                 if reasons := check(slot):
-                    causes |= _note(histogram, reasons, cause)
+                    refusals.note(reasons, cause)
                     break
             else:
                 answer = ask_node(slot)
@@ -151,21 +153,22 @@ class Cycle:
                     if NO_STORAGE in answer:
                         lacking.append(self.columns.names[slot])
                     lacks_room = NO_STORAGE in answer or NO_INLINE in answer
-                    causes |= _note(histogram, answer, Cause.STORAGE if lacks_room else Cause.BINDING)
+                    refusals.note(answer, Cause.STORAGE if lacks_room else Cause.BINDING)
                     continue
                 fitting[slot] = answer
                 if len(fitting) >= enough:
                     break
+            if looked >= _LOOKS and len(fitting) >= _SOME and not self.share:
+                break
         if candidates is None:
-            self._start = (start + looked) % len(live)
+            self._advance(start + looked)
         if not fitting:
             if len(nodes) < len(live):
-                histogram[NEAR] = histogram.get(NEAR, 0) + len(live) - len(nodes)
-                causes |= Cause.NEIGHBOURS
-            message = _fit_error(len(live), histogram)
+                refusals.note((NEAR,), Cause.NEIGHBOURS, nodes=len(live) - len(nodes))
+            message = _fit_error(len(live), refusals.counts)
             if lacking:
                 message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
-            return Refusal(message, causes, needs=volumes.needs)
+            return Refusal(message, refusals.causes, needs=volumes.needs)
         left = self.volumes.most_left(volumes)
         by_storage = self._storage_score(ask, fitting)
         slot = scores.best(
@@ -177,6 +180,11 @@ class Cycle:
             self.neighbours.scores(ask, list(fitting)),
         )
         return Decision(self.columns.names[slot], fitting[slot], volumes)
+
+    def _advance(self, end: int) -> None:
+        self._turn += 1
+        if self._turn >= _STAY:
+            self._turn, self._start = 0, end % len(self.columns.live)
 
     def _storage_score(self, ask: Ask, fitting: Mapping[int, Plan]) -> scores.StorageScore | None:
         """What the strategy says of nodes; None when it looks at cpu and memory first."""
@@ -191,10 +199,20 @@ class Cycle:
         return score
 
 
-def _note(histogram: dict[str, int], reasons: Reasons, cause: Cause) -> Cause:
-    for reason in reasons:
-        histogram[reason] = histogram.get(reason, 0) + 1
-    return cause
+class _Refusals:
+    """Reasons with the nodes that gave them, and of what sort they are."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.causes = Cause.NO
+
+    def note(self, reasons: Reasons, cause: Cause, *, nodes: int = 1) -> None:
+        """So many nodes refused."""
+        for reason in reasons:
+            known = self.counts.get(reason)
+            if known is None:
+                self.causes |= cause
+            self.counts[reason] = (known or 0) + nodes
 
 
 def _fit_error(nodes: int, histogram: dict[str, int]) -> str:

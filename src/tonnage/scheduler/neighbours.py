@@ -7,7 +7,6 @@ volumes, as it costs less. Clusters' default spread constraints are not known he
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import log
 
 from tonnage.api.taints import tolerates
@@ -26,20 +25,6 @@ Check = Callable[[int], tuple[str, ...]]
 _FITS: tuple[str, ...] = ()
 _FEW = 64
 _REMEMBERED = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Skew:
-    """A spread constraint with its count."""
-
-    spread: Spread
-    count: Count
-
-    def excess(self, place: str) -> int:
-        """By how much a pod more in a place would be too many; 0 or less when it may come."""
-        known = len(self.count.total)
-        least = self.count.least() if known >= self.spread.min_domains else 0
-        return self.count.total.get(place, 0) + self.spread.own - least - self.spread.max_skew
 
 
 class Neighbours:
@@ -99,15 +84,16 @@ class Neighbours:
 
     def _spread(self, ask: Ask) -> Check:
         labels = self._columns.labels
-        skews = [(spread.term.key, _Skew(spread, self._evenly(ask, spread, ask.kin.hard))) for spread in ask.kin.hard]
+        counted = [(spread, self._evenly(ask, spread, ask.kin.hard)) for spread in ask.kin.hard]
+        limits = [(spread.term.key, count.total, _most(spread, count)) for spread, count in counted]
 
         def check(slot: int) -> tuple[str, ...]:
             of_node = labels[slot]
-            for key, skew in skews:
+            for key, total, most in limits:
                 place = of_node.get(key)
                 if place is None:
                     return (SPREAD_LABEL,)
-                if skew.excess(place) > 0:
+                if total.get(place, 0) > most:
                     return (SPREAD,)
             return _FITS
 
@@ -222,3 +208,9 @@ class Neighbours:
             )
             found = self._met[kin] = foes, pulls
         return found
+
+
+def _most(spread: Spread, count: Count) -> int:
+    """How many pods of a constraint a place may have, for one more to come."""
+    least = count.least() if len(count.total) >= spread.min_domains else 0
+    return spread.max_skew + least - spread.own
