@@ -115,14 +115,21 @@ def test_kept_volumes_give_nothing_back(stage: Stage) -> None:
     assert stage.find(stage.world.pod("new", ephemeral=["data"], priority=10)) is None
 
 
-def test_inline_volumes_give_back_their_size(stage: Stage) -> None:
+@pytest.mark.parametrize(("kept", "phase", "helps"), [(None, "Running", True), ("1Gi", "Running", False)])
+def test_inline_volumes_give_back_their_size(stage: Stage, kept: str | None, phase: str, helps: bool) -> None:
+    """To claims only where nothing is kept for inline volumes."""
     stage.world.node("node-1")
-    stage.world.capacity("node-1", "1Gi", counted=100, pool="scratch")
+    capacity = stage.world.capacity("node-1", "1Gi", counted=100, pool="scratch")
+    marks = dict(capacity.metadata.annotations) | ({names.INLINE_ROOM: kept} if kept else {})
+    labels = capacity.metadata.labels | {names.CAPACITY_DRIVER: names.DRIVER}
+    meta = replace(capacity.metadata, annotations=marks, labels=labels, resource_version=stage.world.version())
+    stage.world.capacities.put(replace(capacity, metadata=meta))
     source = {"driver": names.DRIVER, "volumeAttributes": {"size": "3Gi"}}
-    pod = stage.world.read(PODS, "old", {"spec": {"volumes": [{"name": "data", "csi": source}]}}, "default")
-    stage.placed(pod, "node-1")
+    body = {"spec": {"volumes": [{"name": "data", "csi": source}]}, "status": {"phase": phase}}
+    stage.placed(stage.world.read(PODS, "old", body, "default"), "node-1")
     stage.world.claim("new-data", "4Gi", owner="new")
-    assert stage.find(stage.world.pod("new", ephemeral=["data"], priority=10)) == ("node-1", ["old"])
+    new = stage.world.pod("new", ephemeral=["data"], priority=10)
+    assert stage.find(new) == (("node-1", ["old"]) if helps else None)
 
 
 def test_a_rule_about_the_largest_volume_is_not_lifted(stage: Stage) -> None:

@@ -195,7 +195,7 @@ class Scheduler:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        dues = [due for due in (self.queue.next_due(), self._preemptor.nominations.next_due()) if due is not None]
+        dues = [due for due in (self.queue.next_due(), self._preemptor.next_due()) if due is not None]
         if dues:
             delay = max(0.0, min(dues) - self._clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
@@ -225,7 +225,7 @@ class Scheduler:
             return
         self._conditions.cancel(entry.uid)
         self.cluster.assume(entry.ask, outcome)
-        self._preemptor.placed(entry.uid, outcome.node)
+        self._preemptor.placed(entry.uid, outcome)
         self._assumed[entry.uid] = outcome.node
         self._tasks.start(self._bind(entry, outcome), f"bind {entry.ask.pod.key}")
 

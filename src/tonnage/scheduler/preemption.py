@@ -20,12 +20,14 @@ from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.columns import Placement
 from tonnage.scheduler.cycle import Refusal
 from tonnage.scheduler.filters import Cause
-from tonnage.scheduler.residents import given_back
+from tonnage.scheduler.residents import Back, given_back
 from tonnage.scheduler.victims import Budget, Candidate, best, choose, compile_budgets, priority
 
 _HELPS = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE
 """What may be no longer in the way when pods have gone."""
 _ENOUGH, _SHARE = 100, 0.1
+Freed = Counter[tuple[str, bool]]
+"""Bytes given back, by room and whether inline volumes had them."""
 
 
 class Preemption:
@@ -75,8 +77,8 @@ class Supposed:
         self._cluster, self._node, self._ask = cluster, node, ask
         self._slot = cluster.columns.slots[node]
         self._offers = cluster.published.on(node)
-        self._gone: dict[str, tuple[Placement, tuple[tuple[str, int], ...]]] = {}
-        self._freed: Counter[str] = Counter()
+        self._gone: dict[str, tuple[Placement, tuple[Back, ...]]] = {}
+        self._freed: Freed = Counter()
 
     def take(self, pod: Pod) -> None:
         """See a pod as gone."""
@@ -84,7 +86,7 @@ class Supposed:
         placement = columns.placed.get(uid)
         if placement is None:
             return
-        freed = tuple(given_back(pod, self._node, self._offers, self._cluster.objects))
+        freed = tuple(given_back(pod, self._offers, self._cluster.objects))
         self._gone[uid] = placement, freed
         columns.lift(uid)
         self._free(freed, 1)
@@ -100,9 +102,9 @@ class Supposed:
             self._cluster.columns.place(uid, self._node, placement.demand, placement.volumes, placement.claims)
             self._free(freed, -1)
 
-    def _free(self, freed: Iterable[tuple[str, int]], sign: int) -> None:
-        for room, size in freed:
-            self._freed[room] += sign * size
+    def _free(self, freed: Iterable[Back], sign: int) -> None:
+        for back in freed:
+            self._freed[back.room, back.inline] += sign * back.size
         self._cluster.published.suppose(self._node, relieved(self._offers, self._freed))
 
     def fits(self) -> bool:
@@ -126,17 +128,22 @@ def supposing(cluster: Cluster, node: str, ask: Ask) -> Iterator[Supposed]:
         room.restore()
 
 
-def relieved(offers: Offers, freed: Counter[str]) -> Offers:
-    """Offers with bytes given back, by room (residents.py)."""
-    return {
-        name: tuple(_relieved(offer, freed[offer.pool or offer.storage_class]) for offer in some)
-        for name, some in offers.items()
-    }
+def relieved(offers: Offers, freed: Freed) -> Offers:
+    """Offers with bytes given back."""
+    if not any(freed.values()):
+        return offers
+    return {name: tuple(_relieved(offer, freed) for offer in some) for name, some in offers.items()}
 
 
-def _relieved(offer: Offer, more: int) -> Offer:
+def _relieved(offer: Offer, freed: Freed) -> Offer:
     """The largest volume grows only where it is as large as the room: elsewhere it is a rule, or the room in pieces."""
-    if more <= 0 or offer.capacity >= NO_BOUND:
+    room = offer.pool or offer.storage_class
+    claims, inline = freed[room, False], freed[room, True]
+    if offer.inline is not None:  # what is kept for inline volumes goes back to them
+        offer = replace(offer, inline=offer.inline + claims + inline)
+        inline = 0
+    more = claims + inline
+    if not more or offer.capacity >= NO_BOUND:
         return offer
-    whole = offer.maximum >= offer.capacity
-    return replace(offer, capacity=offer.capacity + more, maximum=offer.maximum + more if whole else offer.maximum)
+    maximum = offer.maximum + more if offer.maximum >= offer.capacity else offer.maximum
+    return replace(offer, capacity=offer.capacity + more, maximum=maximum)

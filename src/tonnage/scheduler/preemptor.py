@@ -1,4 +1,5 @@
-"""Makes room for more important pods: nominates, evicts, gives up. Pods are evicted as kube-scheduler does.
+"""Makes room for pods: nominates, evicts, gives up. Less important pods are evicted as kube-scheduler does, and room is
+held for those that have waited for too long (waiting.py).
 
 First the pod's status names its node, then its victims get a condition that says why, and are deleted. After a restart
 a nomination is read back from the status, so that a victim is never deleted for nobody.
@@ -15,20 +16,22 @@ from tonnage.aio.clock import Clock, rfc3339
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
+from tonnage.api.quantity import from_bytes
 from tonnage.errors import ApiConflict, ApiError, ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.cluster import Cluster
-from tonnage.scheduler.cycle import Refusal
+from tonnage.scheduler.cycle import Decision, Refusal
 from tonnage.scheduler.nominated import Nomination, Nominations
 from tonnage.scheduler.preemption import Preemption
 from tonnage.scheduler.queue import Entry
 from tonnage.scheduler.status import condition_patch
 from tonnage.scheduler.victims import Candidate, priority
+from tonnage.scheduler.waiting import HOLD, Grant, Waiting
 
 log = logging.getLogger(__name__)
-DISRUPTION_TARGET, PREEMPTED = "DisruptionTarget", "Preempted"
+DISRUPTION_TARGET, PREEMPTED, ROOM_HELD = "DisruptionTarget", "Preempted", "RoomHeld"
 _REASON = "PreemptionByScheduler"
 _TRIES = 3
 _PAUSE = 60.0
@@ -52,6 +55,7 @@ class Preemptor:
         self._failed: dict[str, float] = {}
         self._tasks = Background("preemption")
         self.nominations = Nominations(cluster)
+        self._waiting = Waiting(cluster, self.nominations)
 
     async def close(self) -> None:
         """Stop evicting. May be repeated."""
@@ -70,14 +74,16 @@ class Preemptor:
     def refused(self, ask: Ask, refusal: Refusal) -> bool:
         """A pod fits nowhere: make room for it, if that is possible and not under way. Whether it has a nomination."""
         pod, now = ask.pod, self._clock.monotonic()
-        if self.nominations.get(pod.metadata.uid) is not None:
+        found = self.nominations.get(pod.metadata.uid)
+        if found is not None and (found.going or found.until is None):
             return True
+        self._waiting.refused(pod.metadata.uid, refusal, now)
         if self._failed.get(pod.metadata.uid, 0.0) > now or not self._preemption.may(pod):
-            return False
+            return found is not None
         with self.nominations.lifted(ask):
             candidate = self._preemption.find(ask, refusal)
         if candidate is None:
-            return False
+            return found is not None
         self._make_way(pod, candidate.node)
         self.nominations.hold(ask, candidate.node, now, victims=candidate.victims)
         self._tasks.start(self._carry_out(pod, candidate), f"preempt for {pod.key}")
@@ -92,17 +98,28 @@ class Preemptor:
     def forget(self, uid: str) -> None:
         """The pod is gone, or wants no node any more."""
         self._failed.pop(uid, None)
+        self._waiting.forget(uid)
         self.nominations.drop(uid)
 
-    def placed(self, uid: str, node: str) -> None:
+    def placed(self, uid: str, decision: Decision) -> None:
         """The pod got a node, which is counted by now."""
         self._failed.pop(uid, None)
-        self.nominations.placed(uid, node)
+        self._waiting.forget(uid)
+        self._waiting.served(decision.volumes.needs, self._clock.monotonic())
+        self.nominations.placed(uid, decision.node)
 
     def advance(self, now: float) -> None:
-        """Give up nominations whose time is over; their pods try anew."""
+        """Give up nominations whose time is over, so that their pods try anew; hold room for who waited too long."""
         for one in self.nominations.over(now):
             self._give_up(one)
+        for grant in self._waiting.grants(now):
+            self.nominations.hold(grant.ask, grant.node, now, seconds=HOLD)
+            self._tasks.start(self._tell_held(grant), f"hold for {grant.ask.pod.key}")
+
+    def next_due(self) -> float | None:
+        """When advance() will have something to do, as far as time tells."""
+        dues = (self.nominations.next_due(), self._waiting.next_due())
+        return min((due for due in dues if due is not None), default=None)
 
     def _give_up(self, one: Nomination) -> None:
         self.nominations.drop(one.uid)
@@ -117,6 +134,18 @@ class Preemptor:
             await self._nominate(pod, None)
         except TonnageError as failure:
             log.info("nomination not cleared pod=%s error=%s", pod.key, failure)
+
+    async def _tell_held(self, grant: Grant) -> None:
+        pod = grant.ask.pod
+        text = (
+            f"others were given storage while this pod waited for it: room is held for it on node {grant.node}, which "
+            f"lacks {from_bytes(grant.missing)}; pods of the same or lower priority get none of it for now"
+        )
+        self._events.normal(refer(PODS, pod), ROOM_HELD, text)
+        try:
+            await self._nominate(pod, grant.node)
+        except TonnageError as failure:
+            log.info("nomination not written pod=%s error=%s", pod.key, failure)
 
     async def _nominate(self, pod: Pod, node: str | None) -> None:
         meta = pod.metadata

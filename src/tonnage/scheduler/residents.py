@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from tonnage.api import matching
 from tonnage.api.core import PersistentVolumeClaim
@@ -12,6 +13,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.errors import Invalid
 from tonnage.scheduler.ask import claim_uses
 from tonnage.scheduler.capacity import Offers
+from tonnage.scheduler.inline import inline_uses
 from tonnage.scheduler.volumes import StorageObjects
 
 Room = str
@@ -59,18 +61,27 @@ class Residents:
         return any(other < priority for other in self._priorities)
 
 
-def given_back(pod: Pod, node: str, offers: Offers, objects: StorageObjects) -> Iterator[tuple[Room, int]]:
-    """Room of a node that comes back when the pod goes, in bytes: of volumes that go with it.
+@dataclass(frozen=True, slots=True)
+class Back:
+    """Bytes that come back to a room. inline: of an inline volume; where some is kept for those, claims get none."""
 
-    Those are of claims that belong to the pod, with reclaim policy Delete, and inline volumes. Where it cannot be told
-    which of several rooms a volume is in, none is given back.
+    room: Room
+    size: int
+    inline: bool = False
+
+
+def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Iterator[Back]:
+    """What of its node's room comes back when the pod goes: of volumes that go with it.
+
+    Those are of claims that belong to the pod, with reclaim policy Delete, and inline volumes once it has started
+    (until then nothing published counts them). Where it cannot be told in which room a volume is, none is given back.
     """
     for claim in own_claims(pod, objects):
         size, storage_class = _takes(claim, objects)
         if size and (room := _room(offers, storage_class)):
-            yield room, size
-    for volume in pod.spec.volumes:
-        if volume.csi is not None and (found := _inline(volume.csi, offers, objects)) is not None:
+            yield Back(room, size)
+    for volume in pod.spec.volumes if not inline_uses(pod) else ():
+        if volume.csi is not None and (found := _inline(volume.csi, offers)) is not None:
             yield found
 
 
@@ -102,21 +113,16 @@ def _room(offers: Offers, storage_class: str) -> Room:
     return rooms.pop() if len(rooms) == 1 else ""
 
 
-def _inline(source: CSIVolumeSource, offers: Offers, objects: StorageObjects) -> tuple[Room, int] | None:
-    """Room and bytes of an inline volume of ours: of the pool it names, or of the only one."""
-    pools = {
-        offer.pool for name, some in offers.items() for offer in some if offer.pool and _is_of(name, source, objects)
-    }
+def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
+    """What an inline volume of ours takes: of the pool it names, of the default one, or of the only one."""
+    ours = [offer for some in offers.values() for offer in some if offer.driver == source.driver and offer.pool]
+    pools = {offer.pool for offer in ours}
     pool = source.volume_attributes.get("pool", "")
-    if not pool and len(pools) == 1:
-        pool = next(iter(pools))
+    if not pool and not source.volume_attributes.get("kind"):
+        default = {offer.pool for offer in ours if offer.is_default} or pools
+        pool = next(iter(default)) if len(default) == 1 else ""
     try:
         size = to_bytes(source.volume_attributes.get("size", "0"))
     except Invalid:
         return None
-    return (pool, size) if pool in pools and size else None
-
-
-def _is_of(storage_class: str, source: CSIVolumeSource, objects: StorageObjects) -> bool:
-    found = objects.classes.get(storage_class)
-    return found is not None and found.provisioner == source.driver
+    return Back(pool, size, inline=True) if pool in pools and size else None
