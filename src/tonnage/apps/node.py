@@ -133,7 +133,8 @@ class NodeAgent:
     0 for none. binding: "agent" or "controller". sweep_every: seconds between two comparisons of the drivers' volumes
     with the cluster, 0 for those at start and after losses. startup_taint: drivers that the kubelet must list before
     the start-up taint goes; none: it is not looked for. watches: which claims are watched, one of claim_scope.SCOPES.
-    went_back: an agent before this one ended for that.
+    went_back: an agent before this one ended for that. hold_back: room is kept for a pod whose claims went back so
+    often, 0 for never.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class NodeAgent:
         watches: str = "label",
         capacity: str = "exact",
         went_back: bool = False,
+        hold_back: int = 0,
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
         self._clock = clock or RealClock()
@@ -170,7 +172,7 @@ class NodeAgent:
         self.tiers = NodeTiers(
             client, self._informers, node=node_name, mode=capacity, namespace=namespace, clock=self._clock
         )
-        self._build(client, namespace, poll, binding, sweep_every)
+        self._build(client, namespace, poll, binding, hold_back, sweep_every)
         self.claim_scope = ClaimScope(
             client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
         )
@@ -185,7 +187,9 @@ class NodeAgent:
                 clock=self._clock,
             )
 
-    def _build(self, client: Client, namespace: str, poll: float, binding: str, sweep_every: float) -> None:
+    def _build(
+        self, client: Client, namespace: str, poll: float, binding: str, hold_back: int, sweep_every: float
+    ) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
         classes = informers.of(STORAGE_CLASSES).cache
         faults = ClassFaults(self._events, scope, clock)
@@ -200,6 +204,7 @@ class NodeAgent:
             readings=self.readings,
             clock=clock,
             binding=binding,
+            hold_back=hold_back,
         )
         self.reclaimer = Reclaimer(
             client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock

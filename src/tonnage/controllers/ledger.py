@@ -39,6 +39,8 @@ class Stage(Enum):
     """CreateVolume was called and its outcome is not known."""
     MADE = "made"
     """The volume is there; kept until readings include it."""
+    KEPT = "kept"
+    """No room yet, but what there is, and comes, is kept for it: counted, against all others (hold_back.py)."""
     REFUSED = "refused"
     """No room, so that it is about to be sent back, or never to be served; not counted."""
 
@@ -152,7 +154,7 @@ class Ledger:
         Promises that are not booked yet do not stand in the way: who asks first gets it. A source that was never read
         (its driver has no GetCapacity) refuses nothing; CreateVolume decides there.
         """
-        asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in (Stage.SEEN, Stage.REFUSED)]
+        asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
         for source in {p.source: None for p in asking}:
             if shortage := self._shortage(source, [p for p in asking if p.source.room == source.room]):
                 return shortage
@@ -161,10 +163,28 @@ class Ledger:
         return None
 
     def refuse(self, uids: Iterable[str]) -> None:
-        """These claims will be sent back: stop counting those whose creation has not begun."""
+        """These claims will be sent back: stop counting those whose creation has not begun, and that are not kept."""
         for uid in uids:
             promise = self._promises.get(uid)
             if promise is not None and promise.stage in (Stage.SEEN, Stage.BOOKED):
+                self._move(promise, Stage.REFUSED)
+
+    def keep(self, uids: Iterable[str]) -> None:
+        """Keep room for these claims that have none. May be repeated."""
+        for uid in uids:
+            promise = self._promises.get(uid)
+            if promise is not None and promise.stage in (Stage.SEEN, Stage.REFUSED):
+                self._move(promise, Stage.KEPT)
+
+    def kept(self) -> set[str]:
+        """The claims for which room is kept."""
+        return {p.uid for p in self._promises.values() if p.stage is Stage.KEPT}
+
+    def release(self, uids: Iterable[str]) -> None:
+        """Keep room for these claims no more."""
+        for uid in uids:
+            promise = self._promises.get(uid)
+            if promise is not None and promise.stage is Stage.KEPT:
                 self._move(promise, Stage.REFUSED)
 
     def start(self, uid: str) -> None:
@@ -246,7 +266,8 @@ class Ledger:
         return Room(free, None if reading.maximum is None else min(reading.maximum, free), inline)
 
     def _shortage(self, source: Source, asking: Sequence[Promise]) -> Shortage | None:
-        held = (p for p in self._of(source.room) if p.stage in (Stage.BOOKED, Stage.CREATING, Stage.MADE))
+        uids = {p.uid for p in asking}
+        held = (p for p in self._of(source.room) if p.stage in _HOLDING and p.uid not in uids)
         room = self._room(source, held)
         if room is None:
             return None
@@ -269,6 +290,10 @@ class Ledger:
         for promise in self._of(room):
             if promise.stage is Stage.MADE and promise.made < begun:
                 del self._promises[promise.uid]
+
+
+_ASKING = (Stage.SEEN, Stage.REFUSED, Stage.KEPT)
+_HOLDING = (Stage.BOOKED, Stage.CREATING, Stage.MADE, Stage.KEPT)
 
 
 def _outstanding(promise: Promise, begun: int) -> bool:

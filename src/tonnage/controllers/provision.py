@@ -27,6 +27,7 @@ from tonnage.controllers.booking import SENT_BACK, Booking
 from tonnage.controllers.contents import Away, content_of
 from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope, is_ephemeral, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
+from tonnage.controllers.hold_back import HoldBack
 from tonnage.controllers.ledger import Ledger, Stage
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.refusals import Refusals
@@ -76,7 +77,8 @@ class _Work:
 
 
 class Provisioner:
-    """The loop over claims. binding "agent": complete the binding here; "controller": leave it to the PV controller."""
+    """The loop over claims. binding "agent": complete the binding here; "controller": leave it to the PV controller.
+    hold_back: room is kept for a pod that went back so often (hold_back.py); 0: never."""
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class Provisioner:
         readings: Readings,
         clock: Clock,
         binding: str = "agent",
+        hold_back: int = 0,
     ) -> None:
         self._client, self._events, self._clock = client, events, clock
         self._scope, self._drivers, self._ledger, self._readings = scope, drivers, ledger, readings
@@ -111,7 +114,8 @@ class Provisioner:
         )
         claims.on_restored(self._controller.hasten)
         siblings = Siblings(client, self._claims, self._classes, drivers, scope)
-        withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock)
+        kept = HoldBack(ledger, drivers, after=hold_back)
+        withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock, kept)
         self._refusals = Refusals(client, events, clock)
         feasibility = Feasibility(self._classes, drivers, scope)
         self._booking = Booking(

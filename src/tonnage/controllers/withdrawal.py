@@ -26,7 +26,8 @@ from tonnage.api.storage import StorageClass
 from tonnage.controllers.binding import change
 from tonnage.controllers.drivers import NodeScope, is_ephemeral
 from tonnage.controllers.elsewhere import Elsewhere
-from tonnage.controllers.ledger import Ledger, Shortage, Stage
+from tonnage.controllers.hold_back import LONGEST, HoldBack
+from tonnage.controllers.ledger import Ledger, Promise, Shortage, Stage
 from tonnage.controllers.patience import LOOK_FROM, PATIENT_FROM, Patience, stay
 from tonnage.controllers.siblings import Group
 from tonnage.errors import ApiConflict, ApiNotFound
@@ -53,8 +54,10 @@ class Withdrawal:
         ledger: Ledger,
         scope: NodeScope,
         clock: Clock,
+        hold_back: HoldBack,
     ) -> None:
         self._client, self._events = client, events
+        self._hold_back = hold_back
         self._claims, self._classes = claims, classes
         self._ledger, self._scope, self._clock = ledger, scope, clock
         self._patience = Patience(clock)
@@ -78,8 +81,9 @@ class Withdrawal:
             attempt = 1 + max((count(c) for c in pending), default=0)
             if self._is_one_under_way(group):
                 return _WAIT_FOR_SIBLING
-            if not self.leaving(group) and (hold := await self._hold(group, pending, attempt)) > 0:
+            if not self.leaving(group) and (hold := await self._hold(group, pending, shortage, attempt)) > 0:
                 return hold
+            self._ledger.release(c.metadata.uid for c in pending)
             if not await self._gave_back(group, pending):
                 return _LOOK_AGAIN
             if sent := [claim for claim in pending if await self._send(claim)]:
@@ -110,18 +114,36 @@ class Withdrawal:
             p.stage in (Stage.CREATING, Stage.MADE) and now - p.seen < _LONGEST_WAIT_FOR_SIBLING for p in promises
         )
 
-    async def _hold(self, group: Group, pending: Sequence[PersistentVolumeClaim], attempt: int) -> float:
+    async def _hold(
+        self, group: Group, pending: Sequence[PersistentVolumeClaim], shortage: Shortage | None, attempt: int
+    ) -> float:
         """Seconds until the claims go back, or are to be looked at again; 0 when they go now."""
         promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
-        if attempt < PATIENT_FROM or not promises:
+        if not promises:
+            return 0.0
+        kept = shortage is not None and await self._keep(group, pending[0], promises, shortage, attempt)
+        if attempt < PATIENT_FROM and not kept:
             return 0.0
         stays = stay(attempt, len(pending), self._ledger.shared_by(p.source.room for p in promises))
+        stays = max(stays, LONGEST) if kept else stays
         left = min(p.seen for p in promises) + stays - self._clock.monotonic()
         if left <= 0 or stays < LOOK_FROM:
             return max(0.0, left)
         if await self._elsewhere.has_room(group, pending, stays):
             return 0.0
         return min(left, max(self._patience.next_look(group.id), _WAIT_FOR_SIBLING))
+
+    async def _keep(
+        self, group: Group, claim: PersistentVolumeClaim, promises: Sequence[Promise], shortage: Shortage, attempt: int
+    ) -> bool:
+        """Whether the node keeps its room for these claims; told when that begins."""
+        is_new = not self._ledger.kept()
+        kept = await self._hold_back.keeps(promises, attempt - 1)
+        if kept and is_new:
+            sizes = f"{describe(shortage.sizes)}; free {from_bytes(shortage.free)}"
+            text = f"{self._where(shortage)} keeps what becomes free for the volumes of this pod ({sizes})"
+            self._events.normal(group.pod or refer(CLAIMS, claim), "RoomKept", text)
+        return kept
 
     def _tell(self, group: Group, sent: Sequence[PersistentVolumeClaim], attempt: int, reason: str) -> None:
         self._withdrawn.inc(len(sent))
