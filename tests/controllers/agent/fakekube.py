@@ -11,7 +11,7 @@ import msgspec
 from tonnage.api.kinds import Kind
 from tonnage.api.patch import merge
 from tonnage.api.selectors import parse_fields, parse_labels
-from tonnage.errors import ApiAlreadyExists, ApiNotFound
+from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
 from tonnage.kube.cache import Cache
 
 
@@ -53,6 +53,8 @@ class FakeKube:
         self.writes = 0
         self.kill_at = 0
         """Which of the next writes, counted from 1, is the one before which its writer is killed; 0: none."""
+        self.refuses = False
+        """Whether nothing may be made just now."""
         self._version = 0
         self._informers: dict[tuple[str, str, str, str], FakeInformer] = {}
 
@@ -114,6 +116,8 @@ class FakeKube:
     async def create(self, kind: Kind[Any], body: dict[str, Any], namespace: str = "") -> Any:
         """As Client.create."""
         self._may_write()
+        if self.refuses:
+            raise ApiError(f"no {kind.kind} can be made now")
         name = body["metadata"]["name"]
         if (kind.plural, namespace, name) in self.objects:
             raise ApiAlreadyExists(f"{kind.kind} {name} is there")

@@ -29,10 +29,13 @@ class Tiers(RuleBasedStateMachine):
             self.world.end()
 
     def written(self, verb: str, kind: Any) -> None:
-        """At every write: what its writer promises is there, as it is for all whose claims were seen."""
+        """At every write: what its writer promises is there, as it is for all whose claims were seen; and nobody who has
+        room is without anything published in between."""
         for name, node in self.world.nodes.items():
             if name == self.world.writing or not node.unseen:
                 assert node.promised() <= node.free * GIB, f"{name} after {verb} {kind.kind}"
+            if name == self.world.writing and node.was_published and node.free:
+                assert node.is_published(), f"{name} after {verb} {kind.kind}"
 
     @rule(data=st.data(), size=SIZES)
     def place(self, data: st.DataObject, size: int) -> None:
@@ -46,11 +49,11 @@ class Tiers(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         self.world.delete(data.draw(st.sampled_from(sorted(self.world.made))))
 
-    @rule(data=st.data(), killed=st.sampled_from([0, 0, 1, 2, 3, 4]))
-    def publish(self, data: st.DataObject, killed: int) -> None:
+    @rule(data=st.data(), killed=st.sampled_from([0, 0, 1, 2, 3, 4]), refused=st.booleans())
+    def publish(self, data: st.DataObject, killed: int, refused: bool) -> None:
         self.world.clock.now += 2.0
         node = self.world.nodes[data.draw(st.sampled_from(sorted(self.world.nodes)))]
-        self.world.run(node.publish(killed=killed))
+        self.world.run(node.publish(killed=killed, refused=refused and not killed))
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 70.0]))
     def control(self, seconds: float) -> None:
@@ -120,3 +123,21 @@ def test_hardly_anything_is_written_while_there_is_room(tell: Any) -> None:
     assert volumes == same == 512
     assert exact >= volumes
     assert tiers <= volumes // 16
+
+
+@pytest.mark.parametrize("killed", [0, 1, 2])
+def test_a_label_goes_only_when_the_node_has_an_object_of_its_own(killed: int) -> None:
+    """Whatever keeps the object from being made, or ends the agent before the first or the second write."""
+    world = World(20)
+    world.run(world.settle())
+    node = world.nodes["n0"]
+    assert node.promised() == 4 * GIB
+    assert world.send("c", "n0", 12), "8Gi are left, which are not far above 12Gi"
+    world.clock.now += 2.0
+    world.run(node.publish(killed=killed, refused=not killed))
+    assert node.is_published()
+    assert node.promised() == 4 * GIB
+    world.run(world.settle())
+    assert node.is_published()
+    assert node.promised() == 0
+    world.end()

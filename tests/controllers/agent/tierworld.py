@@ -21,6 +21,7 @@ from tonnage.controllers.ledger import Ledger
 from tonnage.controllers.node_tiers import NodeTiers
 from tonnage.controllers.tier_notices import TierNotices
 from tonnage.csi import words
+from tonnage.errors import ApiError
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 GIB = 1 << 30
@@ -71,7 +72,9 @@ class Node:
         self.driver = Driver(nobody, names.DRIVER, "scratch", plugin, frozenset(), labels, "", pools)
         self.source = self.driver.source(world.storage_class)
         self.unseen: list[int] = []
-        """Sizes of the claims that came since the agent last published."""
+        """Sizes of the claims that came since the agent last published all."""
+        self.was_published = False
+        """When the agent began to publish, truly."""
         self.ledger = Ledger()
         self.read()
         self.start()
@@ -118,17 +121,27 @@ class Node:
         """The most that the tier in which the node is promises for it, in bytes; 0 where none has an object."""
         return max((to_bytes(o.capacity or "0") for o in self.world.reached(self.name) if tier.is_tier(o)), default=0)
 
-    async def publish(self, *, killed: int = 0) -> None:
-        """Let the agent publish; if killed, it is killed before that write of it and begins anew."""
+    def is_published(self) -> bool:
+        """Whether schedulers know of any room here."""
+        return any(to_bytes(o.capacity or "0") > 0 for o in self.world.reached(self.name))
+
+    async def publish(self, *, killed: int = 0, refused: bool = False) -> None:
+        """Let the agent publish; if killed, it is killed before that write of it and begins anew; refused: it can make
+        no object."""
+        self.world.kube.refuses = refused
         self.world.kube.kill_at, self.world.writing = killed, self.name
+        self.was_published = self.is_published() and self.promised() <= self.free * GIB
         try:
             while (pause := await self.publisher.publish()) is not None:
                 self.world.clock.now += pause
+            self.unseen = []
         except Killed:
             self.start()
+        except ApiError:
+            assert refused
         finally:
+            self.world.kube.refuses = False
             self.world.kube.kill_at, self.world.writing = 0, ""
-            self.unseen = []
 
 
 class World:
