@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tonnage.controllers.promises import Promise, Promises
+
+
+class _Clock:
+    """Time that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 @pytest.fixture
@@ -59,3 +78,78 @@ def test_booking_again_replaces(promises: Promises) -> None:
     promises.drop("a")
     promises.drop("a")
     assert len(promises) == 0
+
+
+class NodeOfTwoClasses(RuleBasedStateMachine):
+    """A node whose agent publishes one object for each of two classes of a pool, one after the other and late; claims
+    are sent by what is published and promised. Whatever comes when: no more is sent than there is, and when all is
+    told, all that is free can be sent."""
+
+    ROOM = 20
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = _Clock()
+        self.promises = Promises(self.clock)
+        self.version = 10
+        self.sent: dict[str, tuple[int, int]] = {}  # claims that take room: size, version
+        self.on_the_way: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
+        self.published = {"a": (self.ROOM, 0), "b": (self.ROOM, 0)}
+
+    def free(self, storage_class: str) -> int:
+        free, counted = self.published[storage_class]
+        return free - self.promises.open("n", "pool", counted)
+
+    @rule(storage_class=st.sampled_from("ab"), size=st.integers(1, 12))
+    def send(self, storage_class: str, size: int) -> None:
+        if self.free(storage_class) < size:
+            return
+        self.version += 1
+        uid = f"claim-{self.version}"
+        self.promises.book(uid, Promise("n", "pool", size))
+        self.sent[uid] = (size, self.version)
+        self.promises.written(uid, self.version)
+
+    @rule()
+    def publish(self) -> None:
+        """The agent has seen all that was sent so far."""
+        free = self.ROOM - sum(size for size, _ in self.sent.values())
+        for storage_class in "ab":
+            self.on_the_way[storage_class].append((free, self.version))
+
+    @rule(storage_class=st.sampled_from("ab"))
+    def arrive(self, storage_class: str) -> None:
+        if self.on_the_way[storage_class]:
+            self.published[storage_class] = self.on_the_way[storage_class].pop(0)
+
+    @rule(data=st.data())
+    def bind(self, data: st.DataObject) -> None:
+        if self.sent:
+            self.promises.bound(data.draw(st.sampled_from(sorted(self.sent))))
+
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        """A claim goes, and its room is told later."""
+        if self.sent:
+            uid = data.draw(st.sampled_from(sorted(self.sent)))
+            del self.sent[uid]
+            self.promises.drop(uid)
+
+    @rule()
+    def settle(self) -> None:
+        """All is told, and some seconds pass: what is free can be sent, to the byte."""
+        self.publish()
+        for storage_class in "ab":
+            self.published[storage_class] = self.on_the_way[storage_class].pop()
+            self.on_the_way[storage_class].clear()
+        self.clock.now += 5
+        free = self.ROOM - sum(size for size, _ in self.sent.values())
+        assert [self.free(storage_class) for storage_class in "ab"] == [free, free]
+
+    @invariant()
+    def never_more_than_there_is(self) -> None:
+        assert sum(size for size, _ in self.sent.values()) <= self.ROOM
+
+
+TestNodeOfTwoClasses = NodeOfTwoClasses.TestCase
+TestNodeOfTwoClasses.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
