@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from msgspec.structs import replace
 from tonnage.api import names
 from tonnage.api.kinds import PODS
 from tonnage.api.policy import NEVER
-from tonnage.scheduler.ask import compile_ask
+from tonnage.scheduler.ask import Ask, compile_ask
 from tonnage.scheduler.cycle import Refusal
 from tonnage.scheduler.preemption import Preemption
+from tonnage.scheduler.victims import Budget, Candidate
 
 POLICY = {"persistentVolumeReclaimPolicy": "Delete"}
 
@@ -56,8 +58,10 @@ class Stage:
             for node in columns.slots
         }
         free = {name: list(column) for name, column in columns.free.items()}
+        census = cluster.neighbours.census
+        kinds = {key: dict(slots) for key, slots in census._slots.items()}
         users = {key: set(uids) for key, uids in columns.claim_users.items()}
-        return free, offers, users, sorted(columns.placed), [dict(p) for p in columns.ports]
+        return kinds, set(census.foes), free, offers, users, sorted(columns.placed), [dict(p) for p in columns.ports]
 
 
 @pytest.fixture
@@ -165,3 +169,44 @@ def test_taints_are_not_helped(stage: Stage) -> None:
     stage.placed(stage.world.pod("old", requests={"cpu": "3"}), "node-1")
     stage.placed(stage.world.pod("other", requests={"cpu": "1"}), "node-2")
     assert stage.find(stage.world.pod("new", requests={"cpu": "2"}, priority=10)) is None
+
+
+def test_a_pod_that_wants_no_other_beside_it(stage: Stage) -> None:
+    for node in ("node-1", "node-2"):
+        stage.world.node(node)
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": names.HOSTNAME_LABEL}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for name, priority in (("old", 0), ("important", 10)):
+        body = {"spec": {"priority": priority, "affinity": apart}}
+        pod = stage.world.read(PODS, name, body, "default", labels={"app": "web"})
+        stage.placed(pod, "node-1" if name == "old" else "node-2")
+    new = stage.world.read(PODS, "new", {"spec": {"priority": 10, "affinity": apart}}, "default", labels={"app": "web"})
+    assert stage.find(new) == ("node-1", ["old"])
+
+
+def test_nothing_is_looked_at_twice_for_equal_pods(stage: Stage) -> None:
+    stage.world.node("node-1", cpu="4")
+    stage.placed(stage.world.pod("old", requests={"cpu": "1"}), "node-1")
+    stage.placed(stage.world.pod("firm", requests={"cpu": "3"}, priority=50), "node-1")
+    cluster = stage.world.cluster
+    asked: list[str] = []
+
+    class Counted(Preemption):
+        def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> Candidate | None:
+            asked.append(node)
+            return super().on(node, ask, budgets)
+
+    preemption = Counted(cluster)
+    for number in range(3):
+        ask = compile_ask(stage.world.pod(f"new-{number}", requests={"cpu": "2"}, priority=10))
+        refusal = cluster.cycle.decide(ask)
+        assert isinstance(refusal, Refusal)
+        assert preemption.find(ask, refusal) is None
+    assert len(asked) == 1
+
+    cluster.pod_lifted("uid-firm")  # somebody went: look again
+    stage.placed(stage.world.pod("other", requests={"cpu": "2"}), "node-1")
+    ask = compile_ask(stage.world.pod("new-4", requests={"cpu": "2"}, priority=10))
+    refusal = cluster.cycle.decide(ask)
+    assert isinstance(refusal, Refusal)
+    assert preemption.find(ask, refusal) is not None

@@ -2,7 +2,8 @@
 
 A hold counts like a pod that is there already, with the room for its claims. It does not stand against the pod itself,
 nor against pods of higher priority: for them it is lifted while they are decided about. It ends when the pod has its
-node, when what it waited for is over, and at the latest after LONGEST seconds. Sans-I/O; times are monotonic seconds.
+node, when what it waited for is over, and at the latest after LONGEST seconds. Affinity of others to the pod, and their
+anti-affinity, begin to count when it is there. Sans-I/O; times are monotonic seconds.
 """
 
 from __future__ import annotations

@@ -20,12 +20,15 @@ from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.columns import Placement
 from tonnage.scheduler.cycle import Refusal
 from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.kin import Kin
 from tonnage.scheduler.residents import Back, given_back
 from tonnage.scheduler.victims import Budget, Candidate, best, choose, compile_budgets, priority
 
-_HELPS = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE
+_HELPS = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE | Cause.NEIGHBOURS
 """What may be no longer in the way when pods have gone."""
 _ENOUGH, _SHARE = 100, 0.1
+_MOST_LOOKED = 500
+"""Nodes with less important pods that one search looks at; the next one goes on with others."""
 Freed = Counter[tuple[str, bool]]
 """Bytes given back, by room and whether inline volumes had them."""
 
@@ -36,6 +39,7 @@ class Preemption:
     def __init__(self, cluster: Cluster, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
         self._cluster, self._budgets = cluster, budgets
         self._start = 0
+        self._hopeless: tuple[Refusal, int, int] | None = None
 
     def may(self, pod: Pod) -> bool:
         """Whether the pod may push others out, and there are any."""
@@ -43,23 +47,40 @@ class Preemption:
 
     def find(self, ask: Ask, refusal: Refusal) -> Candidate | None:
         """The best node for a refused pod and its victims there, None where nothing helps. Changes nothing."""
-        if not self.may(ask.pod) or not refusal.causes & _HELPS:
+        if not self.may(ask.pod) or not refusal.causes & _HELPS or self._is_hopeless(ask, refusal):
             return None
+        found, all_looked = self._search(ask)
+        if not found and all_looked:
+            self._hopeless = refusal, priority(ask.pod), self._cluster.residents.generation
+        return best(found) if found else None
+
+    def _is_hopeless(self, ask: Ask, refusal: Refusal) -> bool:
+        """Whether an equal pod was found no victims, and nothing has changed since (cycle.py remembers refusals)."""
+        if self._hopeless is None:
+            return False
+        before, least, generation = self._hopeless
+        same = before is refusal and generation == self._cluster.residents.generation
+        return same and priority(ask.pod) <= least
+
+    def _search(self, ask: Ask) -> tuple[list[Candidate], bool]:
+        """Candidates, and whether all nodes were looked at."""
         budgets = compile_budgets(self._budgets())
-        live = self._cluster.columns.live
+        columns, lower = self._cluster.columns, 0
+        live = columns.live
         enough = max(_ENOUGH, int(len(live) * _SHARE))
         found: list[Candidate] = []
-        start, looked = self._start % len(live), 0
+        start = self._start % len(live)
         for index in range(len(live)):
-            looked += 1
-            node = self._cluster.columns.names[live[(start + index) % len(live)]]
-            candidate = self.on(node, ask, budgets)
-            if candidate is not None:
+            node = columns.names[live[(start + index) % len(live)]]
+            if not any(priority(pod) < priority(ask.pod) for pod in self._cluster.residents.on(node)):
+                continue
+            lower += 1
+            if (candidate := self.on(node, ask, budgets)) is not None:
                 found.append(candidate)
-            if len(found) >= enough:
-                break
-        self._start = start + looked
-        return best(found) if found else None
+            if len(found) >= enough or lower >= _MOST_LOOKED:
+                self._start = start + index + 1
+                return found, False
+        return found, True
 
     def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> Candidate | None:
         """The victims on one node, None where it does not help that all less important pods go."""
@@ -77,7 +98,7 @@ class Supposed:
         self._cluster, self._node, self._ask = cluster, node, ask
         self._slot = cluster.columns.slots[node]
         self._offers = cluster.published.on(node)
-        self._gone: dict[str, tuple[Placement, tuple[Back, ...]]] = {}
+        self._gone: dict[str, tuple[Placement, tuple[Back, ...], Kin | None]] = {}
         self._freed: Freed = Counter()
 
     def take(self, pod: Pod) -> None:
@@ -87,7 +108,7 @@ class Supposed:
         if placement is None:
             return
         freed = tuple(given_back(pod, self._offers, self._cluster.objects))
-        self._gone[uid] = placement, freed
+        self._gone[uid] = placement, freed, self._cluster.neighbours.census.lift(uid)
         columns.lift(uid)
         self._free(freed, 1)
 
@@ -98,8 +119,11 @@ class Supposed:
     def _restore(self, uid: str) -> None:
         found = self._gone.pop(uid, None)
         if found is not None:
-            placement, freed = found
+            placement, freed, kin = found
             self._cluster.columns.place(uid, self._node, placement.demand, placement.volumes, placement.claims)
+            if kin is not None:
+                alive = not self._cluster.residents.is_going(uid)
+                self._cluster.neighbours.census.place(uid, self._slot, kin, alive=alive)
             self._free(freed, -1)
 
     def _free(self, freed: Iterable[Back], sign: int) -> None:

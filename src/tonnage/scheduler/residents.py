@@ -28,10 +28,13 @@ class Residents:
         self._on: dict[str, dict[str, Pod]] = {}
         self._where: dict[str, tuple[str, int]] = {}
         self._priorities: Counter[int] = Counter()
+        self.generation = 0
+        """Changes with every pod that comes."""
 
     def put(self, pod: Pod, node: str) -> None:
         """A pod is on a node, or changed there."""
         uid = pod.metadata.uid
+        self.generation += uid not in self._where
         self.drop(uid)
         self._on.setdefault(node, {})[uid] = pod
         self._where[uid] = node, pod.spec.priority or 0
@@ -51,6 +54,11 @@ class Residents:
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._where
+
+    def is_going(self, uid: str) -> bool:
+        """Whether the pod is being deleted."""
+        pod = self._on.get(self._where[uid][0], {}).get(uid) if uid in self._where else None
+        return pod is not None and pod.metadata.deleting
 
     def on(self, node: str) -> Collection[Pod]:
         """The pods of a node."""
