@@ -182,6 +182,9 @@ ALLOWED: dict[str, Try] = {
     "capacity": lambda w: w.try_("POST", CAPACITIES + DRY, w.capacity(w.mine, "power-new")),
     "capacity changed": patch(f"{CAPACITIES}/power-1{DRY}", {"capacity": "2Gi"}),
     "capacity removed": delete(f"{CAPACITIES}/power-1{DRY}"),
+    "tier of capacity": patch(
+        f"{NODES}/power-1{DRY}", {"metadata": {"labels": {names.tier_label(names.SCRATCH_CLASS): "64Gi"}}}
+    ),
     "start-up taint": patch(
         f"{NODES}/power-1{DRY}",
         [

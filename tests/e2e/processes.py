@@ -122,7 +122,7 @@ class Agent:
 def free(plane: ControlPlane, node: str, storage_class: str = names.SCRATCH_CLASS) -> int | None:
     """Bytes that a node publishes for a class, None for nothing."""
     for item in plane.get("-n", names.SYSTEM_NAMESPACE, "csistoragecapacities")["items"]:
-        where = item["nodeTopology"]["matchLabels"].get(names.TOPOLOGY_NODE)
+        where = item.get("nodeTopology", {}).get("matchLabels", {}).get(names.TOPOLOGY_NODE)
         if (where, item["storageClassName"]) == (node, storage_class):
             return to_bytes(item["capacity"])
     return None
@@ -137,7 +137,7 @@ def agent(nodes: Nodes, number: int, *flags: str, driver: bool = True) -> Iterat
     node = nodes.name(number)
     folder = Path(tempfile.mkdtemp(prefix="tn"))  # short: a socket's path has at most 107 bytes
     (folder / "kubelet" / "plugins_registry").mkdir(parents=True)
-    file = _kubeconfig(nodes.plane, nodes.tokens[node], folder / "kubeconfig")
+    file = kubeconfig_of(nodes.plane, nodes.tokens[node], folder / "kubeconfig")
     pool = ["--pool", pool_text(folder / "pool")] if driver else []
     arguments = ["node", "--node-name", node, "--kubelet", f"{folder}/kubelet", "--kubeconfig", str(file)]
     namespace = ["--namespace", names.SYSTEM_NAMESPACE]
@@ -165,10 +165,11 @@ def pool_text(folder: Path) -> str:
 
 def point(agent: Agent, plane: ControlPlane, token: str) -> None:
     """The agent belongs to that control plane when it is started again."""
-    _kubeconfig(plane, token, agent.folder / "kubeconfig")
+    kubeconfig_of(plane, token, agent.folder / "kubeconfig")
 
 
-def _kubeconfig(plane: ControlPlane, token: str, file: Path) -> Path:
+def kubeconfig_of(plane: ControlPlane, token: str, file: Path) -> Path:
+    """Write a kubeconfig with that token; the file."""
     cluster = {"server": plane.server, "certificate-authority": str(plane.folder / "pki" / "ca.crt")}
     config: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
     config["clusters"] = [{"name": "x", "cluster": cluster}]

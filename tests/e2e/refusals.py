@@ -341,6 +341,22 @@ REFUSED: dict[str, tuple[str, Try]] = {
         ),
     ),
     "its node's labels": (ONLY_TAINT, patch(f"{NODES}/power-1", {"metadata": {"labels": {"zone": "x"}}})),
+    "another's tier": (
+        ONLY_TAINT,
+        patch(f"{NODES}/power-2", {"metadata": {"labels": {names.tier_label(CLASS): "64Gi"}}}),
+    ),
+    "a tier that is none": (
+        ONLY_TAINT,
+        patch(f"{NODES}/power-1", {"metadata": {"labels": {names.tier_label(CLASS): "true"}}}),
+    ),
+    "a tier with another label": (
+        ONLY_TAINT,
+        patch(f"{NODES}/power-1", {"metadata": {"labels": {names.tier_label(CLASS): "64Gi", "zone": "x"}}}),
+    ),
+    "capacity of a tier": (
+        CAPACITY,
+        make_capacity(lambda w, b: b.update(nodeTopology={"matchLabels": {names.tier_label(CLASS): "64Gi"}})),
+    ),
     "its node's annotations": (
         ONLY_TAINT,
         patch(f"{NODES}/power-1", {"metadata": {"annotations": {"alpha": "x"}}}),
