@@ -358,3 +358,39 @@ async def test_a_class_that_goes_takes_its_labels_and_tiers_with_it(
 
     await asyncio.sleep(UNUSED)
     await eventually(gone)
+
+
+async def test_an_agent_that_is_told_to_publish_exactly_takes_its_label_off(
+    make_node: Any, control: Any, stage: Stage, eventually: Any
+) -> None:
+    await control()
+    node = await make_node("100Gi", capacity="auto")
+    await eventually(lambda: stage.is_in_tier("16Gi"))
+    await node.kill_agent()
+    await node.start_agent(capacity="exact")
+    await eventually(lambda: stage.is_in({}, {"node-1": "100Gi"}))
+
+
+async def test_classes_of_one_pool_are_all_in_tiers_or_all_exact(
+    make_node: Any, make_class: Any, scratch_pod: Any, control: Any, stage: Stage, eventually: Any
+) -> None:
+    """Else a scheduler could not tell that they draw on the same bytes."""
+    await make_class("more")
+    await control()
+    await make_node("100Gi", capacity="auto")
+
+    async def own() -> set[str]:
+        found = (await stage.kube.list(kinds.CAPACITIES, SYSTEM)).items
+        return {o.storage_class_name for o in found if names.NODE_LABEL in o.metadata.labels}
+
+    async def none() -> bool:
+        return not await own()
+
+    async def both() -> bool:
+        return await own() == {"late", "more"}
+
+    await eventually(lambda: stage.is_in_tier("16Gi"))
+    await eventually(none)
+    await scratch_pod("large", "60Gi", storage_class="more")
+    await stage.unschedulable("large")
+    await eventually(both)
