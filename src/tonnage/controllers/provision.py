@@ -264,6 +264,7 @@ class Provisioner:
             await self._hopeless(claim, claim.spec.storage_class_name or "", str(reason))
             return RETRY_MAX
         except Precondition as reason:
+            self._ledger.refuse([uid])  # others may have the room meanwhile
             await self._refusals.tell(claim, _failed_text(claim.spec.storage_class_name or "", reason))
             return SOURCE_WAIT
         if work is None:

@@ -65,6 +65,7 @@ async def test_a_source_is_awaited(make_node: Any, make_claim: Any, eventually: 
     await node.send("second")
     (text,) = await eventually(told(all_events, "ProvisioningFailed"))
     assert text.endswith("it is to be a copy, and claim first is not there")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))  # it holds no room meanwhile
     await make_claim("first", "2Gi", storageClassName="late")
 
     async def is_told() -> bool:
