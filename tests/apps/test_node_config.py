@@ -53,6 +53,23 @@ def test_the_scope_is_chosen_on_the_command_line_or_in_the_file() -> None:
         node_config.merge(NodeFile(scope="some"), NodeFile(), POOLS, node="n1")
 
 
+def test_how_room_is_published_is_chosen_on_the_command_line_or_in_the_file() -> None:
+    assert node_config.merge(NodeFile(), NodeFile(), POOLS, node="n1").capacity == "auto"
+    assert node_config.merge(NodeFile(capacity="tiers"), NodeFile(), POOLS, node="n1").capacity == "tiers"
+    given = NodeFile(capacity="exact")
+    assert node_config.merge(NodeFile(capacity="tiers"), given, POOLS, node="n1").capacity == "exact"
+    with pytest.raises(Invalid, match="capacity 'some': want auto or tiers or exact"):
+        node_config.merge(NodeFile(capacity="some"), NodeFile(), POOLS, node="n1")
+
+
+def test_room_is_kept_for_nobody_unless_that_is_said() -> None:
+    assert node_config.merge(NodeFile(), NodeFile(), POOLS, node="n1").hold_back == 0
+    assert node_config.merge(NodeFile(hold_back=3), NodeFile(), POOLS, node="n1").hold_back == 3
+    assert node_config.merge(NodeFile(hold_back=3), NodeFile(hold_back=5), POOLS, node="n1").hold_back == 5
+    with pytest.raises(Invalid, match="holdBack -1: want a number of withdrawals"):
+        node_config.merge(NodeFile(hold_back=-1), NodeFile(), POOLS, node="n1")
+
+
 def test_an_unknown_binder_is_refused() -> None:
     with pytest.raises(Invalid, match="bind 'scheduler': want agent or controller"):
         node_config.merge(NodeFile(bind="scheduler"), NodeFile(), POOLS, node="n1")

@@ -30,7 +30,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         "--secret",
         "apps/key",
     ]
-    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline", "--capacity", "tiers"]
+    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline", "--hold-back", "5"]
     assert main(["manifests", *given]) == 0
     found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
 
@@ -43,6 +43,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         "bind": "controller",
         "scope": "label",
         "capacity": "tiers",
+        "holdBack": 5,
         "kubelet": "/data/kubelet",
         "metrics": "0.0.0.0:9809",
         "csiEndpoints": ["unix:///data/kubelet/plugins/csi.x.y/csi.sock"],

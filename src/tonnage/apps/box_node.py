@@ -36,6 +36,7 @@ class BoxNode:
 
     drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
     sources: folders whose content new volumes may get. capacity: how room is published, "tiers" or "exact".
+    hold_back: see hold_back.py.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class BoxNode:
         runtime: str,
         cluster_uid: str,
         capacity: str,
+        hold_back: int,
         max_pods: int,
         clock: Clock,
     ) -> None:
@@ -79,6 +81,7 @@ class BoxNode:
             endpoints=endpoints,
             clients=self.driver.clients(),
             capacity=capacity,
+            hold_back=hold_back,
             clock=clock,
         )
         self._registrars = [Registrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]

@@ -146,6 +146,7 @@ class Box:
                 runtime=self.plan.settings.runtime,
                 cluster_uid=self._server.cluster_id(),
                 capacity=self.capacity,
+                hold_back=self.plan.settings.hold_back,
                 max_pods=self._max_pods,
                 clock=self._clock,
             )

@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: list[str] = []
     scoring: Strategy = Strategy.LEAST_ALLOCATED
     capacity: str = tier.MODES[0]
+    hold_back: int = 0
 
 
 class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -97,6 +97,7 @@ class NodeProcess:
             binding=config.binding,
             watches=config.scope,
             capacity=config.capacity,
+            hold_back=config.hold_back,
             startup_taint=(config.driver.driver_name,),
             went_back=went_back,
         )

@@ -18,6 +18,7 @@ from tonnage.cli.controller import (
 )
 from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
+from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
 from tonnage.errors import Invalid
 from tonnage.scheduler.strategies import Strategy
 
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scope", default=SCOPES[0], choices=SCOPES, help="which claims agents watch (default: %(default)s)"
     )
     parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
+    parser.add_argument("--hold-back", type=int, default=0, metavar="N", help=HOLD_BACK_HELP)
     parser.add_argument("--kubelet", default=str(KUBELET), metavar="DIR", help="default: %(default)s")
     parser.add_argument(
         "--secret", action="append", default=[], metavar="NAMESPACE[/NAME]",
@@ -104,6 +106,7 @@ def chosen(options: argparse.Namespace) -> Installation:
         binding=options.bind,
         scope=options.scope,
         capacity=options.capacity,
+        hold_back=max(0, options.hold_back),
         kubelet=str(driver_config.absolute("kubelet", options.kubelet)),
         secrets=installation.parse_secrets(options.secret),
         drivers=drivers_of(options.driver),

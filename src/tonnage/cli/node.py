@@ -15,6 +15,7 @@ from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli import driver
 from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
+from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how room is published: exact, an object for each class; tiers, a label where there is plenty; auto"
         " (default): as the cluster's controller does",
     )  # fmt: skip
+    parser.add_argument("--hold-back", type=int, default=0, metavar="N", help=HOLD_BACK_HELP)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="unix:///DIR/csi.sock",
         help="another CSI driver of this node that the agent serves as well; repeatable",
@@ -117,6 +119,7 @@ def configured(options: argparse.Namespace) -> NodeConfig:
         bind=options.bind,
         scope=options.scope,
         capacity=options.capacity,
+        hold_back=options.hold_back,
         csi_endpoints=options.csi_endpoint,
         log_level=options.log_level,
     )

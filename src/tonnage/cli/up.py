@@ -20,6 +20,7 @@ from tonnage.cli.controller import CAPACITY_HELP
 from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
 from tonnage.controllers import tier
+from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
 from tonnage.scheduler.strategies import Strategy
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with volumes the part of free storage that they would take (default: least-allocated, or as before)",
     )  # fmt: skip
     parser.add_argument("--capacity", choices=tier.MODES, help=f"{CAPACITY_HELP}, or as before")
+    parser.add_argument("--hold-back", type=int, metavar="N", help=f"{HOLD_BACK_HELP}, or as before")
     add_sources(parser)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
@@ -104,6 +106,7 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         sources=options.source or base.sources,
         scoring=Strategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
+        hold_back=base.hold_back if options.hold_back is None else max(0, options.hold_back),
     )
 
 

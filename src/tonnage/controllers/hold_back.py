@@ -17,6 +17,10 @@ from tonnage.csi.errors import CsiError
 from tonnage.errors import Unavailable
 
 log = logging.getLogger(__name__)
+HELP = (
+    "keep a node's room for a pod with several volumes whose claims went back N times, so that smaller ones do not"
+    " starve it (default: never)"
+)
 LONGEST = 1800.0
 """Seconds that a node's room is kept for one pod; then it goes back, to be sent somewhere else."""
 
