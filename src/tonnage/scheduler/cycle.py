@@ -60,7 +60,7 @@ class Cycle:
     share: float = 0.0
     """The search ends when this part of the nodes, and at least 100 of them, were found to fit (in kube-scheduler
     percentageOfNodesToScore). 0: that does on any cluster, and fewer do where few of those that were looked at fit.
-    Every so many pods, the search goes on where it ended: nodes that were just looked at are quickly looked at again."""
+    Every so many pods, the search goes on where it ended: what was just looked at is quickly looked at again."""
     _start: int = 0
     _turn: int = 0
     _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
