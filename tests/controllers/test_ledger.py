@@ -32,6 +32,17 @@ def _free(ledger: Ledger, source: Source = A) -> int:
     return room.available
 
 
+def test_what_is_usually_asked_is_told_by_claims_that_got_their_room() -> None:
+    ledger = Ledger()
+    source = Source("d", "c", "pool/p")
+    ledger.read(source, ledger.begin(), 10, 10)
+    for uid, size in (("small", 4), ("large", 20)):
+        ledger.see(uid, source, size, attempt="", version=1, now=0.0)
+        ledger.book([uid])
+    assert list(ledger.asked(source)) == [4]
+    assert list(ledger.asked(Source("d", "other", "pool/p"))) == []
+
+
 def test_a_promise_counts_from_the_moment_it_is_seen_in_its_room_only() -> None:
     ledger = _with_reading()
     _see(ledger, "u", 30, version=7)

@@ -130,15 +130,13 @@ class Ledger:
         if found is not None and (found.stage is not Stage.REFUSED or found.attempt == attempt):
             return found
         promise = self._promises[uid] = Promise(uid, source, size, attempt, now)
-        if found is None:
-            self._asked.setdefault(source, deque(maxlen=REMEMBERED)).append(size)
         self.version(version)
         self.promised = max(self.promised, version)
         self.changed()
         return promise
 
     def asked(self, source: Source) -> Sequence[int]:
-        """What the last claims of the source asked, in bytes."""
+        """What the last claims of the source asked that got their room, in bytes."""
         return self._asked.get(source, ())
 
     def forget(self, uid: str) -> None:
@@ -159,6 +157,7 @@ class Ledger:
             if shortage := self._shortage(source, [p for p in asking if p.source.room == source.room]):
                 return shortage
         for promise in asking:
+            self._asked.setdefault(promise.source, deque(maxlen=REMEMBERED)).append(promise.size)
             self._move(promise, Stage.BOOKED)
         return None
 
