@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from tonnage.aio.clock import Clock, rfc3339
@@ -12,6 +13,7 @@ from tonnage.api.kinds import (
     CLAIMS,
     CSI_DRIVERS,
     CSI_NODES,
+    DISRUPTION_BUDGETS,
     NODES,
     PODS,
     STORAGE_CLASSES,
@@ -19,7 +21,10 @@ from tonnage.api.kinds import (
     Kind,
 )
 from tonnage.api.meta import KubeObject
+from tonnage.api.pods import Pod
+from tonnage.api.policy import PodDisruptionBudget
 from tonnage.apps.doctor.view import PUBLISHED, Published
+from tonnage.errors import ApiError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.scheduler.cluster import Cluster
@@ -36,14 +41,22 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Exp
     nodes, pods and storage are needed), Unavailable, Invalid for objects that make no sense."""
     pod = await client.get(PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")
-    cluster, written = await _read(client, clock)
+    cluster, written, pods = await _read(client, clock)
+    budgets = await _budgets(client)
     scheduler, read = _BOX_SCHEDULER if is_box else "", rfc3339(clock.time())
-    return explain(cluster, pod, written=written, scheduler=scheduler, read=read)
+    return explain(cluster, pod, written=written, scheduler=scheduler, read=read, pods=pods, budgets=budgets)
 
 
-async def _read(client: Client, clock: Clock) -> tuple[Cluster, dict[str, str]]:
-    """The cluster, and when its capacity objects were written. Storage is read before pods and nodes, in the order in
-    which a scheduler's caches may be filled too."""
+async def _budgets(client: Client) -> list[PodDisruptionBudget]:
+    """All of them; none where they may not be read, for they matter least."""
+    with suppress(ApiError):
+        return await _all(client, DISRUPTION_BUDGETS)
+    return []
+
+
+async def _read(client: Client, clock: Clock) -> tuple[Cluster, dict[str, str], list[Pod]]:
+    """The cluster, when its capacity objects were written, and all pods. Storage is read before pods and nodes, in the
+    order in which a scheduler's caches may be filled too."""
     claims, volumes, classes, drivers = await asyncio.gather(
         _all(client, CLAIMS), _all(client, VOLUMES), _all(client, STORAGE_CLASSES), _all(client, CSI_DRIVERS)
     )
@@ -66,7 +79,7 @@ async def _read(client: Client, clock: Clock) -> tuple[Cluster, dict[str, str]]:
         if pod.spec.node_name and not pod.terminated:
             cluster.pod_placed(pod)
     cluster.settle()
-    return cluster, _written(capacities)
+    return cluster, _written(capacities), pods
 
 
 async def _all(client: Client, kind: Kind[T]) -> list[T]:

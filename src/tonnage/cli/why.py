@@ -96,6 +96,8 @@ def show(form: str, found: Explanation) -> None:
         out.line(f"\n{found.message}")
     if found.told and found.told != found.message:
         out.line(f"\nThe pod was told: {found.told}")
+    for said in found.priorities:
+        out.line(f"\n{said[0].upper()}{said[1:]}.")
     out.line(f"\nTo do: {found.todo}")
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from tonnage.api.pods import Pod
+from tonnage.api.policy import PodDisruptionBudget
 from tonnage.scheduler.ask import Ask, compile_ask
 from tonnage.scheduler.cluster import Cluster
 from tonnage.scheduler.cycle import NO_NODES, Refusal
+from tonnage.scheduler.helps import hold_for_others, tell
 from tonnage.scheduler.lacks import Lack, Look, Room
 from tonnage.scheduler.status import POD_SCHEDULED
 from tonnage.scheduler.volumes import IMMEDIATE, IN_USE, NO_VOLUMES, Stop
@@ -34,7 +36,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """node: where the pod is, "" for nowhere. everywhere: what stands against it on any node. message: what the
     scheduler of the box tells of it. unchecked: what was not looked at. read: when that was (RFC 3339). todo: what a
-    person can do. told: what the pod's condition says, written by whichever scheduler looks after it."""
+    person can do. told: what the pod's condition says, written by whichever scheduler looks after it. priorities:
+    whether preemption would help, and for whom room is held."""
 
     namespace: str
     pod: str
@@ -44,17 +47,26 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     told: str = ""
     unchecked: list[str] = []
     nodes: list[NodeAnswer] = []
+    priorities: list[str] = []
     read: str = ""
     todo: str = ""
 
 
 def explain(
-    cluster: Cluster, pod: Pod, *, written: Mapping[str, str], scheduler: str = "", read: str = ""
+    cluster: Cluster,
+    pod: Pod,
+    *,
+    written: Mapping[str, str],
+    scheduler: str = "",
+    read: str = "",
+    pods: Iterable[Pod] = (),
+    budgets: Iterable[PodDisruptionBudget] = (),
 ) -> Explanation:
-    """Look at all nodes. Changes nothing. Raises Invalid for a pod or claim that cannot be read.
+    """Look at all nodes; afterwards the cluster counts the room that is held for others.
 
     written: key of a capacity object -> when it was written. read: when all was read. scheduler: the only one there is
-    (that of a box), which refuses by name what it does not support; "" for any: these things are not looked at.
+    (that of a box), which refuses by name what it does not support; "" for any: these things are not looked at. pods:
+    all there are, for room that is held for some. budgets: all. Raises Invalid for a pod or claim that cannot be read.
     """
     meta = pod.metadata
     if pod.spec.node_name or pod.terminated:
@@ -67,6 +79,7 @@ def explain(
     if ask.unsupported and not scheduler:
         unchecked.append(ask.unsupported.removesuffix(" not supported by this scheduler"))
         ask = replace(ask, unsupported="")
+    held = hold_for_others(cluster, pod, pods)
     outcome, volumes = cluster.cycle.decide(ask), cluster.volumes.sort_out(ask)
     if isinstance(volumes, Stop):
         everywhere.append(Lack(volumes.message, _about_claims(volumes)))
@@ -85,6 +98,7 @@ def explain(
         told=next((c.message for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), ""),
         unchecked=unchecked,
         nodes=sorted(nodes, key=lambda answer: answer.node),
+        priorities=tell(cluster, ask, outcome, budgets=budgets, held=held),
         read=read,
         todo=_todo(everywhere, nodes, list(found.values()), unchecked),
     )

@@ -24,7 +24,7 @@ from tonnage.scheduler.kin import Kin
 from tonnage.scheduler.residents import Back, given_back
 from tonnage.scheduler.victims import Budget, Candidate, best, choose, compile_budgets, priority
 
-_HELPS = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE | Cause.NEIGHBOURS
+HELPED = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE | Cause.NEIGHBOURS
 """What may be no longer in the way when pods have gone."""
 _ENOUGH, _SHARE = 100, 0.1
 _MOST_LOOKED = 500
@@ -47,7 +47,7 @@ class Preemption:
 
     def find(self, ask: Ask, refusal: Refusal) -> Candidate | None:
         """The best node for a refused pod and its victims there, None where nothing helps. Changes nothing."""
-        if not self.may(ask.pod) or not refusal.causes & _HELPS or self._is_hopeless(ask, refusal):
+        if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_hopeless(ask, refusal):
             return None
         found, all_looked = self._search(ask)
         if not found and all_looked:
