@@ -22,17 +22,18 @@ def full(made: Workload, on: list[NodeSpec], policy: str = "least-allocated", se
 
 @pytest.mark.parametrize("policy", ["least-allocated", "tightest-fit"])
 def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
-    """The same pods go to the same nodes, one after the other, through hours of coming and going."""
+    """The same pods go to the same nodes, one after the other, through hours of coming and going. (Where many wait for
+    the same room, who comes first is a matter of milliseconds, which differ.)"""
     made = make_workload(
         {
-            "rate": "40/h",
+            "rate": "24/h",
             "cpu": "1",
             "lifetime": {"exponential": "40m"},
             "volumes": [{"size": {"uniform": ["5Gi", "50Gi"]}}],
         },
-        {"rate": "10/h", "cpu": "500m", "lifetime": "30m", "volumes": [{"size": "20Gi"}, {"size": "1Gi"}]},
+        {"rate": "8/h", "cpu": "500m", "lifetime": "30m", "volumes": [{"size": "20Gi"}, {"size": "1Gi"}]},
         {"rate": "5/h", "cpu": "250m", "volumes": []},
-        duration="2h",
+        duration="3h",
     )
     placements: list[dict[str, str]] = []
     results = []
@@ -40,7 +41,7 @@ def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
         nodes: dict[str, str] = {}
         results.append(fidelity(made, NODES, POLICIES[policy], seed=3, placed=nodes.__setitem__).run())
         placements.append(nodes)
-    assert len(placements[0]) > 80
+    assert len(placements[0]) > 90
     assert placements[0] == placements[1]
     quick, whole = results
     assert (quick.pods, quick.placed, quick.volumes) == (whole.pods, whole.placed, whole.volumes)
@@ -48,6 +49,17 @@ def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
     assert quick.peak_room == pytest.approx(whole.peak_room, abs=0.05)
     assert not quick.counted
     assert whole.counted
+
+
+def test_both_fidelities_let_pods_wait_alike(make_workload: Make) -> None:
+    stream = {"rate": "1/m", "burst": 30, "arrivals": "even", "lifetime": "1m", "volumes": [{"size": "10Gi"}]}
+    made = make_workload(stream, duration="90s")
+    on = [NodeSpec(count=2, pools={"scratch": "100Gi"})]
+    quick, whole = Simulation(made, on, POLICIES["least-allocated"]).run(), full(made, on)
+    assert (
+        (quick.placed, quick.waiting, quick.peak_room) == (whole.placed, whole.waiting, whole.peak_room) == (30, 0, 1)
+    )
+    assert whole.queue_max == pytest.approx(quick.queue_max, rel=0.2)
 
 
 def test_the_estimate_of_writes_is_near_the_count(make_workload: Make) -> None:
