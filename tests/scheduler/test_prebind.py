@@ -43,7 +43,7 @@ def test_one_patch_has_all(stage: Any) -> None:
     stage.claim("c")
     binding = decided(stage, "c")
 
-    assert claim_patch(binding.plan.made[0], "n" * 70) == {
+    assert claim_patch(binding.plan.made[0], "n" * 70, binding.pod) == {
         "metadata": {
             "annotations": {
                 "volume.kubernetes.io/selected-node": "n" * 70,
@@ -53,6 +53,20 @@ def test_one_patch_has_all(stage: Any) -> None:
             "labels": {"tonnage.dev/node": names.label_value("n" * 70)},
         }
     }
+
+
+def test_an_ephemeral_claim_without_siblings_is_told_so(stage: Any) -> None:
+    for name in ("a", "b"):
+        stage.claim(f"p-{name}", owner="p", uid=f"uid-of-{name}")
+
+    def notes(pod: Any) -> Any:
+        decision = stage.cluster.cycle.decide(compile_ask(pod))
+        return claim_patch(decision.plan.made[0], NODE, pod)["metadata"]["annotations"]
+
+    assert notes(stage.pod("p", ephemeral=["a"]))[names.ALONE] == "uid-of-a"
+    assert names.ALONE not in notes(stage.pod("p", ephemeral=["a", "b"]))
+    stage.claim("plain")
+    assert names.ALONE not in notes(stage.pod("p", ephemeral=["a"], claims=["plain"]))
 
 
 def test_patch_of_a_volume(stage: Any) -> None:

@@ -82,6 +82,9 @@ TOPOLOGY_NODE = "topology.tonnage.dev/node"
 NODE_LABEL = "tonnage.dev/node"
 WITH = "tonnage.dev/with"
 WITHDRAWN = "tonnage.dev/withdrawn"
+# On an ephemeral claim, by our scheduler: its own uid where its pod has no other claim. What a template brought along,
+# or a copy, has another uid and says nothing.
+ALONE = "tonnage.dev/alone"
 POOL_LABEL = "tonnage.dev/pool"
 # On a capacity object: the highest resourceVersion of a claim that its numbers count (the scheduler then drops its own
 # count of the claims it sent up to there).

@@ -1,7 +1,8 @@
 """Which claims belong together: those that one pod needs from this node before it can start.
 
-An ephemeral claim tells its pod, and the pod tells its claims (one GET a pod; a pod's volumes never change). A plain
-claim tells nothing; where a pod has several, the controller has written `tonnage.dev/with` on them.
+An ephemeral claim tells its pod, and the pod tells its claims (one GET a pod; a pod's volumes never change); where our
+scheduler sent it, the claim may tell that it is the only one. A plain claim tells nothing; where a pod has several, the
+controller has written `tonnage.dev/with` on them.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class Siblings:
         """The claims that go with this one. Raises ApiError, Unavailable."""
         meta = claim.metadata
         owner = pod_owner(claim)
+        if owner is not None and meta.annotations.get(names.ALONE) == meta.uid:
+            pod_ref = ObjectReference(
+                api_version="v1", kind="Pod", namespace=meta.namespace, name=owner.name, uid=owner.uid
+            )
+            return Group(owner.uid, meta.namespace, pod_ref, (claim.key,))
         pod = await self._pod(owner, meta.namespace) if owner else None
         if owner is not None and pod is not None:
             missing = await self._missing(meta.namespace, pod.claims, pod.templates)

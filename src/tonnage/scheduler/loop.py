@@ -338,7 +338,7 @@ class Scheduler:
             if made.is_sent_to(binding.node):
                 continue
             meta = made.claim.metadata
-            patch = claim_patch(made, binding.node)
+            patch = claim_patch(made, binding.node, binding.pod)
             sent = await self._insist(
                 partial(self._client.patch, CLAIMS, meta.name, patch, meta.namespace, uid=meta.uid)
             )

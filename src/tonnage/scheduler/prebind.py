@@ -15,6 +15,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.pods import Pod
 from tonnage.errors import Precondition
+from tonnage.scheduler.ask import claim_uses
 from tonnage.scheduler.cycle import Decision
 from tonnage.scheduler.static import reach_of
 from tonnage.scheduler.volumes import StorageObjects, Unbound
@@ -27,14 +28,19 @@ class Withdrawn(Precondition):
     """The node's agent sent a claim back: no room there after all."""
 
 
-def claim_patch(unbound: Unbound, node: str) -> dict[str, Any]:
-    """Merge patch that sends a claim to a node: for its provisioner, for the node's agent, for whoever looks."""
+def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
+    """Merge patch that sends a pod's claim to a node: for its provisioner, for the node's agent, for whoever looks.
+
+    An ephemeral claim that has no siblings is told so, and its agent need not ask for the pod.
+    """
     provisioner = unbound.storage_class.provisioner
     notes = {
         names.SELECTED_NODE: node,
         names.STORAGE_PROVISIONER: provisioner,
         names.BETA_STORAGE_PROVISIONER: provisioner,
     }
+    if [use.ephemeral for use in claim_uses(pod)] == [True]:
+        notes[names.ALONE] = unbound.claim.metadata.uid
     return {"metadata": {"annotations": notes, "labels": {names.NODE_LABEL: names.label_value(node)}}}
 
 
