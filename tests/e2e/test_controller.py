@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.conftest import ControlPlane
+from tests.e2e.replicas import Replicas
 
 from tonnage.api import kinds, names
 from tonnage.apps.node import NodeAgent, NodeDriver
@@ -22,51 +20,11 @@ from tonnage.kube.http import HttpTransport
 from tonnage.pools.memory import MemoryPool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
-NAMESPACE, ACCOUNT, NODE = "controller", "tonnage-controller", "controller-1"
+NAMESPACE, NODE = "controller", "controller-1"
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 OTHER, OTHER_KEY = "csi.other.example.com", "topology.other.example.com/node"
 """A driver that the policy of the installation does not know, as in a cluster without such policies."""
 LONG = ".".join(["a" * 43, "b" * 60, "c" * 60, "d" * 60])
-
-
-class Replicas:
-    """Processes of `tonnage controller`."""
-
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        self._plane, self._folder = plane, folder
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str) -> None:
-        token = self._plane.kubectl("-n", names.SYSTEM_NAMESPACE, "create", "token", ACCOUNT).strip()
-        cluster = {"server": self._plane.server, "certificate-authority": f"{self._plane.folder}/pki/ca.crt"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "x",
-            "clusters": [{"name": "x", "cluster": cluster}],
-            "users": [{"name": "x", "user": {"token": token}}],
-            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        }
-        file = self._folder / f"{name}.kubeconfig"
-        file.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "tonnage.cli", "controller", "--kubeconfig", str(file), "--identity", name]
-        with self.log(name).open("ab") as log:
-            self.running[name] = subprocess.Popen(
-                [*command, "--namespace", names.SYSTEM_NAMESPACE, "--driver", f"{OTHER}={OTHER_KEY}"], stderr=log
-            )
-
-    def log(self, name: str) -> Path:
-        return self._folder / f"{name}.log"
-
-    def leader(self) -> str:
-        leases = "/apis/coordination.k8s.io/v1/namespaces"
-        found = self._plane.send("GET", f"{leases}/{names.SYSTEM_NAMESPACE}/leases/{names.CONTROLLER_LEASE}")
-        return str(found.body["spec"].get("holderIdentity", "")) if found.status == 200 else ""
-
-    def end(self) -> None:
-        for process in self.running.values():
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +46,7 @@ def plane(installed: ControlPlane) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def replicas(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     """Two, of which "one" leads."""
-    made = Replicas(plane, tmp_path_factory.mktemp("replicas"))
+    made = Replicas(plane, tmp_path_factory.mktemp("replicas"), "controller", "--driver", f"{OTHER}={OTHER_KEY}")
     made.start("one")
     try:
         plane.until("one leads", lambda: made.leader() == "one")
