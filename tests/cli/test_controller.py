@@ -35,6 +35,12 @@ def test_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (config.identity, config.namespace) == ("me", "there")
 
 
+@pytest.mark.parametrize("mode", ["auto", "tiers", "exact"])
+def test_how_room_is_published(mode: str) -> None:
+    assert controller.configured(_options("--capacity", mode)).capacity == mode
+    assert controller.configured(_options()).capacity == "auto"
+
+
 def test_drivers_of_others_come_with_their_topology_key() -> None:
     config = controller.configured(_options("--driver", "csi.example.com=topology.example.com/node"))
     assert config.drivers["csi.example.com"] == "topology.example.com/node"
