@@ -12,7 +12,7 @@ from tonnage.api import names
 from tonnage.api.core import Lease, Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
-from tonnage.apps.doctor.view import Published, View, Workload
+from tonnage.apps.doctor.view import AGENT_POLICIES, Published, View, Workload
 from tonnage.apps.node_config import NodeFile
 from tonnage.controllers.capacity_object import managed_by, object_name
 
@@ -29,7 +29,7 @@ POLICIES = frozenset(
     f"{kind}{part}/{name}"
     for kind, policies in (
         ("mutating", [names.SCOPE_POLICY]),
-        ("validating", ["tonnage-agent", "tonnage-agent-classes"]),
+        ("validating", list(AGENT_POLICIES)),
     )
     for name in policies
     for part in ("admissionpolicies", "admissionpolicybindings")

@@ -40,7 +40,13 @@ T = TypeVar("T", bound=KubeObject)
 AGENTS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=node"
 CONTROLLERS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=controller"
 SCHEDULERS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=scheduler"
-AGENT_POLICIES = ("tonnage-agent", "tonnage-agent-classes")
+AGENT_POLICIES = (
+    "tonnage-agent",
+    "tonnage-agent-claims",
+    "tonnage-agent-volumes",
+    "tonnage-agent-capacity",
+    "tonnage-agent-classes",
+)
 MOST_EVENTS = 50
 """Claims whose Events are read: who has more that wait has one cause for many."""
 _GROUPS = ("/api/v1", "/apis/storage.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1", "/apis/apps/v1")
