@@ -115,7 +115,7 @@ class Provisioner:
         claims.on_restored(self._controller.hasten)
         siblings = Siblings(client, self._claims, self._classes, drivers, scope)
         kept = HoldBack(ledger, drivers, after=hold_back)
-        withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock, kept)
+        withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock, kept, self._is_made)
         self._refusals = Refusals(client, events, clock)
         feasibility = Feasibility(self._classes, drivers, scope)
         self._booking = Booking(
@@ -291,6 +291,11 @@ class Provisioner:
 
     def _volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         return self._volumes.get(names.volume_name(claim.metadata.uid))
+
+    def _is_made(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether it has its volume here, bound or not."""
+        uid, work = claim.metadata.uid, self._works.get(claim.metadata.uid)
+        return uid in self._done or (work is not None and work.volume is not None) or self._volume(claim) is not None
 
     def _begin(self, claim: PersistentVolumeClaim) -> _Work | None:
         """Whether and how a volume is to be made for the claim. Raises NotFound, Invalid."""

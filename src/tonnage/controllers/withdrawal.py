@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tonnage.aio.clock import Clock
@@ -43,7 +43,7 @@ _WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 10.0
 
 
 class Withdrawal:
-    """Sends claims back."""
+    """Sends claims back. is_made: whether a claim has its volume, though it may not be bound to it yet."""
 
     def __init__(
         self,
@@ -55,8 +55,10 @@ class Withdrawal:
         scope: NodeScope,
         clock: Clock,
         hold_back: HoldBack,
+        is_made: Callable[[PersistentVolumeClaim], bool],
     ) -> None:
         self._client, self._events = client, events
+        self._is_made = is_made
         self._hold_back = hold_back
         self._claims, self._classes = claims, classes
         self._ledger, self._scope, self._clock = ledger, scope, clock
@@ -103,11 +105,14 @@ class Withdrawal:
     def _is_pending(self, claim: PersistentVolumeClaim) -> bool:
         promise = self._ledger.get(claim.metadata.uid)
         under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.MADE)
-        return not claim.spec.volume_name and not claim.metadata.deleting and not under_way
+        return not claim.spec.volume_name and not claim.metadata.deleting and not under_way and not self._is_made(claim)
 
     def _is_one_under_way(self, group: Group) -> bool:
-        """Whether a sibling's volume is just being made: it is better known first whether it must be given back."""
+        """Whether a sibling's volume is just being made: it is better known first whether it must be given back. One
+        that is made will be bound: sent back it would be bound here all the same, and its siblings elsewhere."""
         claims = [c for key in group.claims if (c := self._claims.get(key)) is not None and not c.spec.volume_name]
+        if any(self._is_made(claim) for claim in claims):
+            return True
         promises = [p for c in claims if (p := self._ledger.get(c.metadata.uid)) is not None]
         now = self._clock.monotonic()
         return any(

@@ -11,6 +11,8 @@ from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
 from tonnage.csi.client import CsiClient
 from tonnage.csi.words import VolumeCapability
+from tonnage.kube.client import Client
+from tonnage.kube.transport import Request, Response, Transport
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 GIB = 1 << 30
@@ -175,6 +177,43 @@ async def test_a_sibling_already_made_is_given_back_while_the_pod_has_no_node(
     await node.kube.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
     await eventually(_sent_back(node, "app-v1"))
     assert await node.gone(kinds.CLAIMS, "app-v0", "default")
+
+
+class _SlowBinding:
+    """The first write of each binding takes so long that the room is read anew before."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport, self.stream, self.close = transport, transport.stream, transport.close
+
+    async def request(self, request: Request) -> Response:
+        if request.method == "PATCH" and "/persistentvolumes/" in request.path:
+            await asyncio.sleep(3)
+        return await self._transport.request(request)
+
+
+async def test_a_sibling_that_is_made_and_not_yet_bound_is_not_sent_back(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi", agent=False)
+    quick, node.kube = node.kube, Client(_SlowBinding(node.kube.transport))
+    await node.start_agent()
+    node.kube = quick
+    await scratch_pod("app", "6Gi", "6Gi")
+    await node.send("app-v0")
+    await eventually(lambda: node.shows("4Gi", "4Gi"))
+    await asyncio.sleep(1)
+    assert not await node.bound("app-v0")
+    await node.send("app-v1")
+
+    async def leaving() -> bool:
+        return (await node.claim("app-v0")).metadata.deleting  # type: ignore[no-any-return]
+
+    await eventually(leaving)
+    given_back = await node.claim("app-v0")
+    assert given_back.spec.volume_name, "it was bound first"
+    assert names.WITHDRAWN not in given_back.metadata.annotations
+    await node.kube.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
+    await eventually(_sent_back(node, "app-v1"))
 
 
 async def test_a_sibling_stays_when_the_pod_has_a_node_or_its_class_does_not_allow_it(
