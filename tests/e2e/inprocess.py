@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.e2e.conftest import ControlPlane
@@ -44,13 +45,21 @@ def register(plane: ControlPlane, node: str) -> None:
 
 
 @asynccontextmanager
-async def agent_on(plane: ControlPlane, folder: Path, node: str, *, room: int, **more: Any) -> AsyncIterator[NodeAgent]:
+async def agent_on(plane: ControlPlane, node: str, *, room: int, **more: Any) -> AsyncIterator[NodeAgent]:
     """A node's driver and agent. room: bytes of its pool."""
-    folder.mkdir()
-    driver = NodeDriver(
-        [MemoryPool("scratch", room, directories=False)], node_name=node, kubelet=folder, sockets=folder
-    )
-    await driver.start()
+    with TemporaryDirectory(prefix="node-") as folder:  # a test's own is too long for a socket
+        pool, place = MemoryPool("scratch", room, directories=False), Path(folder)
+        driver = NodeDriver([pool], node_name=node, kubelet=place, sockets=place)
+        await driver.start()
+        try:
+            async with _agent(plane, node, driver, **more) as agent:
+                yield agent
+        finally:
+            await driver.stop()
+
+
+@asynccontextmanager
+async def _agent(plane: ControlPlane, node: str, driver: NodeDriver, **more: Any) -> AsyncIterator[NodeAgent]:
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))
     agent = NodeAgent(
         Client(transport),
@@ -65,7 +74,6 @@ async def agent_on(plane: ControlPlane, folder: Path, node: str, *, room: int, *
     finally:
         await agent.stop()
         await asyncio.gather(task, return_exceptions=True)
-        await driver.stop()
         await transport.close()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,13 +95,13 @@ def judge(plane: ControlPlane) -> Judge:
 
 
 @pytest.fixture
-async def grow(plane: ControlPlane, tmp_path: Path) -> Any:
+async def grow(plane: ControlPlane) -> Any:
     """grow(name, group): a node comes up, as the autoscaler would have asked for."""
     async with AsyncExitStack() as stack:
 
         async def make(name: str, group: str) -> Any:
             add_node(plane, name, labels={LABEL: group}, taints=[names.STARTUP_TAINT])
-            coming = agent_on(plane, tmp_path / name, name, room=ROOM, startup_taint=[names.DRIVER])
+            coming = agent_on(plane, name, room=ROOM, startup_taint=[names.DRIVER])
             agent = await stack.enter_async_context(coming)
             register(plane, name)
             return agent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,11 +38,11 @@ def plane(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-async def agents(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[None]:
+async def agents(plane: ControlPlane) -> AsyncIterator[None]:
     """Of all nodes, with 20Gi each."""
     async with AsyncExitStack() as stack:
         for node in NODES:
-            await stack.enter_async_context(agent_on(plane, tmp_path / node, node, room=20 << 30))
+            await stack.enter_async_context(agent_on(plane, node, room=20 << 30))
         yield
         plane.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--grace-period=0", "--force")
         plane.kubectl("-n", NAMESPACE, "delete", "pvc", "--all", "--wait=false")

@@ -71,9 +71,9 @@ class ResourceRequirements(Object, frozen=True):
 
 
 class TypedReference(Object, frozen=True):
-    """dataSource or dataSourceRef of a claim."""
+    """dataSource or dataSourceRef of a claim. api_group: Kubernetes writes null for the core group."""
 
-    api_group: str = ""
+    api_group: str | None = None
     kind: str = ""
     name: str = ""
     namespace: str = ""

@@ -1,0 +1,67 @@
+"""Where the content of a claim comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.json import encode
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.api.origin import is_clone, origin_of
+
+
+def claim(spec: dict[str, Any], **meta: Any) -> PersistentVolumeClaim:
+    return CLAIMS.decode(encode({"metadata": {"name": "c", "namespace": "ns", **meta}, "spec": spec}))
+
+
+def bound(volume: str = "v", **meta: Any) -> PersistentVolumeClaim:
+    return claim({"volumeName": volume}, annotations={names.BIND_COMPLETED: "yes"}, **meta)
+
+
+@pytest.mark.parametrize(
+    ("spec", "clone"),
+    [
+        ({}, False),
+        ({"dataSource": {"apiGroup": None, "kind": "PersistentVolumeClaim", "name": "a"}}, True),
+        ({"dataSourceRef": {"apiGroup": "", "kind": "PersistentVolumeClaim", "name": "a", "namespace": "ns"}}, True),
+        ({"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "a", "namespace": "other"}}, False),
+        ({"dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "a"}}, False),
+        ({"dataSourceRef": {"apiGroup": "x.org", "kind": "PersistentVolumeClaim", "name": "a"}}, False),
+    ],
+)
+def test_what_is_a_copy(spec: dict[str, Any], clone: bool) -> None:
+    found = claim(spec)
+    assert is_clone(found) == clone
+    assert (origin_of(found, lambda key: None, lambda name: None) is not None) == clone
+
+
+@pytest.mark.parametrize(
+    ("source", "missing"),
+    [
+        (None, "claim a is not there"),
+        (claim({}), "claim a is not bound yet"),
+        (bound("gone"), "claim a is not bound yet"),
+        (bound(deletionTimestamp="2026-01-01T00:00:00Z"), "claim a is being deleted"),
+    ],
+)
+def test_what_is_missing(source: PersistentVolumeClaim | None, missing: str) -> None:
+    copy = claim({"dataSource": {"apiGroup": None, "kind": "PersistentVolumeClaim", "name": "a"}})
+    found = origin_of(copy, {"ns/a": source}.get, {"v": PersistentVolume()}.get)
+    assert found is not None
+    assert (found.missing, found.reach) == (missing, None)
+
+
+def test_which_nodes_have_it() -> None:
+    copy = claim({"dataSource": {"apiGroup": None, "kind": "PersistentVolumeClaim", "name": "a"}})
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]}]
+    local = VOLUMES.decode(encode({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}))
+    found = origin_of(copy, {"ns/a": bound()}.get, {"v": local}.get)
+    assert found is not None
+    assert found.reach is not None
+    assert [found.reach({"zone": zone}, "n") for zone in ("z", "y")] == [True, False]
+    everywhere = origin_of(copy, {"ns/a": bound()}.get, {"v": PersistentVolume()}.get)
+    assert everywhere is not None
+    assert everywhere.reach is None
