@@ -132,6 +132,7 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
     ),
     "a network policy": ({"networkPolicy": {"enabled": True}}, Installation(network_policy=True), {}),
     "no inline volumes": ({"inlineVolumes": False}, Installation(inline=False), {}),
+    "eviction": ({"controller": {"evictUnfit": True}}, Installation(evict_unfit=True), {}),
     "Kubernetes 1.35": ({}, Installation(kubernetes=(1, 35)), {"version": "1.35.2"}),
     "Kubernetes 1.29": ({}, Installation(kubernetes=(1, 29)), {"version": "1.29.0"}),
     "monitoring": (

@@ -9,6 +9,7 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.scheduler.ask import compile_ask
 from tonnage.scheduler.cycle import Refusal
+from tonnage.scheduler.explain import explain
 from tonnage.scheduler.inline import NO_INLINE
 
 GIB = 1 << 30
@@ -126,3 +127,11 @@ def test_a_refused_one_is_woken_by_room(stage: Any) -> None:
     offer(stage, "node-2", "1Gi", inline="4Gi")
     assert stage.queue.pop() is entry
     assert stage.place(pod) == "node-2"
+
+
+def test_why_tells_what_is_lacking(stage: Any) -> None:
+    offer(stage, "node-1", "1Gi", inline="3Gi")
+    offer(stage, "node-2", "9Gi")
+    found = explain(stage.cluster, inline(stage, "p", "4Gi"), written={}, scheduler="default-scheduler")
+    first = next(answer for answer in found.nodes if answer.node == "node-1")
+    assert first.lacks == [f"{NO_INLINE}: they ask 4Gi of pool scratch, 3Gi are free for them"]
