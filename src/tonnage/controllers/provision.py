@@ -293,9 +293,9 @@ class Provisioner:
         return self._volumes.get(names.volume_name(claim.metadata.uid))
 
     def _is_made(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether it has its volume here, bound or not."""
-        uid, work = claim.metadata.uid, self._works.get(claim.metadata.uid)
-        return uid in self._done or (work is not None and work.volume is not None) or self._volume(claim) is not None
+        """Whether it has its volume here, bound or not, or one is being made: then it is known soon."""
+        uid = claim.metadata.uid
+        return uid in self._done or uid in self._works or self._volume(claim) is not None
 
     def _begin(self, claim: PersistentVolumeClaim) -> _Work | None:
         """Whether and how a volume is to be made for the claim. Raises NotFound, Invalid."""

@@ -39,7 +39,7 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 _LOOK_AGAIN = 5.0
 """Seconds after which a deletion that no watch told of is looked for."""
-_WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 10.0
+_WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 5.0
 
 
 class Withdrawal:
@@ -81,8 +81,8 @@ class Withdrawal:
             pending = self._pending(group)
             self._ledger.refuse(c.metadata.uid for c in pending)
             attempt = 1 + max((count(c) for c in pending), default=0)
-            if self._is_one_under_way(group):
-                return _WAIT_FOR_SIBLING
+            if wait := self._wait_for_sibling(group):
+                return wait
             if not self.leaving(group) and (hold := await self._hold(group, pending, shortage, attempt)) > 0:
                 return hold
             self._ledger.release(c.metadata.uid for c in pending)
@@ -107,17 +107,17 @@ class Withdrawal:
         under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.MADE)
         return not claim.spec.volume_name and not claim.metadata.deleting and not under_way and not self._is_made(claim)
 
-    def _is_one_under_way(self, group: Group) -> bool:
-        """Whether a sibling's volume is just being made: it is better known first whether it must be given back. One
-        that is made will be bound: sent back it would be bound here all the same, and its siblings elsewhere."""
+    def _wait_for_sibling(self, group: Group) -> float:
+        """Seconds to wait for a sibling whose volume is just being made, 0 for none. It pins the pod here, however long
+        it takes: did the others go back before it can be given back, the pod would be stuck. One that is made will be
+        bound: sent back it would be bound here all the same, and its siblings elsewhere."""
         claims = [c for key in group.claims if (c := self._claims.get(key)) is not None and not c.spec.volume_name]
-        if any(self._is_made(claim) for claim in claims):
-            return True
+        if all(self._is_pending(c) or c.metadata.deleting for c in claims):
+            return 0.0
         promises = [p for c in claims if (p := self._ledger.get(c.metadata.uid)) is not None]
         now = self._clock.monotonic()
-        return any(
-            p.stage in (Stage.CREATING, Stage.MADE) and now - p.seen < _LONGEST_WAIT_FOR_SIBLING for p in promises
-        )
+        waited = now - min((p.seen for p in promises), default=now)
+        return min(_LONGEST_WAIT_FOR_SIBLING, max(_WAIT_FOR_SIBLING, waited / 10))
 
     async def _hold(
         self, group: Group, pending: Sequence[PersistentVolumeClaim], shortage: Shortage | None, attempt: int
@@ -200,8 +200,9 @@ class Withdrawal:
             if not chosen and not going:
                 return True
             leaving = self._leaving[group.id] = {c.key: c.metadata.uid for c in (*going, *chosen)}
-            for claim in chosen:
-                await self._give_back(claim)
+            if not all([await self._give_back(claim) for claim in chosen]):
+                del self._leaving[group.id]
+                return False
         for key, uid in list(leaving.items()):
             if not await self._is_there(key, uid):
                 del leaving[key]
@@ -242,19 +243,20 @@ class Withdrawal:
         same = meta.uid == claim.metadata.uid and not meta.deleting and not now.spec.volume_name
         return same and meta.annotations.get(names.SELECTED_NODE) == self._scope.node
 
-    async def _give_back(self, claim: PersistentVolumeClaim) -> None:
+    async def _give_back(self, claim: PersistentVolumeClaim) -> bool:
+        """Delete a claim; False when it changed since we looked, so that it must be looked at again."""
         meta = claim.metadata
         try:
             await self._client.delete(
                 CLAIMS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
             )
-        except (ApiNotFound, ApiConflict) as failure:
-            # It changed since we looked. It stays; a later refusal may try again.
-            log.info("sibling not given back claim=%s reason=%s", claim.key, failure)
-            for leaving in self._leaving.values():
-                leaving.pop(claim.key, None)
-        else:
-            log.info("sibling given back claim=%s", claim.key)
+        except ApiNotFound:
+            return True
+        except ApiConflict as failure:
+            log.info("sibling not given back yet claim=%s reason=%s", claim.key, failure)
+            return False
+        log.info("sibling given back claim=%s", claim.key)
+        return True
 
     async def _is_there(self, key: str, uid: str) -> bool:
         namespace, _, name = key.partition("/")
