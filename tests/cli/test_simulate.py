@@ -35,6 +35,7 @@ def test_everything_real_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--policy", "best"], "there is no policy 'best'"),
         (["--pods", "0"], "--pods 0: at least 1"),
         (["--score-nodes", "101"], "--score-nodes 101: from 0 to 100"),
+        (["--score-least", "0"], "--score-least 0: at least 1"),
         (["--plot", "runs.pdf"], "--plot runs.pdf: the name must end in .png or .svg"),
         (["--nodes", "no-such-file.yaml"], "no-such-file.yaml cannot be read"),
     ],

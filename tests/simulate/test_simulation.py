@@ -180,6 +180,14 @@ def test_a_pool_does_not_give_what_it_has_not(make_workload: Make) -> None:
         agent.create(Order("one", source, 100 * GIB + 1, 1))
 
 
+def test_few_nodes_can_be_compared(make_workload: Make) -> None:
+    """One that fits is enough."""
+    made = make_workload({"arrivals": "even", "lifetime": "2d", "volumes": [{"size": "50Gi"}]})
+    simulation = Simulation(made, nodes(400), POLICIES["least-allocated"], least=1)
+    result = simulation.run()
+    assert (result.placed, result.withdrawn) == (599, 0)
+
+
 def test_a_part_of_the_nodes_can_be_compared(make_workload: Make) -> None:
     """Comparing all nodes finds the large ones each time; comparing 100 of 300 meets small ones too."""
     made = make_workload({"arrivals": "even", "cpu": "4", "lifetime": "2d"})

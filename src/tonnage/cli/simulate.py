@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pods", type=int, metavar="N", help="scale the rates so that about N pods come")
     parser.add_argument(
         "--score-nodes", type=float, default=Cycle.share * 100, metavar="PERCENT",
-        help="compare at most so many of the nodes that fit, but at least 100 (default: %(default)g, as the scheduler)",
+        help="compare so many of the nodes that fit (default: %(default)g, as the scheduler)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--score-least", type=int, default=Cycle.least, metavar="N",
+        help="but at least so many (default: %(default)d, as the scheduler); fewer are quicker",
     )  # fmt: skip
     parser.add_argument(
         "--full", action="store_true",
@@ -52,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
         raise Invalid(f"--pods {options.pods}: at least 1")
     if not 0 <= options.score_nodes <= 100:
         raise Invalid(f"--score-nodes {options.score_nodes:g}: from 0 to 100")
+    if options.score_least < 1:
+        raise Invalid(f"--score-least {options.score_least}: at least 1")
     if options.plot is not None:
         plot.check(options.plot)
     scale = options.pods / arrivals.expected(read) if options.pods else 1.0
@@ -61,7 +67,8 @@ def run(options: argparse.Namespace) -> int:
         with _progress(each.name) as progress:
             simulation = (FullSimulation if options.full else Simulation)(
                 read, nodes, each,
-                seed=options.seed, scale=scale, share=options.score_nodes / 100, progress=progress,
+                seed=options.seed, scale=scale, share=options.score_nodes / 100, least=options.score_least,
+                progress=progress,
             )  # fmt: skip
             room = simulation.room
             results.append(simulation.run())

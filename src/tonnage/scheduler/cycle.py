@@ -58,9 +58,10 @@ class Cycle:
     """Whether some node has that CSI driver; for telling why there is no storage."""
     strategy: Strategy = Strategy.LEAST_ALLOCATED
     share: float = 0.0
-    """The search ends when this part of the nodes, and at least 100 of them, were found to fit (in kube-scheduler
+    """The search ends when this part of the nodes, and at least `least` of them, were found to fit (in kube-scheduler
     percentageOfNodesToScore). 0: that does on any cluster, and fewer do where few of those that were looked at fit.
     Every so many pods, the search goes on where it ended: what was just looked at is quickly looked at again."""
+    least: int = _ENOUGH
     _start: int = 0
     _turn: int = 0
     _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
@@ -134,7 +135,7 @@ class Cycle:
         live = self.columns.live
         filters = self.filters(ask, volumes.used)
         ask_node = self.volumes.asker(volumes)
-        enough = max(_ENOUGH, int(len(live) * self.share))
+        enough = max(self.least, int(len(live) * self.share))
         fitting: dict[int, Plan] = {}
         refusals, looked, lacking = _Refusals(), 0, list[str]()
         candidates = self.neighbours.candidates(ask)

@@ -62,10 +62,12 @@ class FullSimulation:
         seed: int = 0,
         scale: float = 1.0,
         share: float = Cycle.share,
+        least: int = Cycle.least,
         progress: Callable[[float], None] = lambda share: None,
         placed: Callable[[str, str], None] = lambda pod, node: None,
     ) -> None:
         self._workload, self._policy, self._share, self._seed, self._scale = workload, policy, share, seed, scale
+        self._least = least
         self._progress = progress
         self._delays = {
             name: duration(getattr(workload.delays, name)) for name in ("decide", "write", "watch", "create", "delete")
@@ -156,7 +158,7 @@ class FullSimulation:
     def _prepare(self, scheduler: Scheduler) -> None:
         """Let decisions take their time, and count them."""
         cluster = scheduler.cluster
-        cluster.cycle.share = self._share
+        cluster.cycle.share, cluster.cycle.least = self._share, self._least
         decide, withdraw = cluster.cycle.decide, cluster.withdraw
 
         def timed(ask: Ask, **more: Any) -> Decision | Refusal:

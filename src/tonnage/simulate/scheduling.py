@@ -19,8 +19,8 @@ from tonnage.simulate.tally import Tally
 
 class Scheduling:
     """Decides for what is in the queue. decided(entry, decision) is called for each pod that has a node now; its
-    caller carries the decision out. seconds: what a decision takes; share: of
-    the nodes, how many that fit are compared (scheduler/cycle.py)."""
+    caller carries the decision out. seconds: what a decision takes; share, least: how many nodes
+    that fit are compared (scheduler/cycle.py)."""
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Scheduling:
         *,
         seconds: float,
         share: float,
+        least: int,
         decided: Callable[[Entry, Decision], None],
     ) -> None:
         self._events, self._policy, self._tally, self._seconds, self._decided = events, policy, tally, seconds, decided
@@ -38,7 +39,7 @@ class Scheduling:
         self.objects = StorageObjects(Cache(), Cache(), Cache(), Cache())
         self.queue = SchedulingQueue(self._ready)
         self.cluster = Cluster(self.objects, self.queue, events.time, policy.strategy)
-        self.cluster.cycle.share = share
+        self.cluster.cycle.share, self.cluster.cycle.least = share, least
         self._capacities: Cache[CSIStorageCapacity] = Cache()
         self._capacities.on_change(self.cluster.capacity_changed)
         self.objects.claims.on_change(self.cluster.claim_changed)

@@ -51,7 +51,7 @@ class _Pod:
 class Simulation:
     """One run. Everything follows from the arguments: the same give the same Result.
 
-    scale: how many times the workload's rates; share: see Cycle; progress(share of the time) is called often;
+    scale: how many times the workload's rates; share, least: see Cycle; progress(share of the time) is called often;
     placed(pod, node) for each pod.
     """
 
@@ -64,6 +64,7 @@ class Simulation:
         seed: int = 0,
         scale: float = 1.0,
         share: float = Cycle.share,
+        least: int = Cycle.least,
         progress: Callable[[float], None] = lambda share: None,
         placed: Callable[[str, str], None] = lambda pod, node: None,
     ) -> None:
@@ -79,6 +80,7 @@ class Simulation:
             self.tally,
             seconds=duration(workload.delays.decide),
             share=share,
+            least=least,
             decided=self._decided,
         )
         self.agents: dict[str, Agent] = {}
