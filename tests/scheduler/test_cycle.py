@@ -15,9 +15,13 @@ def looked(world: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
 
     def filters(*arguments: Any) -> Any:
-        cause, check = node_filters(*arguments)[0]
-        rest = node_filters(*arguments)[1:]
-        return [(cause, lambda slot: (seen.append(slot), check(slot))[1]), *rest]
+        (cause, check), *rest = node_filters(*arguments)
+
+        def noting(slot: int) -> Any:
+            seen.append(slot)
+            return check(slot)
+
+        return [(cause, noting), *rest]
 
     monkeypatch.setattr("tonnage.scheduler.cycle.node_filters", filters)
     return seen
