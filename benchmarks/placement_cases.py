@@ -2,6 +2,9 @@
 
 Upstream's figures: csi-driver-host-path, docs/storage-capacity-tracking.md; 10 and 100 nodes that are full when all
 pods run, and volumes that fit exactly. The number of pods is what one machine can do.
+
+The Go stack's driver, as pinned, answers a full node with Unknown around OutOfRange. The sidecar then tries the same
+node again and again, and the pod is stuck: an error of the example driver, beside which nothing of ours is praised.
 """
 
 from __future__ import annotations
