@@ -7,11 +7,12 @@ comes up. Claims with a sibling that can never have a volume stay here unserved:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tonnage.aio.clock import Clock
 from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.origin import is_clone
 from tonnage.controllers.drivers import Driver
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.ledger import Ledger, Shortage, Stage
@@ -49,7 +50,7 @@ class _Exhausted:
 
 
 class Booking:
-    """Books claims by uid. enqueue asks for another look at a claim."""
+    """Books claims by uid. enqueue asks for another look at a claim; away tells why a copy can only be elsewhere."""
 
     def __init__(
         self,
@@ -62,11 +63,12 @@ class Booking:
         refusals: Refusals,
         clock: Clock,
         enqueue: Callable[[str], None],
+        away: Callable[[PersistentVolumeClaim], Awaitable[str]],
     ) -> None:
         self._claims, self._ledger, self._readings = claims, ledger, readings
         self._siblings, self._withdrawal, self._clock = siblings, withdrawal, clock
         self._feasibility, self._refusals = feasibility, refusals
-        self._enqueue = enqueue
+        self._enqueue, self._why_away = enqueue, away
         self._held: set[str] = set()  # refused claims that wait here
         self._exhausted: dict[str, _Exhausted] = {}  # refused by the driver itself, whatever the ledger says
         readings.on_reading(self._wake_held)
@@ -93,6 +95,8 @@ class Booking:
             return SIBLINGS_WAIT - waited
         if len(here) > 1 and await self._is_hopeless(here):
             return INFEASIBLE_WAIT
+        if len(group.claims) > 1 and (away := await self._away([*filter(is_clone, here), *group.copies])):
+            self.turn_away(uid, away)
         if self._ledger.get(uid) is not promise:
             return SENT_BACK
         shortage: Shortage | None = None
@@ -108,6 +112,13 @@ class Booking:
         if wait is None:
             self._forget(uids)
         return wait or SENT_BACK
+
+    async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
+        """Why the pod cannot be here: one of its claims is to be a copy of what is on another node. "" when it can."""
+        for claim in copies:
+            if why := await self._why_away(claim):
+                return why
+        return ""
 
     async def _is_hopeless(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
         """Whether one of a pod's claims can never be served; then none is, and all are told."""

@@ -128,6 +128,7 @@ class Provisioner:
             self._refusals,
             clock,
             self._look_again,
+            self._why_away,
         )
         self._claims.on_change(self._claim_changed)
         self._classes.on_change(lambda _, new: self._class_changed(new))
@@ -288,6 +289,18 @@ class Provisioner:
             await self._make(uid, work)
             return RETRY_MAX if uid in self._infeasible else None
         return None
+
+    async def _why_away(self, claim: PersistentVolumeClaim) -> str:
+        """Why a copy, sent here or not, can only be made elsewhere; "" when it can be here, or that is not known."""
+        storage_class = self._classes.get(claim.spec.storage_class_name or "")
+        driver = self._drivers.get(storage_class.provisioner) if storage_class is not None else None
+        if driver is None:
+            return ""
+        try:
+            content = await content_of(self._client, claim, driver)
+        except (Invalid, Precondition):
+            return ""
+        return content.reason if isinstance(content, Away) else ""
 
     def _volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         return self._volumes.get(names.volume_name(claim.metadata.uid))

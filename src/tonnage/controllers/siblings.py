@@ -16,6 +16,7 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.matching import default_class
 from tonnage.api.meta import ObjectReference, OwnerReference
+from tonnage.api.origin import is_clone
 from tonnage.api.pods import Pod, claim_name
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.drivers import Drivers, NodeScope
@@ -28,7 +29,8 @@ _REMEMBERED = 512
 
 @dataclass(frozen=True)
 class _PodClaims:
-    """What is remembered of a pod. templates: claim name -> class named by its ephemeral volume (None: default)."""
+    """What is remembered of a pod. templates: claim name -> class named by its ephemeral volume (None: default); those
+    that are to be copies are left out, and looked at."""
 
     pod: ObjectReference
     claims: tuple[str, ...]
@@ -47,6 +49,8 @@ class Group:
     pod: ObjectReference | None
     claims: tuple[str, ...]
     missing: tuple[str, ...] = ()
+    copies: tuple[PersistentVolumeClaim, ...] = ()
+    """Those that were not sent here and are to be copies of others (origin.py)."""
 
 
 class Siblings:
@@ -76,16 +80,15 @@ class Siblings:
             return Group(owner.uid, meta.namespace, pod_ref, (claim.key,))
         pod = await self._pod(owner, meta.namespace) if owner else None
         if owner is not None and pod is not None:
-            missing = await self._missing(meta.namespace, pod.claims, pod.templates)
-            return Group(owner.uid, meta.namespace, pod.pod, _keys(meta.namespace, pod.claims), missing)
+            missing, copies = await self._missing(meta.namespace, pod.claims, pod.templates)
+            return Group(owner.uid, meta.namespace, pod.pod, _keys(meta.namespace, pod.claims), missing, copies)
         together = {n.strip() for n in meta.annotations.get(names.WITH, "").split(",")} - {""}
         if not together or owner is not None:
             return Group(meta.uid, meta.namespace, None, (claim.key,))
         members = sorted(together | {meta.name})
-        missing = await self._missing(meta.namespace, members, {})
-        return Group(
-            f"{meta.namespace}/{','.join(members)}", meta.namespace, None, _keys(meta.namespace, members), missing
-        )
+        missing, copies = await self._missing(meta.namespace, members, {})
+        keys, group = _keys(meta.namespace, members), f"{meta.namespace}/{','.join(members)}"
+        return Group(group, meta.namespace, None, keys, missing, copies)
 
     async def _pod(self, owner: OwnerReference, namespace: str) -> _PodClaims | None:
         if owner.uid in self._pods:
@@ -105,19 +108,25 @@ class Siblings:
 
     async def _missing(
         self, namespace: str, members: Iterable[str], templates: Mapping[str, str | None]
-    ) -> tuple[str, ...]:
-        absent = [m for m in members if self._claims.get(f"{namespace}/{m}") is None]
-        coming = [m for m in absent if await self._will_come(namespace, m, templates)]
-        return _keys(namespace, coming)
+    ) -> tuple[tuple[str, ...], tuple[PersistentVolumeClaim, ...]]:
+        """Keys of those that will come, and all that are to be copies."""
+        coming, copies = [], []
+        for name in members:
+            if self._claims.get(f"{namespace}/{name}") is not None:
+                continue
+            if name in templates:
+                coming += [name] if self._is_ours(templates[name]) else []
+                continue
+            try:
+                claim = await self._client.get(CLAIMS, name, namespace)
+            except ApiNotFound:
+                continue
+            coming += [name] if self._will_come(claim) else []
+            copies += [claim] if is_clone(claim) else []
+        return _keys(namespace, coming), tuple(copies)
 
-    async def _will_come(self, namespace: str, name: str, templates: Mapping[str, str | None]) -> bool:
+    def _will_come(self, claim: PersistentVolumeClaim) -> bool:
         """Whether a claim that is not here yet is one of ours and still without a node."""
-        if name in templates:
-            return self._is_ours(templates[name])
-        try:
-            claim = await self._client.get(CLAIMS, name, namespace)
-        except ApiNotFound:
-            return False
         node = claim.metadata.annotations.get(names.SELECTED_NODE, self._scope.node)
         return not claim.spec.volume_name and node == self._scope.node and self._is_ours(claim.spec.storage_class_name)
 
@@ -136,6 +145,8 @@ def _claims_of(pod: Pod) -> _PodClaims:
         claim_name(pod.metadata.name, v): v.ephemeral.volume_claim_template.spec.storage_class_name
         for v in pod.spec.volumes
         if v.ephemeral is not None
+        and v.ephemeral.volume_claim_template.spec.data_source_ref is None
+        and v.ephemeral.volume_claim_template.spec.data_source is None
     }
     return _PodClaims(refer(PODS, pod), tuple(pod.claim_names()), templates)
 

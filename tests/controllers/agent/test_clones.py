@@ -89,3 +89,23 @@ async def test_what_no_copy_can_be_is_refused(
     assert why in text
     assert (await node.claim("second")).status.phase == "Pending"
     assert len((await node.kube.list(kinds.VOLUMES)).items) == 1
+
+
+@pytest.mark.parametrize("sent", [["copy", "plain"], ["plain"]])
+async def test_claims_beside_a_copy_go_back_with_it(
+    node: Any, make_node: Any, make_claim: Any, eventually: Any, sent: list[str]
+) -> None:
+    other = await make_node("10Gi", name="node-2")
+    await make_claim("copy", "3Gi", annotations={names.WITH: "plain"}, **source("first"))
+    await make_claim("plain", "1Gi", annotations={names.WITH: "copy"}, storageClassName="late")
+    await other.send(*sent, node="node-2")
+
+    async def back() -> bool:
+        claims = [await node.claim(name) for name in sent]
+        return all(names.SELECTED_NODE not in claim.metadata.annotations for claim in claims)
+
+    await eventually(back)
+    assert await other.volumes() == []
+    await node.send("copy", "plain")
+    await eventually(lambda: node.bound("copy"))
+    await eventually(lambda: node.bound("plain"))
