@@ -42,10 +42,10 @@ def nodes(installed: ControlPlane) -> Iterator[Nodes]:
     claim = made.claim("mine", node)
     installed.until("the policy is at work", lambda: _named(made, claim, "apps", "key") == 201)
     yield made
-    made.remove()
     for part in ("scope-policy.yaml", "agent-policy.yaml"):
         installed.kubectl("apply", "-f", "-", stdin=manifests.render_part(part, Installation(kubernetes=release())))
     installed.until("the policy is as it was", lambda: _named(made, claim, "apps", "key") == 403)
+    made.remove()  # with its pod goes the token that asks
     installed.kubectl("delete", "storageclass", "options-served", "options-back")
     installed.kubectl("delete", "namespace", "options", "--wait=false")
 
