@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,13 +19,10 @@ from tonnage.apiserver.store import MemoryStore
 from tonnage.apps import objects
 from tonnage.apps.control_plane import control_plane
 from tonnage.apps.node import NodeAgent
-from tonnage.csi.driver import Driver
 from tonnage.csi.local import local_client
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.pools.base import Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
 from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.cycle import Cycle, Decision, Refusal
 from tonnage.scheduler.loop import Scheduler
@@ -35,6 +31,7 @@ from tonnage.simulate.amounts import duration, size
 from tonnage.simulate.arrivals import arrivals
 from tonnage.simulate.feeder import Feeder
 from tonnage.simulate.kubelets import Kubelets
+from tonnage.simulate.node import SimulatedNode
 from tonnage.simulate.objects import template
 from tonnage.simulate.policy import Policy
 from tonnage.simulate.simulation import PROGRESS_STEPS
@@ -255,51 +252,3 @@ class Watched:
                 self.placed(new.metadata.name, new.spec.node_name)
 
         informers.of(PODS).cache.on_change(changed)
-
-
-class SimulatedNode:
-    """Pools and driver of one node."""
-
-    def __init__(self, node: str, spec: NodeSpec, clock: Clock, counts: Tally, delays: dict[str, float]) -> None:
-        self.node = node
-        self.pools = {name: int(size(text)) for name, text in spec.pools.items()}
-        self._made = {
-            name: SlowPool(name, total, clock, counts, create=delays["create"], delete=delays["delete"])
-            for name, total in self.pools.items()
-        }
-        default = next(iter(self.pools))
-        self.driver = Driver(node, self._made, Path(f"/simulated/{node}"), default_pool=default, clock=clock)
-
-    @property
-    def free(self) -> dict[str, int]:
-        """Pool -> bytes."""
-        return {name: pool.size - pool.used for name, pool in self._made.items()}
-
-
-class SlowPool(MemoryPool):
-    """A memory pool whose volumes take time to come and go, and are counted."""
-
-    def __init__(self, name: str, total: int, clock: Clock, counts: Tally, *, create: float, delete: float) -> None:
-        super().__init__(name, total, directories=False, clock=clock)
-        self._create, self._delete, self._counts = create, delete, counts
-
-    @property
-    def used(self) -> int:
-        """Bytes that volumes hold."""
-        return self._used
-
-    async def create(self, request: VolumeRequest) -> Volume:
-        """See Pool."""
-        await self._clock.sleep(self._create)
-        before = self._used
-        made = await super().create(request)
-        self._counts.created += self._used > before
-        self._counts.hold(self._used - before)
-        return made
-
-    async def delete(self, name: str) -> None:
-        """See Pool."""
-        await self._clock.sleep(self._delete)
-        before = self._used
-        await super().delete(name)
-        self._counts.hold(self._used - before)

@@ -1,0 +1,62 @@
+"""A node of --full: its driver, over memory pools whose volumes take time to come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tonnage.aio.clock import Clock
+from tonnage.csi.driver import Driver
+from tonnage.pools.base import Volume, VolumeRequest
+from tonnage.pools.memory import MemoryPool
+from tonnage.simulate.amounts import size
+from tonnage.simulate.tally import Tally
+from tonnage.simulate.workload import NodeSpec
+
+
+class SimulatedNode:
+    """Pools and driver of one node. delays: seconds that `create` and `delete` of a volume take."""
+
+    def __init__(self, node: str, spec: NodeSpec, clock: Clock, counts: Tally, delays: Mapping[str, float]) -> None:
+        self.node = node
+        self.pools = {name: int(size(text)) for name, text in spec.pools.items()}
+        self._made = {
+            name: SlowPool(name, total, clock, counts, create=delays["create"], delete=delays["delete"])
+            for name, total in self.pools.items()
+        }
+        default = next(iter(self.pools))
+        self.driver = Driver(node, self._made, Path(f"/simulated/{node}"), default_pool=default, clock=clock)
+
+    @property
+    def free(self) -> dict[str, int]:
+        """Pool -> bytes."""
+        return {name: pool.size - pool.used for name, pool in self._made.items()}
+
+
+class SlowPool(MemoryPool):
+    """A memory pool whose volumes take time to come and go, and are counted."""
+
+    def __init__(self, name: str, total: int, clock: Clock, counts: Tally, *, create: float, delete: float) -> None:
+        super().__init__(name, total, directories=False, clock=clock)
+        self._create, self._delete, self._counts = create, delete, counts
+
+    @property
+    def used(self) -> int:
+        """Bytes that volumes hold."""
+        return self._used
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        """See Pool."""
+        await self._clock.sleep(self._create)
+        before = self._used
+        made = await super().create(request)
+        self._counts.created += self._used > before
+        self._counts.hold(self._used - before)
+        return made
+
+    async def delete(self, name: str) -> None:
+        """See Pool."""
+        await self._clock.sleep(self._delete)
+        before = self._used
+        await super().delete(name)
+        self._counts.hold(self._used - before)
