@@ -99,6 +99,8 @@ class Booking:
             self.turn_away(uid, away)
         if self._ledger.get(uid) is not promise:
             return SENT_BACK
+        if any(self._withdrawal.is_going(c) for c in here):
+            return SENT_BACK
         shortage: Shortage | None = None
         if not self._withdrawal.leaving(group) and not any(self._is_exhausted(u) for u in uids):
             shortage = self._ledger.book(uids)
@@ -145,6 +147,7 @@ class Booking:
     def left(self, uid: str) -> None:
         """The claim is no longer sent here. One that is held may wait for just that."""
         self._forget([uid])
+        self._withdrawal.left(uid)
         self._wake_held()
 
     def _booked(self, uids: Iterable[str], asking: str) -> None:

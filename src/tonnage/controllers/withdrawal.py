@@ -65,6 +65,7 @@ class Withdrawal:
         self._patience = Patience(clock)
         self._elsewhere = Elsewhere(client, ledger, scope, self._patience)
         self._locks = KeyedLocks()
+        self._going: dict[str, int] = {}  # uid -> how often it will have gone back
         self._leaving: dict[str, dict[str, str]] = {}  # group -> key -> uid of siblings being given back
         self._withdrawn = metrics.WITHDRAWN.labels(scope.node)
 
@@ -88,11 +89,22 @@ class Withdrawal:
             self._ledger.release(c.metadata.uid for c in pending)
             if not await self._gave_back(group, pending):
                 return _LOOK_AGAIN
-            if sent := [claim for claim in pending if await self._send(claim)]:
+            if wait := self._wait_for_sibling(group):  # one was booked after all while we looked
+                return wait
+            if sent := await self._send_all(pending):
                 self._tell(group, sent, attempt, why or await self._reason(shortage, attempt))
             self._leaving.pop(group.id, None)
             self._patience.over(group.id)
             return None
+
+    def is_going(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether the claim is being sent back, or was and the watch does not show it yet: whatever room comes up, a
+        volume made for it now would be bound here, and its siblings elsewhere."""
+        return count(claim) < self._going.get(claim.metadata.uid, 0)
+
+    def left(self, uid: str) -> None:
+        """The claim is no longer sent here."""
+        self._going.pop(uid, None)
 
     def settled(self, group: Group) -> None:
         """The group has its room after all."""
@@ -155,6 +167,19 @@ class Withdrawal:
         about = group.pod or refer(CLAIMS, sent[0])
         log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, len(sent), attempt, reason)
         self._events.normal(about, "Withdrawn", reason)
+
+    async def _send_all(self, pending: Sequence[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
+        """Those that went back."""
+        self._going.update({c.metadata.uid: count(c) + 1 for c in pending})
+        kept = {c.metadata.uid for c in pending}
+        try:
+            for claim in pending:
+                if await self._send(claim):
+                    kept.discard(claim.metadata.uid)
+        finally:
+            for uid in kept:
+                self._going.pop(uid, None)
+        return [c for c in pending if c.metadata.uid not in kept]
 
     async def _send(self, claim: PersistentVolumeClaim) -> bool:
         patched = False
