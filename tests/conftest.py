@@ -157,7 +157,7 @@ def own_group() -> Iterator[Group]:
         cgroups.remove_pod(uid)
 
 
-def tonnage(*arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+def tonnage(*arguments: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """Run the command line; whatever it says and however it ends is the caller's to judge."""
     command = [sys.executable, "-m", "tonnage.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)

@@ -7,7 +7,7 @@ admit it, a real node comes up, with its start-up taint and its agent, as the au
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -49,13 +49,25 @@ def controller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class Judge:
-    """Asks whether a new node of a group would admit a pod with a volume of some size."""
+    """Asks the filters whether a new node of a group would admit a pod with a volume of some size."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane, self._count = plane, 0
 
-    async def admits(self, group: str, size: str) -> bool:
-        """What the filters say, for storage."""
+    async def admits(self, group: str, size: str) -> None:
+        """Wait until they do. They may have refused before: what is published reaches the scheduler a moment later."""
+        await self._ask(group, size, "admitted", lambda pod, node: self._sent(pod) == node)
+
+    async def refuses(self, group: str, size: str) -> None:
+        """Wait until they say that there is no storage, and not before."""
+
+        def refused(pod: str, node: str) -> bool:
+            assert self._sent(pod) != node, f"{size} was admitted to group {group}"
+            return NO_STORAGE in self._told(pod)
+
+        await self._ask(group, size, "refused", refused)
+
+    async def _ask(self, group: str, size: str, what: str, answered: Callable[[str, str], bool]) -> None:
         self._count += 1
         name = f"judged-{self._count}"
         node = f"template-node-for-{group}-{self._count}"
@@ -66,14 +78,7 @@ class Judge:
             scratch_pod(name, NAMESPACE, size, nodeSelector={names.HOSTNAME_LABEL: node}, tolerations=tolerations)
         )
         try:
-            answer: list[bool] = []
-
-            def answered() -> bool:
-                answer[:] = [True] if self._sent(name) == node else [False] if NO_STORAGE in self._told(name) else []
-                return bool(answer)
-
-            await until(self._plane, f"{name} is judged", answered)
-            return answer[0]
+            await until(self._plane, f"{size} is {what} to group {group}", lambda: answered(name, node))
         finally:
             self._plane.kubectl("-n", NAMESPACE, "delete", "pod", name, "--grace-period=0", "--force")
             self._plane.kubectl("delete", "node", node)
@@ -114,12 +119,12 @@ async def grow(plane: ControlPlane) -> Any:
 def templates(plane: ControlPlane) -> dict[str, str]:
     """Group -> what is said of its nodes to come."""
     found = plane.get("-n", names.SYSTEM_NAMESPACE, "csistoragecapacities")["items"]
-    chosen = [obj for obj in found if names.TEMPLATE_NODE in obj["nodeTopology"].get("matchLabels", {})]
+    chosen = [obj for obj in found if names.TEMPLATE_NODE in obj.get("nodeTopology", {}).get("matchLabels", {})]
     return {obj["nodeTopology"]["matchLabels"][LABEL]: obj["capacity"] for obj in chosen}
 
 
 async def test_without_templates_no_new_node_would_help(judge: Judge) -> None:
-    assert not await judge.admits("cold", "8Gi")
+    await judge.refuses("cold", "8Gi")
 
 
 async def test_a_group_that_never_had_a_node_grows(
@@ -127,9 +132,9 @@ async def test_a_group_that_never_had_a_node_grows(
 ) -> None:
     await until(plane, "the template is there", lambda: templates(plane) == {"cold": "10Gi"})
     plane.create(scratch_pod("work", NAMESPACE, "8Gi", nodeSelector={LABEL: "cold"}))
-    assert not await judge.admits("cold", "11Gi")
-    assert not await judge.admits("unknown", "8Gi")
-    assert await judge.admits("cold", "8Gi")
+    await judge.refuses("cold", "11Gi")
+    await judge.refuses("unknown", "8Gi")
+    await judge.admits("cold", "8Gi")
     assert node_of(plane, NAMESPACE, "work") == ""
 
     await grow("cold-1", "cold")
@@ -141,18 +146,18 @@ async def test_a_group_that_never_had_a_node_grows(
 async def test_what_is_learned_of_a_live_node_outlives_it(
     plane: ControlPlane, controller: None, judge: Judge, grow: Any
 ) -> None:
-    assert not await judge.admits("warm", "8Gi")
+    await judge.refuses("warm", "8Gi")
     agent = await grow("warm-1", "warm")
     plane.create(scratch_pod("first", NAMESPACE, "8Gi", nodeSelector={LABEL: "warm"}))
     await until(plane, "the pod is placed", lambda: node_of(plane, NAMESPACE, "first") == "warm-1")
     await until(plane, "what is taken is counted", lambda: templates(plane).get("warm") == "10Gi")
-    assert await judge.admits("warm", "9Gi")
+    await judge.admits("warm", "9Gi")
 
     plane.kubectl("-n", NAMESPACE, "delete", "pod", "first", "--grace-period=0", "--force")
     await until(plane, "its claim is gone", lambda: not plane.send("GET", CLAIMS).body["items"])
     await agent.stop()
     plane.kubectl("delete", "node", "warm-1")
-    assert await judge.admits("warm", "9Gi")
+    await judge.admits("warm", "9Gi")
 
     await grow("warm-2", "warm")
     plane.create(scratch_pod("second", NAMESPACE, "9Gi", nodeSelector={LABEL: "warm"}))

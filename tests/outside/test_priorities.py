@@ -55,8 +55,12 @@ def test_an_urgent_pod_gets_the_storage_of_a_lesser_one(cluster: Any) -> None:
     left = pods(cluster)
     (gone,) = {"one", "two", "three"} - left.keys()
     assert left["urgent"]["spec"]["priority"] == 1000
-    told = cluster.get("events", "--field-selector", f"involvedObject.name={gone},reason=Preempted")["items"]
-    assert f"Preempted by pod {left['urgent']['metadata']['uid']} on node" in told[0]["message"]
+
+    def told() -> str:
+        found = cluster.get("events", "--field-selector", f"involvedObject.name={gone},reason=Preempted")["items"]
+        return " ".join(event["message"] for event in found)
+
+    cluster.until("it is told", lambda: f"Preempted by pod {left['urgent']['metadata']['uid']} on node" in told())
     cluster.kubectl("delete", "pod", "--all", "--timeout=300s")
     cluster.until("all room is back", lambda: set(cluster.capacities().values()) == {"30716Mi"})
 
