@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
-
 from benchmarks.figure import Figure
+
 from tonnage.aio.clock import RealClock
 from tonnage.apiserver import auth
 from tonnage.apiserver.server import ApiServer, extractor

@@ -7,6 +7,7 @@ import time
 
 from benchmarks.box import ROOT, in_process
 from benchmarks.figure import Figure
+
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
 from tonnage.apps.cluster import Box

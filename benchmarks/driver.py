@@ -17,6 +17,7 @@ from benchmarks import bare, calls, peer
 from benchmarks.box import ROOT
 from benchmarks.calls import Caller, VolumeUse, timed
 from benchmarks.figure import Figure
+
 from tonnage.csi.client import CsiClient
 from tonnage.csi.connection import wait_until_served
 from tonnage.csi.words import AccessMode, VolumeCapability

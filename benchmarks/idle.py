@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.box import ROOT, as_process
 from benchmarks.figure import Figure
+
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.cli.workloads import pod_with
 from tonnage.kube.wait import until, until_gone

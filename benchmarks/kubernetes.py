@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from cluster import programs
-
 from benchmarks import kubernetes_audit as audit
 from benchmarks import kubernetes_stacks as stacks
 from benchmarks.figure import Figure
@@ -25,6 +23,8 @@ from benchmarks.kubernetes_nodes import kubelets
 from benchmarks.kubernetes_plane import Plane, plane
 from benchmarks.kubernetes_pods import Burst, Pods
 from benchmarks.kubernetes_stacks import Stack
+from cluster import programs
+
 from tonnage.kube.informer import Informers
 
 MOST_RUNS = 1

@@ -10,6 +10,7 @@ from benchmarks.figure import Figure
 from benchmarks.kubernetes_plane import Plane
 from benchmarks.kubernetes_pods import Pods
 from benchmarks.kubernetes_stacks import Stack
+
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 import yaml
+from benchmarks.kubernetes_audit import POLICY, Audit
 from cluster import programs
 from cluster.__main__ import down, up
 from cluster.processes import Processes
 
-from benchmarks.kubernetes_audit import POLICY, Audit
 from tonnage.api import names
 from tonnage.api.kinds import CSI_NODES, NODES, PODS, SERVICE_ACCOUNTS
 from tonnage.errors import ApiAlreadyExists, ApiNotFound

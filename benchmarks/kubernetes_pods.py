@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.kubernetes_stacks import Stack
+
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.errors import ApiNotFound

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from cluster.processes import Failed, Processes, free_port
-
 from benchmarks import peer
 from benchmarks.kubernetes_plane import RAISED, Plane, forget_pod
+from cluster.processes import Failed, Processes, free_port
+
 from tonnage.aio.tasks import Background
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim

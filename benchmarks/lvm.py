@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.driver import BLOCK, MIB, MOUNT
 from benchmarks.driver import _driver as driver
 from benchmarks.figure import Figure
+
 from tonnage.csi.client import CsiClient
 from tonnage.host.run import PATH
 

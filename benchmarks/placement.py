@@ -14,13 +14,13 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
-from cluster import programs
-from cluster.processes import Failed
-
 from benchmarks import placement_cases as cases
 from benchmarks.placement_messages import messages
 from benchmarks.placement_scheduling import five_thousand, thousand
 from benchmarks.placement_table import Row, render
+from cluster import programs
+from cluster.processes import Failed
+
 from tonnage.observe import log as logs
 
 

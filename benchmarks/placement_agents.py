@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from cluster.processes import free_port
-
 from benchmarks.kubernetes_plane import Plane
 from benchmarks.kubernetes_stacks import POOL, Stack, processes_of, ready
+from cluster.processes import free_port
+
 from tonnage.aio.tasks import Background
 from tonnage.api import names
 from tonnage.api.kinds import NAMESPACES

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-
 from benchmarks.kubernetes_pods import LIMIT, NAMESPACE, WRITERS, pod
 from benchmarks.kubernetes_stacks import Stack
+
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES

@@ -19,6 +19,7 @@ from benchmarks.kubernetes_stacks import Stack
 from benchmarks.placement_agents import simulated
 from benchmarks.placement_load import Load
 from benchmarks.placement_table import Row
+
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 import yaml
-from cluster.processes import Failed
-
 from benchmarks.kubernetes_plane import NOT_RUN, Plane, plane
 from benchmarks.kubernetes_pods import NAMESPACE, claim_spec
 from benchmarks.kubernetes_stacks import FREE_CLASS, FREE_DRIVER, FREE_TOPOLOGY
 from benchmarks.placement_turns import our_scheduler
+from cluster.processes import Failed
+
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES, Kind
 from tonnage.api.pods import Pod

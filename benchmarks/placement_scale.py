@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-
 from benchmarks.figure import Figure
+
 from tonnage.api import kinds, names
 from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.placement_nodes import Field, field
 from benchmarks.placement_table import Row
+
 from tonnage.api.kinds import PODS
 from tonnage.kube.informer import Informers
 

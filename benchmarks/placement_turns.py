@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
-from cluster.processes import Failed, Processes, free_port
-
 from benchmarks import kubernetes_stacks as stacks
 from benchmarks.kubernetes_nodes import kubelets
 from benchmarks.kubernetes_plane import Plane, plane
 from benchmarks.kubernetes_stacks import Stack
 from benchmarks.placement_load import Load, Outcome
 from benchmarks.placement_table import Row
+from cluster.processes import Failed, Processes, free_port
+
 from tonnage.api import names
 from tonnage.kube.informer import Informers
 

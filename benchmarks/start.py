@@ -6,6 +6,7 @@ import time
 
 from benchmarks.box import ROOT, as_process
 from benchmarks.figure import Figure
+
 from tonnage.api.kinds import NODES, PODS
 from tonnage.cli.workloads import pod_with
 from tonnage.kube.wait import until

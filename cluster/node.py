@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import yaml
-
 from cluster import programs
 from cluster.network import Network
 from cluster.pki import Authority

@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+from benchmarks import kubernetes_stacks as stacks
 from benchmarks.kubernetes_nodes import kubelets
 from benchmarks.kubernetes_plane import Plane, plane
 from benchmarks.kubernetes_pods import NAMESPACE, pod
 from benchmarks.kubernetes_stacks import Stack
 from cluster import programs
 
-from benchmarks import kubernetes_stacks as stacks
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.pods import Pod
