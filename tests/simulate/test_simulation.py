@@ -93,9 +93,10 @@ def test_classes_share_a_pool(make_workload: Make) -> None:
 def test_a_hundred_nodes_and_ten_thousand_pods(tell: Callable[[str], None]) -> None:
     made = workload.load(next(file for file in EXAMPLES if file.stem == "batch-scratch"))
     scale = 10_000 / expected(made)
-    result = Simulation(made, workload.load_nodes("100", made), POLICIES["least-allocated"], scale=scale).run()
+    on = workload.load_nodes("100", made)
+    result = Simulation(made, on, POLICIES["least-allocated"], seed=7, scale=scale).run()
     tell(f"{result.pods} pods on 100 nodes: {result.placed} placed, {result.withdrawn} sent back")
-    assert 9000 < result.pods < 11000
+    assert 7000 < result.pods < 13000  # some hundred waves of a hundred pods: give or take three times ten of them
     assert (result.placed, result.withdrawn) == (result.pods, 0)
 
 
