@@ -8,72 +8,44 @@ again, since nobody was ever given it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
-from tonnage.aio.tasks import Background
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.storage import StorageClass
-from tonnage.controllers import outcomes, persistent_volume
-from tonnage.controllers.binding import bind
 from tonnage.controllers.booking import SENT_BACK, Booking
 from tonnage.controllers.contents import Away, content_of
-from tonnage.controllers.drivers import AHEAD, Driver, Drivers, NodeScope, is_ephemeral, provisioner_of
+from tonnage.controllers.delivery import Delivery
+from tonnage.controllers.drivers import AHEAD, Drivers, NodeScope, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.hold_back import HoldBack
-from tonnage.controllers.ledger import Ledger, Stage
+from tonnage.controllers.ledger import Ledger
+from tonnage.controllers.making import Making, Work, failed_text
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.refusals import Refusals
 from tonnage.controllers.siblings import Siblings
-from tonnage.controllers.volume_request import VolumeRequest, plan, read_secret
+from tonnage.controllers.volume_request import plan
 from tonnage.controllers.withdrawal import Withdrawal
-from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import CreatedVolume
-from tonnage.errors import (
-    ApiAlreadyExists,
-    ApiNotFound,
-    Invalid,
-    NotFound,
-    Precondition,
-    TonnageError,
-)
-from tonnage.kube.client import Client, refer
+from tonnage.errors import Invalid, NotFound, Precondition
+from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
 from tonnage.observe import trace
 
-log = logging.getLogger(__name__)
 WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 300.0
 SOURCE_WAIT = 5.0
 """Seconds between two looks at what a volume is to be a copy of, while that is not there yet."""
 SHORTEST_WAIT = 0.001
 """Seconds: what is left of a wait may be less than a clock's numbers can tell apart, and would end where it began."""
-SLOW = 1.0
-"""Seconds after which an Event tells that a volume is being made."""
 _BY_UID = "uid"
-
-
-@dataclass
-class _Work:
-    """What is known of a creation between two looks; it survives its claim. volume: made, not yet handed over.
-    began: when the driver was last called for it."""
-
-    claim: PersistentVolumeClaim
-    driver: Driver
-    storage_class: StorageClass
-    request: VolumeRequest
-    volume: CreatedVolume | None = None
-    told: bool = False
-    began: float = 0.0
 
 
 class Provisioner:
@@ -94,21 +66,17 @@ class Provisioner:
         binding: str = "agent",
         hold_back: int = 0,
     ) -> None:
-        self._client, self._events, self._clock = client, events, clock
+        self._client, self._clock = client, clock
         self._scope, self._drivers, self._ledger, self._readings = scope, drivers, ledger, readings
-        self._binds = binding == "agent"
         claims = informers.of(CLAIMS, labels=scope.selector)
         volumes = informers.of(VOLUMES, labels=scope.selector)
         classes = informers.of(STORAGE_CLASSES)
         self._informers: tuple[Informer[Any], ...] = (claims, volumes, classes)
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
-        self._works: dict[str, _Work] = {}
-        self._done: set[str] = set()  # handed over; the cache may not show it yet
-        self._infeasible: dict[str, tuple[str, str]] = {}  # claim uid -> uid of the class that cannot serve it, why
+        self._works: dict[str, Work] = {}
         self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
-        self._slow = Background("provision")
         self._controller = Controller(
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
         )
@@ -117,6 +85,9 @@ class Provisioner:
         kept = HoldBack(ledger, drivers, after=hold_back)
         withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock, kept, self._is_made)
         self._refusals = Refusals(client, events, clock)
+        self._delivery = Delivery(
+            client, events, self._works, self._claims, ledger, readings, scope, clock, binds=binding == "agent"
+        )
         feasibility = Feasibility(self._classes, drivers, scope)
         self._booking = Booking(
             self._claims,
@@ -129,6 +100,17 @@ class Provisioner:
             clock,
             self._look_again,
             self._why_away,
+        )
+        self._making = Making(
+            client,
+            events,
+            self._works,
+            ledger,
+            readings,
+            self._refusals,
+            clock,
+            self._delivery.is_here,
+            self._booking.exhausted,
         )
         self._claims.on_change(self._claim_changed)
         self._classes.on_change(lambda _, new: self._class_changed(new))
@@ -149,7 +131,7 @@ class Provisioner:
         try:
             await self._controller.run()
         finally:
-            await self._slow.close()
+            await self._making.close()
 
     @property
     def busy(self) -> bool:
@@ -158,7 +140,7 @@ class Provisioner:
 
     def block(self, uid: str) -> bool:
         """Make nothing for the claim of that uid until unblock(); False when something is being made for it."""
-        if uid in self._works or uid in self._done or self._ledger.get(uid) is not None:
+        if uid in self._works or uid in self._delivery.done or self._ledger.get(uid) is not None:
             return False
         self._blocked.add(uid)
         return True
@@ -187,8 +169,8 @@ class Provisioner:
         """No longer sent to this node, or gone. What is under way goes on until its outcome is known."""
         uid = claim.metadata.uid
         self._ledger.forget(uid)
-        self._done.discard(uid)
-        self._infeasible.pop(uid, None)
+        self._delivery.done.discard(uid)
+        self._making.infeasible.pop(uid, None)
         self._refusals.left(uid)
         self._booking.left(uid)
 
@@ -196,12 +178,12 @@ class Provisioner:
         uid = claim.metadata.uid
         if claim.spec.volume_name:
             if is_bound(claim) and claim.status.phase == "Bound":
-                self._done.discard(uid)
+                self._delivery.done.discard(uid)
                 return
         elif claim.metadata.deleting and uid not in self._works:
             self._ledger.forget(uid)
             return
-        if uid in self._done:
+        if uid in self._delivery.done:
             return
         self._promise(claim)
         if uid not in self._works:
@@ -253,10 +235,10 @@ class Provisioner:
             work.claim = claim or work.claim
             await self._make(uid, work)
             return None
-        if claim is None or uid in self._done:
+        if claim is None or uid in self._delivery.done:
             return None
         if (volume := self._volume(claim)) is not None:
-            await self._hand_over(claim, volume)
+            await self._delivery.hand_over(claim, volume)
             return None
         try:
             work = self._begin(claim)
@@ -266,7 +248,7 @@ class Provisioner:
             return RETRY_MAX
         except Precondition as reason:
             self._ledger.refuse([uid])  # others may have the room meanwhile
-            await self._refusals.tell(claim, _failed_text(claim.spec.storage_class_name or "", reason))
+            await self._refusals.tell(claim, failed_text(claim.spec.storage_class_name or "", reason))
             return SOURCE_WAIT
         if work is None:
             return None
@@ -275,19 +257,19 @@ class Provisioner:
             self._booking.turn_away(uid, content.reason)
         else:
             work.request = replace(work.request, content=content)
-        class_uid, why = self._infeasible.get(uid, ("", ""))
+        class_uid, why = self._making.infeasible.get(uid, ("", ""))
         if class_uid == work.storage_class.metadata.uid:
             await self._refusals.tell(claim, why)
             return RETRY_MAX
         if work.driver.publishes_ahead(work.storage_class):
-            await self._refusals.tell(claim, _failed_text(work.storage_class.metadata.name, AHEAD))
+            await self._refusals.tell(claim, failed_text(work.storage_class.metadata.name, AHEAD))
             self._booking.turn_away(uid)
         wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:
             return None if wait == SENT_BACK else max(wait, SHORTEST_WAIT)
         if self._works.setdefault(uid, work) is work:
             await self._make(uid, work)
-            return RETRY_MAX if uid in self._infeasible else None
+            return RETRY_MAX if uid in self._making.infeasible else None
         return None
 
     async def _why_away(self, claim: PersistentVolumeClaim) -> str:
@@ -308,9 +290,9 @@ class Provisioner:
     def _is_made(self, claim: PersistentVolumeClaim) -> bool:
         """Whether it has its volume here, bound or not, or one is being made: then it is known soon."""
         uid = claim.metadata.uid
-        return uid in self._done or uid in self._works or self._volume(claim) is not None
+        return uid in self._delivery.done or uid in self._works or self._volume(claim) is not None
 
-    def _begin(self, claim: PersistentVolumeClaim) -> _Work | None:
+    def _begin(self, claim: PersistentVolumeClaim) -> Work | None:
         """Whether and how a volume is to be made for the claim. Raises NotFound, Invalid."""
         if claim.spec.volume_name or claim.metadata.deleting:
             return None
@@ -325,11 +307,17 @@ class Provisioner:
             raise NotFound(f"claim {claim.key}: there is no StorageClass {name!r}")
         if storage_class.provisioner != driver.name:
             return None
-        return _Work(claim, driver, storage_class, plan(claim, storage_class, driver, self._scope))
+        return Work(claim, driver, storage_class, plan(claim, storage_class, driver, self._scope))
+
+    async def _hopeless(self, claim: PersistentVolumeClaim, storage_class: str, reason: str) -> None:
+        """The claim asks for what this agent never does: its room is free for others, and so it is with its siblings,
+        which find the same fault (booking.py)."""
+        self._ledger.refuse([claim.metadata.uid])
+        await self._refusals.tell(claim, failed_text(storage_class, reason))
 
     # Making
 
-    async def _make(self, uid: str, work: _Work) -> None:
+    async def _make(self, uid: str, work: Work) -> None:
         claim = work.claim.metadata
         about = {
             "k8s.persistentvolumeclaim.uid": uid,
@@ -342,201 +330,11 @@ class Provisioner:
             if work.volume is None:
                 span.fail("no volume was made; the claim's Events say why")
 
-    async def _make_and_deliver(self, uid: str, work: _Work) -> None:
+    async def _make_and_deliver(self, uid: str, work: Work) -> None:
         if work.volume is None:
-            work.volume = await self._create(uid, work)
+            work.volume = await self._making.create(uid, work)
         if work.volume is not None:
-            await self._deliver(uid, work, work.volume)
-
-    async def _create(self, uid: str, work: _Work) -> CreatedVolume | None:
-        """Call the driver. None: settled without a volume. Raises what makes the claim wait for its back-off."""
-        claim, request, driver = work.claim, work.request, work.driver
-        work.began = self._clock.monotonic()
-        try:
-            secrets = await read_secret(self._client, request.secret)
-        except TonnageError as failure:  # nothing was begun
-            if self._ledger_is_free(uid):
-                self._end(uid)
-            outcomes.not_provisioned(claim)
-            self._failed_event(claim, work.storage_class, failure)
-            raise
-        if self._ledger.get(uid) is None:  # the claim left before anything was begun
-            self._end(uid)
-            return None
-        self._ledger.start(uid)
-        telling = self._slow.start(self._tell_if_slow(work), "slow")
-        try:
-            volume = await driver.client.create_volume(
-                request.name,
-                request.size,
-                request.capabilities,
-                parameters=request.parameters,
-                secrets=secrets,
-                topology=request.topology,
-                source=request.content,
-            )
-            await self._check_answer(driver, request, volume)
-        except CsiError as failure:
-            await self._settle(uid, work, failure)
-            return None
-        finally:
-            telling.cancel()
-        self._ledger.made(uid, volume.size or request.size)
-        if driver.lists_capacity:
-            self._readings.want(driver.name)
-        else:
-            self._ledger.removed(uid)  # no reading will ever include it
-        return volume
-
-    async def _tell_if_slow(self, work: _Work) -> None:
-        """Whoever waits wants to know. Of one that takes no time nothing is said before it is there: each Event is one
-        more write for the API server."""
-        await self._clock.sleep(SLOW)
-        if not work.told:
-            work.told = True
-            text = f'External provisioner is provisioning volume for claim "{work.claim.key}"'
-            self._events.normal(refer(CLAIMS, work.claim), "Provisioning", text)
-
-    def _ledger_is_free(self, uid: str) -> bool:
-        promise = self._ledger.get(uid)
-        return promise is None or promise.stage is not Stage.CREATING
-
-    async def _check_answer(self, driver: Driver, request: VolumeRequest, volume: CreatedVolume) -> None:
-        """A volume smaller than asked is none. Raises CsiError that is not final, after taking it back."""
-        if request.content is not None and volume.content is None:
-            await driver.client.delete_volume(volume.id)
-            raise CsiError(Code.ABORTED, "the driver made an empty volume, though a copy was asked for")
-        if not volume.size or volume.size >= request.size:
-            return
-        log.error("volume too small driver=%s volume=%s size=%d", driver.name, volume.id, volume.size)
-        await driver.client.delete_volume(volume.id)
-        raise CsiError(
-            Code.ABORTED, f"created volume capacity {volume.size} less than requested capacity {request.size}"
-        )
-
-    async def _settle(self, uid: str, work: _Work, failure: CsiError) -> None:
-        claim, storage_class = work.claim, work.storage_class
-        outcomes.not_provisioned(claim)
-        here = self._is_here(claim)
-        if not failure.final:
-            self._failed_event(claim, storage_class, failure)
-            raise failure  # repeated until the outcome is known, even if the claim goes
-        self._ledger.failed(uid, refused=failure.exhausted or failure.infeasible)
-        self._end(uid)
-        self._readings.want(work.driver.name)
-        if not here:
-            self._ledger.forget(uid)
-            return
-        if failure.infeasible:
-            prefix = "Volume provisioning failed with infeasible error. Retries will be delayed. "
-            why = prefix + _failed_text(storage_class.metadata.name, failure)
-            self._infeasible[uid] = (storage_class.metadata.uid, why)
-            await self._refusals.tell(claim, why)
-            return
-        self._failed_event(claim, storage_class, failure)
-        if failure.exhausted and work.driver.topology:
-            # The ledger thought there was room: somebody else took it. The next round goes by fresh numbers.
-            self._booking.exhausted(uid)
-            return
-        raise failure
-
-    def _failed_event(self, claim: PersistentVolumeClaim, storage_class: StorageClass, reason: Exception) -> None:
-        text = _failed_text(storage_class.metadata.name, reason)
-        self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", text)
-
-    async def _hopeless(self, claim: PersistentVolumeClaim, storage_class: str, reason: str) -> None:
-        """The claim asks for what this agent never does: its room is free for others, and so it is with its siblings,
-        which find the same fault (booking.py)."""
-        self._ledger.refuse([claim.metadata.uid])
-        await self._refusals.tell(claim, _failed_text(storage_class, reason))
-
-    def _end(self, uid: str) -> None:
-        self._works.pop(uid, None)
-
-    # Handing over
-
-    def _is_here(self, claim: PersistentVolumeClaim) -> bool:
-        now = self._claims.get(claim.key)
-        return now is not None and now.metadata.uid == claim.metadata.uid and not now.metadata.deleting
-
-    async def _deliver(self, uid: str, work: _Work, volume: CreatedVolume) -> None:
-        """Write the PersistentVolume and bind it, or delete the volume when nobody waits for it any more."""
-        claim = work.claim if self._is_here(work.claim) else await self._still_wanted(work.claim)
-        if claim is None:
-            await self._take_back(uid, work, volume)
-            return
-        wanted = persistent_volume.body(work.request, volume, claim, work.storage_class, work.driver, self._scope)
-        try:
-            made = await self._client.create(VOLUMES, wanted)
-        except ApiAlreadyExists:
-            made = await self._client.get(VOLUMES, work.request.name)
-            if made.spec.claim_ref is None or made.spec.claim_ref.uid != uid:
-                raise Precondition(
-                    f"PersistentVolume {work.request.name} exists and is not for claim {claim.key}: remove it"
-                ) from None
-            if not work.driver.reaches(made):  # of another node, which the claim was sent to meanwhile
-                await self._take_back(uid, work, volume)
-                return
-        self._end(uid)
-        outcomes.provisioned(claim, self._clock.monotonic() - work.began)
-        if work.told or not is_ephemeral(claim):  # whoever looks at an ephemeral one finds it bound
-            text = f"Successfully provisioned volume {work.request.name}"
-            self._events.normal(refer(CLAIMS, claim), "ProvisioningSucceeded", text)
-        await self._hand_over(claim, made)
-
-    async def _hand_over(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        """Bind. After a restart the volume may be from before: then all readings include it already."""
-        uid = claim.metadata.uid
-        if self._is_counted_twice(uid):
-            self._ledger.removed(uid)
-        if not self._binds:
-            return
-        self._done.add(uid)
-        try:
-            await bind(self._client, claim, volume)
-        except (ApiNotFound, Precondition) as reason:
-            # The claim went meanwhile. The PV controller finds the volume without one, and it is reclaimed.
-            log.info("volume not bound claim=%s volume=%s reason=%s", claim.key, volume.metadata.name, reason)
-        except TonnageError:
-            self._done.discard(uid)
-            raise
-
-    def _is_counted_twice(self, uid: str) -> bool:
-        """A promise for a volume that was there before this process: every reading includes it."""
-        promise = self._ledger.get(uid)
-        return promise is not None and promise.stage in (Stage.SEEN, Stage.BOOKED)
-
-    async def _still_wanted(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
-        """The claim as it is now, if it still waits for a volume from this node. A live read: the watch may be
-        behind, and it cannot tell what is gone from what was sent elsewhere."""
-        try:
-            now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
-        except ApiNotFound:
-            return None
-        meta = now.metadata
-        if meta.uid != claim.metadata.uid or meta.deleting:
-            return None
-        sent_here = meta.annotations.get(names.SELECTED_NODE) == self._scope.node
-        return now if sent_here and not now.spec.volume_name else None
-
-    async def _take_back(self, uid: str, work: _Work, volume: CreatedVolume) -> None:
-        """Delete a volume that nobody was given. If a PV tells of it after all, reclaiming is its matter; one of that
-        name may be another node's, where the claim got its volume."""
-        try:
-            told = work.driver.reaches(await self._client.get(VOLUMES, work.request.name))
-        except ApiNotFound:
-            told = False
-        if not told:
-            secrets = await read_secret(self._client, work.request.secret)
-            await work.driver.client.delete_volume(volume.id, secrets=secrets)
-            log.info("volume taken back volume=%s claim=%s", volume.id, work.claim.key)
-        self._end(uid)
-        self._ledger.removed(uid)
-        self._readings.want(work.driver.name)
-
-
-def _failed_text(storage_class: str, reason: object) -> str:
-    return f'failed to provision volume with StorageClass "{storage_class}": {reason}'
+            await self._delivery.deliver(uid, work, work.volume)
 
 
 def _version(claim: PersistentVolumeClaim) -> int:
