@@ -20,6 +20,16 @@ def config_map(name: str, **data: str) -> dict[str, object]:
     return {"metadata": {"name": name, "labels": {"made": "here"}}, "data": data}
 
 
+@pytest.mark.parametrize("name", ["../../../kube-system/configmaps/a", "a/status", "a%2Fb", ".", ".."])
+async def test_a_name_that_leads_elsewhere_is_no_objects(client: Client, name: str) -> None:
+    """Names come out of annotations and references, which anybody may write."""
+    await client.create(CONFIG_MAPS, config_map("a"), "default")
+    with pytest.raises(ApiNotFound, match="no object can have this name"):
+        await client.get(CONFIG_MAPS, name, "default")
+    with pytest.raises(ApiNotFound, match="no object can have this name"):
+        await client.patch(CONFIG_MAPS, name, {"data": {"x": "1"}}, "default")
+
+
 async def test_life_of_an_object(client: Client) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a", x="1"), "default")
     assert made.metadata.uid

@@ -9,6 +9,7 @@ import msgspec
 
 from tonnage.api import core, pods, policy, storage, workloads
 from tonnage.api.meta import KubeObject, PartialObject
+from tonnage.errors import ApiNotFound
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -36,7 +37,14 @@ class Kind(Generic[T]):
         return self.kind.lower()
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """URL path of the collection, of one object or of a subresource."""
+        """URL path of the collection, of one object or of a subresource.
+
+        Names are often what somebody wrote into another object. One that would lead elsewhere is no object's:
+        ApiNotFound (client-go refuses the same ones: rest.IsValidPathSegmentName).
+        """
+        for segment in (namespace, name):
+            if "/" in segment or "%" in segment or segment in (".", ".."):
+                raise ApiNotFound(f"{self.plural} {segment!r} not found: no object can have this name")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace and self.namespaced:
             parts += ["namespaces", namespace]
