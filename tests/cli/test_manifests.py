@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from tonnage.api import names
 from tonnage.apps.installation import Installation
 from tonnage.apps.manifests import render
 from tonnage.cli.main import main
@@ -71,6 +72,12 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         (["--kubelet", "kubelet"], "want an absolute path"),
         (["--driver", "x"], "want NAME=TOPOLOGY_KEY"),
         (["--kubernetes", "new"], "want one as 1.36"),
+        (["--hold-back", "-3"], "--hold-back -3: want a number"),
+        (["--node-template", "a=b:c=-1Gi"], "a size is at least 0"),
+        (["--node-template", "a=b:c=1Gi/-1"], "a size is at least 0"),
+        (["--node-template", "a=b:c=1Gi", "--node-template", "a=b:d=1Gi"], "a=b is given twice"),
+        (["--node-template", f"{names.TEMPLATE_NODE}=x:c=1Gi"], "want LABEL=VALUE"),
+        (["--node-group-label", names.TEMPLATE_NODE], "want a label's key"),
     ],
 )
 def test_refused(given: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,7 @@ def test_everything_real_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--score-nodes", "101"], "--score-nodes 101: from 0 to 100"),
         (["--score-least", "0"], "--score-least 0: at least 1"),
         (["--plot", "runs.pdf"], "--plot runs.pdf: the name must end in .png or .svg"),
+        (["--plot", "no-such-folder/runs.svg"], "there is no folder no-such-folder"),
         (["--nodes", "no-such-file.yaml"], "no-such-file.yaml cannot be read"),
     ],
 )

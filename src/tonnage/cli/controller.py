@@ -65,23 +65,37 @@ def configured(options: argparse.Namespace) -> ControllerConfig:
         capacity=options.capacity,
         metrics=replica.metrics_of(options),
         evict_unfit=options.evict_unfit,
-        templates=[template_of(text) for text in options.node_template],
+        templates=templates_of(options.node_template),
         group_labels=[group_label(text) for text in options.node_group_label],
     )
 
 
 def group_label(text: str) -> str:
     """--node-group-label. Raises Invalid."""
-    if not names.is_label_key(text):
+    if not _is_group_label(text):
         raise Invalid(f"--node-group-label {text[:80]!r}: want a label's key, as eks.amazonaws.com/nodegroup")
     return text
+
+
+def templates_of(texts: Sequence[str]) -> list[NodeTemplate]:
+    """All --node-template, one for each group. Raises Invalid."""
+    found = [template_of(text) for text in texts]
+    groups = [template.group for template in found]
+    if doubles := [group for number, group in enumerate(groups) if group in groups[:number]]:
+        raise Invalid(f"--node-template: {doubles[0]} is given twice: name all its classes in one, parted by commas")
+    return found
+
+
+def _is_group_label(key: str) -> bool:
+    """Whether it can tell groups: what marks nodes that do not exist is the same for all of them."""
+    return names.is_label_key(key) and key != names.TEMPLATE_NODE
 
 
 def template_of(text: str) -> NodeTemplate:
     """A --node-template. Raises Invalid."""
     group, colon, rooms = text.partition(":")
     label, equals, value = group.partition("=")
-    if not colon or not equals or not names.is_label_key(label) or not names.is_label_value(value):
+    if not colon or not equals or not _is_group_label(label) or not names.is_label_value(value):
         raise Invalid(f"--node-template {text[:80]!r}: want LABEL=VALUE:CLASS=SIZE, as pool=big:tonnage-scratch=100Gi")
     return NodeTemplate(group, dict(_class_room(part, text) for part in rooms.split(",")))
 
@@ -92,7 +106,10 @@ def _class_room(text: str, whole: str) -> tuple[str, Room]:
     if not equals or not names.is_dns_subdomain(name):
         raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r} is not CLASS=SIZE or CLASS=SIZE/LARGEST")
     free = to_bytes(size)
-    return name, Room(free, min(free, to_bytes(largest)) if slash else free)
+    most = min(free, to_bytes(largest)) if slash else free
+    if most < 0:
+        raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r}: a size is at least 0")
+    return name, Room(free, most)
 
 
 def drivers_of(texts: Sequence[str]) -> dict[str, str]:

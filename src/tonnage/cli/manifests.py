@@ -14,11 +14,12 @@ from tonnage.cli.controller import (
     add_template_arguments,
     drivers_of,
     group_label,
-    template_of,
+    templates_of,
 )
 from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
+from tonnage.controllers.hold_back import times
 from tonnage.errors import Invalid
 from tonnage.scheduler.strategies import Strategy
 
@@ -95,6 +96,7 @@ def chosen(options: argparse.Namespace) -> Installation:
     for found in (pools, *groups.values()):
         if doubles := sorted({p["name"] for p in found if [q["name"] for q in found].count(p["name"]) > 1}):
             raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
+    templates_of(options.node_template)  # refused here rather than by the controller
     classes = [installation.parse_class(text) for text in options.classes or [names.SCRATCH_CLASS]]
     if doubles := sorted({c.name for c in classes if [d.name for d in classes].count(c.name) > 1}):
         raise Invalid(f"two classes are named {doubles[0]!r}")
@@ -106,7 +108,7 @@ def chosen(options: argparse.Namespace) -> Installation:
         binding=options.bind,
         scope=options.scope,
         capacity=options.capacity,
-        hold_back=max(0, options.hold_back),
+        hold_back=times(options.hold_back),
         kubelet=str(driver_config.absolute("kubelet", options.kubelet)),
         secrets=installation.parse_secrets(options.secret),
         drivers=drivers_of(options.driver),
@@ -118,5 +120,5 @@ def chosen(options: argparse.Namespace) -> Installation:
         network_policy=options.network_policy,
         scheduler=Strategy(options.scheduler) if options.scheduler else None,
         group_labels=[group_label(text) for text in options.node_group_label],
-        templates=[text for text in options.node_template if template_of(text)],
+        templates=options.node_template,
     )

@@ -21,6 +21,7 @@ from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
 from tonnage.controllers import tier
 from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
+from tonnage.controllers.hold_back import times
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
 from tonnage.scheduler.strategies import Strategy
@@ -106,7 +107,7 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         sources=options.source or base.sources,
         scoring=Strategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
-        hold_back=base.hold_back if options.hold_back is None else max(0, options.hold_back),
+        hold_back=base.hold_back if options.hold_back is None else times(options.hold_back),
     )
 
 

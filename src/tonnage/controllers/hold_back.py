@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tonnage.controllers.drivers import Drivers
 from tonnage.controllers.ledger import Ledger, Promise, Source
 from tonnage.csi.errors import CsiError
-from tonnage.errors import Unavailable
+from tonnage.errors import Invalid, Unavailable
 
 log = logging.getLogger(__name__)
 HELP = (
@@ -23,6 +23,13 @@ HELP = (
 )
 LONGEST = 1800.0
 """Seconds that a node's room is kept for one pod; then it goes back, to be sent somewhere else."""
+
+
+def times(after: int) -> int:
+    """after, if it is a number of withdrawals. Raises Invalid."""
+    if after < 0:
+        raise Invalid(f"--hold-back {after}: want a number of withdrawals, 0 for never")
+    return after
 
 
 class HoldBack:

@@ -17,9 +17,13 @@ _LINES = ("-", "--", "-.", ":")
 
 
 def check(file: Path) -> None:
-    """Raises Invalid for a form that is not drawn, Unsupported without matplotlib: before anything is simulated."""
+    """Before anything is simulated. Raises Invalid for a form that is not drawn or a folder that is not there,
+    Unsupported without matplotlib.
+    """
     if file.suffix.lower() not in FORMS:
         raise Invalid(f"--plot {file}: the name must end in {' or '.join(FORMS)}")
+    if not file.absolute().parent.is_dir():
+        raise Invalid(f"--plot {file}: there is no folder {file.parent}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
