@@ -150,6 +150,18 @@ async def test_an_owner_loses_pods_ever_more_slowly_whoever_leads(
     assert sorted(await bench.counted()) == [1, 1], "it begins anew"
 
 
+async def test_a_count_without_a_time_says_nothing(bench: Bench) -> None:
+    """Whoever may write Events in the namespace may have made it."""
+    assert await bench.say(await bench.pod("web-1")) is None
+    count = next(e for e in (await bench.kube.list(kinds.EVENTS)).items if e.reason == REASON)
+    spoiled = {"lastTimestamp": None, "count": 9}
+    await bench.kube.patch(kinds.EVENTS, count.metadata.name, spoiled, "default")
+    second = await bench.pod("web-2")
+    assert await bench.say(second) is None
+    assert not await bench.is_there(second)
+    assert await bench.counted() == [1]
+
+
 async def test_who_cannot_count_evicts_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     pod = await bench.pod("web-1")
     create = bench.kube.create

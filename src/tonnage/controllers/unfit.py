@@ -116,13 +116,20 @@ class UnfitPods:
             found = await self._client.get(EVENTS, _event_name(owner), pod.metadata.namespace)
         except ApiNotFound:
             return None, 0.0
-        since = self._clock.time() - parse_rfc3339(found.last_timestamp or "")
+        since = self._since(found)
         return found, max(0.0, pause(found.count) - since) if since < FORGOTTEN else 0.0
+
+    def _since(self, found: Event) -> float:
+        """Seconds since the owner lost a pod. Without a time it is somebody else's Event, and says nothing."""
+        try:
+            return self._clock.time() - parse_rfc3339(found.last_timestamp or "")
+        except ValueError:
+            return FORGOTTEN
 
     async def _count(self, pod: Pod, owner: OwnerReference, found: Event | None) -> None:
         """Count one more. Raises ApiConflict, ApiAlreadyExists when another was faster."""
         now = self._clock.time()
-        stale = found is None or now - parse_rfc3339(found.last_timestamp or "") >= FORGOTTEN
+        stale = found is None or self._since(found) >= FORGOTTEN
         count = 1 if found is None or stale else found.count + 1
         text = (
             f"pod {pod.metadata.name} is evicted from node {pod.spec.node_name}, where its inline volume does not fit"
