@@ -47,7 +47,7 @@ async def running(box: Box, count: int) -> list[Any]:
             pods = [p for p in (await box.client.list(PODS, "default")).items if p.status.phase == "Running"]
             if len(pods) >= count:
                 return pods
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)  # a list costs
 
 
 async def test_none_is_stuck_and_none_is_sent_back(box: Box) -> None:
