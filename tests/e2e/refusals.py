@@ -238,6 +238,10 @@ REFUSED: dict[str, tuple[str, Try]] = {
         ONLY_BIND,
         patch(f"{CLAIMS}/mine", {"metadata": {"annotations": {"people/own": None}}}),
     ),
+    "own claim with a new annotation": (
+        ONLY_BIND,
+        patch(f"{CLAIMS}/mine", {"metadata": {"annotations": {"people/new": "?"}}}),
+    ),
     "own claim's provisioner changed": (
         ONLY_BIND,
         patch(f"{CLAIMS}/mine", {"metadata": {"annotations": {names.STORAGE_PROVISIONER: "csi.example.com"}}}),
