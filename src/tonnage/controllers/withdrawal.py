@@ -112,7 +112,7 @@ class Withdrawal:
 
     def _pending(self, group: Group) -> list[PersistentVolumeClaim]:
         found = (self._claims.get(key) for key in group.claims)
-        return [c for c in found if c is not None and self._is_pending(c)]
+        return [c for c in found if c is not None and self._is_pending(c) and not self.is_going(c)]
 
     def _is_pending(self, claim: PersistentVolumeClaim) -> bool:
         promise = self._ledger.get(claim.metadata.uid)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -214,6 +216,111 @@ async def test_a_sibling_that_is_made_and_not_yet_bound_is_not_sent_back(
     assert names.WITHDRAWN not in given_back.metadata.annotations
     await node.kube.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
     await eventually(_sent_back(node, "app-v1"))
+
+
+class _SlowSending:
+    """Claims go back only when `goes_on`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport, self.stream, self.close = transport, transport.stream, transport.close
+        self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def request(self, request: Request) -> Response:
+        if _sends_back(request):
+            self.begun.set()
+            await self.goes_on.wait()
+        return await self._transport.request(request)
+
+
+class _LateWatch:
+    """Watches tell nothing of what happens after the first claim has gone back until `goes_on`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport, self.close = transport, transport.close
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self.asked = 0
+
+    async def request(self, request: Request) -> Response:
+        if _sends_back(request):
+            self.goes_on.clear()
+            self.asked += 1
+        return await self._transport.request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with self._transport.stream(request) as chunks:
+            yield self._held(chunks, claims="persistentvolumeclaims" in request.path)
+
+    async def _held(self, chunks: AsyncIterator[bytes], *, claims: bool) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            if claims:
+                await self.goes_on.wait()
+            yield chunk
+
+
+def _sends_back(request: Request) -> bool:
+    return request.method == "PATCH" and names.WITHDRAWN.encode() in (request.body or b"")
+
+
+async def test_room_that_comes_up_while_a_claim_goes_back_is_not_for_its_sibling(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi", agent=False)
+    quick = node.kube
+    slow = _SlowSending(quick.transport)
+    node.kube = Client(slow)
+    await node.start_agent()
+    node.kube = quick
+    await make_claim("old", "8Gi", storageClassName="late")
+    await node.send("old")
+    await eventually(lambda: node.bound("old"))
+    await scratch_pod("app", "4Gi", "4Gi")
+    await node.send("app-v0")
+    await slow.begun.wait()
+    await node.release("old")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await node.send("app-v1")
+    await asyncio.sleep(600)
+    assert await node.volumes() == []
+    slow.goes_on.set()
+    await eventually(_sent_back(node, "app-v0"))
+    await asyncio.sleep(600)
+    assert await node.volumes() == []
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.bound("app-v1"))
+
+
+@pytest.mark.parametrize("before", [0, 7])
+async def test_claims_that_went_back_are_neither_made_nor_sent_again_before_the_watch_shows_it(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, before: int
+) -> None:
+    node = await make_node("10Gi", agent=False)
+    quick = node.kube
+    late = _LateWatch(quick.transport)
+    node.kube = Client(late)
+    await node.start_agent()
+    node.kube = quick
+    await make_claim("old", "8Gi", storageClassName="late")
+    await node.send("old")
+    await eventually(lambda: node.bound("old"))
+    await scratch_pod("app", "4Gi", "4Gi")
+    for claim in ("app-v0", "app-v1"):
+        await quick.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": {names.WITHDRAWN: str(before)}}}, "default")
+    await node.send("app-v0", "app-v1")
+    await eventually(_sent_back(node, "app-v0", "app-v1", times=str(before + 1)))
+    await node.release("old")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await quick.patch(kinds.STORAGE_CLASSES, "late", {"metadata": {"labels": {"looked": "at"}}})
+    await asyncio.sleep(600)
+    assert await node.volumes() == []
+    assert late.asked == 2, "each once"
+    late.goes_on.set()
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await node.send("app-v0", "app-v1")
+    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.bound("app-v1"))
 
 
 async def test_a_sibling_stays_when_the_pod_has_a_node_or_its_class_does_not_allow_it(
