@@ -8,32 +8,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.clocks import ManualClock
 
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.kube.transport import JSON, MERGE_PATCH, Request, Response
 
 
-class FixedClock:
-    """A clock that stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 class Api:
     """Requests and their answers as plain values."""
 
-    def __init__(self, server: ApiServer, clock: FixedClock) -> None:
+    def __init__(self, server: ApiServer, clock: ManualClock) -> None:
         self.server = server
         self.clock = clock
         self.transport = server.transport()
@@ -100,7 +85,7 @@ class Watch:
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    clock = FixedClock()
+    clock = ManualClock()
     server = ApiServer(MemoryStore(extractor()), clock=clock)
     await server.start()
     yield Api(server, clock)

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.clocks import VirtualPolicy
 
-from tonnage.aio.clock import LoopClock, VirtualLoop
+from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
@@ -21,15 +22,10 @@ _LIMIT = 60.0
 """Virtual seconds: longer than a Lease."""
 
 
-class _Virtual(asyncio.DefaultEventLoopPolicy):
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return VirtualLoop()
-
-
 @pytest.fixture
 def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
     """Sleeps take no time."""
-    return _Virtual()
+    return VirtualPolicy()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.clocks import ManualClock
 
 from tonnage.api import kinds, names
 from tonnage.apiserver.server import ApiServer, extractor
@@ -18,22 +19,6 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
 _LIMIT = 60.0
-
-
-class _ManualClock:
-    """Time that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 async def _until(question: Callable[[], Awaitable[Any]]) -> Any:
@@ -46,7 +31,7 @@ async def _until(question: Callable[[], Awaitable[Any]]) -> Any:
 @pytest.fixture
 def manual_clock() -> Any:
     """A clock with `now` to be moved by the test."""
-    return _ManualClock()
+    return ManualClock()
 
 
 @pytest.fixture

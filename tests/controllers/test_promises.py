@@ -8,24 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.clocks import ManualClock
 
 from tonnage.controllers.promises import Promise, Promises
-
-
-class _Clock:
-    """Time that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
@@ -89,7 +74,7 @@ class NodeOfTwoClasses(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = _Clock()
+        self.clock = ManualClock(1000.0)
         self.promises = Promises(self.clock)
         self.version = 10
         self.sent: dict[str, tuple[int, int]] = {}  # claims that take room: size, version

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.clocks import ManualClock
 
 from tonnage.api.pods import Container, Pod
 from tonnage.kubelet import status as statuses
@@ -14,25 +15,11 @@ from tonnage.kubelet.containers import Containers, Run
 from tonnage.kubelet.runtime import Ended, NoneRuntime, Pretended
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @dataclass
 class _Bench:
     """Containers of one pod, and what was told."""
 
-    clock: _Clock
+    clock: ManualClock
     containers: Containers
     told: list[tuple[str, str]] = field(default_factory=list)
 
@@ -55,7 +42,7 @@ class _Bench:
 
 def _bench(**spec: Any) -> _Bench:
     body = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "a"}], **spec}}
-    clock = _Clock()
+    clock = ManualClock(1_000_000.0)
     told: list[tuple[str, str]] = []
 
     async def no_environment(_pod: Pod, _container: Container) -> dict[str, str]:

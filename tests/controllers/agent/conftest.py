@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clocks import VirtualPolicy
 
-from tonnage.aio.clock import LoopClock, VirtualLoop
+from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
 from tonnage.apps.node import NodeAgent, NodeDriver
@@ -21,17 +22,10 @@ from tonnage.pools.memory import MemoryPool
 NODE = "node-1"
 
 
-class _Virtual(asyncio.DefaultEventLoopPolicy):
-    """Loops whose sleeps take no time: everything here is sockets within one process."""
-
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return VirtualLoop()
-
-
 @pytest.fixture
 def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
     """Virtual time for these tests."""
-    return _Virtual()
+    return VirtualPolicy()
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.clocks import ManualClock
 
 from tonnage.api import kinds, names
 from tonnage.controllers.patience import SLOWEST_FROM, Patience, stay
@@ -20,19 +21,6 @@ MINUTE = 60.0
 OFTEN = {names.WITHDRAWN: "20"}
 
 
-class _Clock:
-    now = 100.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @given(st.integers(1, 16), st.integers(1, 6))
 def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: int, objects: int) -> None:
     assert sum(stay(attempt, claims, objects) for attempt in range(SLOWEST_FROM)) < 5 * MINUTE
@@ -42,7 +30,7 @@ def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: i
 
 
 def test_news_is_what_was_not_roomy_before() -> None:
-    clock = _Clock()
+    clock = ManualClock(100.0)
     patience = Patience(clock)
     assert patience.news("pod", {"a", "b"}, {"a"}, objects=3) == {"b"}
     assert patience.next_look("pod") > 0
@@ -52,7 +40,7 @@ def test_news_is_what_was_not_roomy_before() -> None:
 
 
 def test_who_hurried_does_not_at_once_again() -> None:
-    clock = _Clock()
+    clock = ManualClock(100.0)
     patience = Patience(clock)
     patience.hurries("pod", 500.0)
     patience.over("pod")
@@ -67,9 +55,8 @@ def test_who_hurried_does_not_at_once_again() -> None:
 async def _keep_sending(node: Any, *claims: str) -> None:
     """A scheduler that sends to this node at once whatever comes back."""
     while True:
-        for claim in claims:
-            if names.SELECTED_NODE not in (await node.claim(claim)).metadata.annotations:
-                await node.send(claim)
+        there = {c.metadata.name: c for c in (await node.kube.list(kinds.CLAIMS, "default")).items}
+        await node.send(*(c for c in claims if names.SELECTED_NODE not in there[c].metadata.annotations))
         await asyncio.sleep(3.0)
 
 
