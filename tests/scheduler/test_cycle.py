@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,13 +17,13 @@ def looked(world: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
 
     def filters(*arguments: Any) -> Any:
-        (cause, check), *rest = node_filters(*arguments)
+        first, *rest = node_filters(*arguments)
 
-        def noting(slot: int) -> Any:
-            seen.append(slot)
-            return check(slot)
+        def noting(slots: Sequence[int]) -> Sequence[int]:
+            seen.extend(slots)
+            return first.sieve(slots)
 
-        return [(cause, noting), *rest]
+        return [replace(first, sieve=noting), *rest]
 
     monkeypatch.setattr("tonnage.scheduler.cycle.node_filters", filters)
     return seen

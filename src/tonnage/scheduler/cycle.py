@@ -6,9 +6,8 @@ Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod, selectHost), typ
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 from tonnage.scheduler import scores
 from tonnage.scheduler.ask import Ask
@@ -78,9 +77,9 @@ class Cycle:
             self._refused.pop(shape, None)
         self._refused_neighbours.clear()
 
-    def filters(self, ask: Ask, used: tuple[UsedVolume, ...]) -> list[tuple[Cause, NodeFilter]]:
+    def filters(self, ask: Ask, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
         """What keeps the pod from nodes, volumes apart."""
-        near = [(Cause.NEIGHBOURS, check) for check in self.neighbours.checks(ask)]
+        near = [NodeFilter.one_by_one(Cause.NEIGHBOURS, check) for check in self.neighbours.checks(ask)]
         return node_filters(ask, self.columns, used) + near
 
     def fits_on(self, ask: Ask, slot: int) -> bool:
@@ -88,7 +87,7 @@ class Cycle:
         volumes = self.volumes.sort_out(ask)
         if ask.unsupported or isinstance(volumes, Stop):
             return False
-        if any(check(slot) for _, check in self.filters(ask, volumes.used)):
+        if any(each.check(slot) for each in self.filters(ask, volumes.used)):
             return False
         return isinstance(self.volumes.asker(volumes)(slot), Plan)
 
@@ -134,53 +133,50 @@ class Cycle:
     def _search(self, ask: Ask, volumes: PodVolumes) -> Decision | Refusal:
         live = self.columns.live
         filters = self.filters(ask, volumes.used)
-        ask_node = self.volumes.asker(volumes)
-        enough = max(self.least, int(len(live) * self.share))
-        fitting: dict[int, Plan] = {}
-        refusals, looked, lacking = _Refusals(), 0, list[str]()
         candidates = self.neighbours.candidates(ask)
         nodes = live if candidates is None else candidates
         start = self._start if self._start < len(nodes) else 0
-        for index in chain(range(start, len(nodes)), range(start)):
-            slot = nodes[index]
-            looked += 1
-            for cause, check in filters:
+        enough = max(self.least, int(len(live) * self.share))
+        some = enough if self.share else min(enough, _SOME)
+        fitting, looked = _find(nodes, start, filters, self.volumes.planner(volumes), enough=enough, some=some)
+        if candidates is None:
+            self._advance(start + looked)
+        if not fitting:
+            return self._refuse(volumes, nodes, filters)
+        slots, left = list(fitting), self.volumes.most_left(volumes)
+        slot = scores.best(
+            slots,
+            ask,
+            self.columns,
+            left if volumes.simple else lambda slot: (-fitting[slot].waste, left(slot)),
+            self._storage_score(ask, fitting),
+            self.neighbours.scores(ask, slots),
+        )
+        return Decision(self.columns.names[slot], fitting[slot], volumes)
+
+    def _refuse(self, volumes: PodVolumes, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
+        """Ask each node why not."""
+        refusals, lacking, live = _Refusals(), list[str](), self.columns.live
+        checks = [(each.cause, each.check) for each in filters]
+        ask_node = self.volumes.asker(volumes)
+        for slot in nodes:
+            for cause, check in checks:
                 if reasons := check(slot):
                     refusals.note(reasons, cause)
                     break
             else:
                 answer = ask_node(slot)
-                if not isinstance(answer, Plan):
-                    if NO_STORAGE in answer:
-                        lacking.append(self.columns.names[slot])
-                    lacks_room = NO_STORAGE in answer or NO_INLINE in answer
-                    refusals.note(answer, Cause.STORAGE if lacks_room else Cause.BINDING)
-                    continue
-                fitting[slot] = answer
-                if len(fitting) >= enough:
-                    break
-            if looked >= _LOOKS and len(fitting) >= _SOME and not self.share:
-                break
-        if candidates is None:
-            self._advance(start + looked)
-        if not fitting:
-            if len(nodes) < len(live):
-                refusals.note((NEAR,), Cause.NEIGHBOURS, nodes=len(live) - len(nodes))
-            message = _fit_error(len(live), refusals.counts)
-            if lacking:
-                message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
-            return Refusal(message, refusals.causes, needs=volumes.needs)
-        left = self.volumes.most_left(volumes)
-        by_storage = self._storage_score(ask, fitting)
-        slot = scores.best(
-            list(fitting),
-            ask,
-            self.columns,
-            lambda slot: (-fitting[slot].waste, left(slot)),
-            by_storage,
-            self.neighbours.scores(ask, list(fitting)),
-        )
-        return Decision(self.columns.names[slot], fitting[slot], volumes)
+                assert not isinstance(answer, Plan)
+                if NO_STORAGE in answer:
+                    lacking.append(self.columns.names[slot])
+                lacks_room = NO_STORAGE in answer or NO_INLINE in answer
+                refusals.note(answer, Cause.STORAGE if lacks_room else Cause.BINDING)
+        if len(nodes) < len(live):
+            refusals.note((NEAR,), Cause.NEIGHBOURS, nodes=len(live) - len(nodes))
+        message = _fit_error(len(live), refusals.counts)
+        if lacking:
+            message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
+        return Refusal(message, refusals.causes, needs=volumes.needs)
 
     def _advance(self, end: int) -> None:
         self._turn += 1
@@ -198,6 +194,30 @@ class Cycle:
             return storage_score(self.strategy, rooms, found, shares(slot))
 
         return score
+
+
+def _find(
+    nodes: Sequence[int],
+    start: int,
+    filters: Sequence[NodeFilter],
+    plan: Callable[[Sequence[int]], dict[int, Plan]],
+    *,
+    enough: int,
+    some: int,
+) -> tuple[dict[int, Plan], int]:
+    """Nodes that fit, from there on and round again, with what volumes need there; and how many were looked at. Many
+    are looked at together: that costs a fifth."""
+    fitting: dict[int, Plan] = {}
+    looked = 0
+    while looked < len(nodes) and (lacking := (enough if looked < _LOOKS else some) - len(fitting)) > 0:
+        begin = (start + looked) % len(nodes)
+        count = min(lacking, _LOOKS - looked) if looked < _LOOKS else looked // 2
+        slots = nodes[begin : begin + min(count, len(nodes) - looked)]
+        looked += len(slots)
+        for each in filters:
+            slots = each.sieve(slots)
+        fitting |= plan(slots)
+    return fitting, looked
 
 
 class _Refusals:

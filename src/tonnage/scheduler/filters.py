@@ -7,6 +7,7 @@ them; the first that answers decides. Texts: k/k pkg/scheduler/framework/plugins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Flag, auto
 
 from tonnage.api import names
@@ -23,7 +24,10 @@ TOO_MANY_PODS = "Too many pods"
 MAX_VOLUMES = "node(s) exceed max volume count"
 
 Reasons = tuple[str, ...]
-NodeFilter = Callable[[int], Reasons]
+Check = Callable[[int], Reasons]
+"""Why a pod cannot go to a node, by slot."""
+Sieve = Callable[[Sequence[int]], Sequence[int]]
+"""Those of some slots that a pod can go to."""
 _FITS: Reasons = ()
 
 
@@ -49,20 +53,39 @@ class Cause(Flag):
     """Other pods are there that it must not be with, or are not there that it must be with."""
 
 
-def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[tuple[Cause, NodeFilter]]:
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """One filter. sieve: says the same of many nodes at once as check says of each, and quicker."""
+
+    cause: Cause
+    check: Check
+    sieve: Sieve
+
+    @classmethod
+    def one_by_one(cls, cause: Cause, check: Check) -> NodeFilter:
+        """A filter that has no quicker way."""
+        return cls(cause, check, lambda slots: [slot for slot in slots if not check(slot)])
+
+    @classmethod
+    def of_few(cls, cause: Cause, check: Check, concerned: Sequence[object]) -> NodeFilter:
+        """A filter that passes every node of which the column says nothing."""
+        return cls(cause, check, lambda slots: [slot for slot in slots if not concerned[slot] or not check(slot)])
+
+
+def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
     """The filters that this pod needs."""
-    found = [(Cause.NODE, _guard(ask, columns))]
+    found = [NodeFilter.of_few(Cause.NODE, _guard(ask, columns), columns.guarded)]
     if ask.required:
-        found.append((Cause.NODE, _affinity(ask, columns)))
+        found.append(NodeFilter.one_by_one(Cause.NODE, _affinity(ask, columns)))
     if ask.demand.ports:
-        found.append((Cause.PORTS, _ports(ask, columns)))
-    found.append((Cause.RESOURCES, _resources(ask, columns)))
+        found.append(NodeFilter.of_few(Cause.PORTS, _ports(ask, columns), columns.ports))
+    found.append(_resources(ask, columns))
     if used:
-        found.append((Cause.LIMITS, _limits(used, columns)))
+        found.append(NodeFilter.of_few(Cause.LIMITS, _limits(used, columns), columns.limits))
     return found
 
 
-def _guard(ask: Ask, columns: Columns) -> NodeFilter:
+def _guard(ask: Ask, columns: Columns) -> Check:
     """Cordon and taints: most nodes have neither."""
     guarded, unschedulable, taints, tolerations = (
         columns.guarded,
@@ -94,7 +117,7 @@ def taint_reason(taint: Taint) -> str:
     return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
 
 
-def _affinity(ask: Ask, columns: Columns) -> NodeFilter:
+def _affinity(ask: Ask, columns: Columns) -> Check:
     labels, node_names, required = columns.labels, columns.names, ask.required
 
     def check(slot: int) -> Reasons:
@@ -106,8 +129,8 @@ def _affinity(ask: Ask, columns: Columns) -> NodeFilter:
     return check
 
 
-def _ports(ask: Ask, columns: Columns) -> NodeFilter:
-    return lambda slot: (PORTS_TAKEN,) if columns.ports[slot] and any(taken_ports(ask, columns, slot)) else _FITS
+def _ports(ask: Ask, columns: Columns) -> Check:
+    return lambda slot: (PORTS_TAKEN,) if any(taken_ports(ask, columns, slot)) else _FITS
 
 
 def taken_ports(ask: Ask, columns: Columns, slot: int) -> Iterator[Port]:
@@ -132,7 +155,12 @@ def _resources(ask: Ask, columns: Columns) -> NodeFilter:
                 return lacking(ask, columns, slot)
         return _FITS
 
-    return check
+    def sieve(slots: Sequence[int]) -> Sequence[int]:
+        for column, amount in wanted:
+            slots = [slot for slot in slots if column[slot] >= amount]
+        return slots
+
+    return NodeFilter(Cause.RESOURCES, check, sieve)
 
 
 def lacking(ask: Ask, columns: Columns, slot: int) -> Reasons:
@@ -152,7 +180,7 @@ def resource_reason(resource: str) -> str:
     return TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
 
 
-def _limits(used: tuple[UsedVolume, ...], columns: Columns) -> NodeFilter:
+def _limits(used: tuple[UsedVolume, ...], columns: Columns) -> Check:
     limits, attached = columns.limits, columns.attached
     drivers = {driver for driver, _ in used}
 

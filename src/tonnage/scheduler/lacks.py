@@ -66,9 +66,9 @@ class Look:
             Cause.LIMITS: self._limits, Cause.NEIGHBOURS: self._neighbours,
         }  # fmt: skip
         told: list[Lack] = []
-        for cause, check in self.cluster.cycle.filters(self.ask, self.volumes.used):
-            if reasons := check(slot):
-                told += words[cause](slot, reasons)
+        for each in self.cluster.cycle.filters(self.ask, self.volumes.used):
+            if reasons := each.check(slot):
+                told += words[each.cause](slot, reasons)
         answer = self.cluster.volumes.asker(self.volumes)(slot)
         if not isinstance(answer, Plan):
             for reason in answer:

@@ -18,7 +18,7 @@ from tonnage.scheduler.columns import Columns
 from tonnage.scheduler.strategies import share
 
 _AFFINITY_WEIGHT, _TAINT_WEIGHT = 2, 3
-Storage = Callable[[int], tuple[int, int]]
+Storage = Callable[[int], int] | Callable[[int], tuple[int, int]]
 StorageScore = Callable[[int], float | None]
 
 
@@ -39,7 +39,7 @@ def best(
     scores = by_storage or least_allocated(slots, ask, columns)
     if ask.preferred:
         _add(scores, _preferred(slots, ask, columns), _AFFINITY_WEIGHT)
-    if any(columns.soft_taints[slot] for slot in slots):
+    if any(map(columns.soft_taints.__getitem__, slots)):
         _add(scores, _untainted(slots, ask, columns), _TAINT_WEIGHT)
     for more, weight in neighbours:
         for index, score in enumerate(more):
@@ -67,13 +67,15 @@ def least_allocated(slots: Sequence[int], ask: Ask, columns: Columns) -> list[fl
     used_cpu, used_memory = columns.scored_cpu, columns.scored_memory
     cpu, memory = ask.demand.scored
     scores: list[float] = []
-    for slot in slots:
+    for slot in slots:  # without max(), which costs as much as all the rest
         left, has = 0, all_cpu[slot]
-        if has > 0:
-            left += max(0, has - used_cpu[slot] - cpu) * 100 // has
+        rest = has - used_cpu[slot] - cpu
+        if rest > 0 and has > 0:
+            left = rest * 100 // has
         has = all_memory[slot]
-        if has > 0:
-            left += max(0, has - used_memory[slot] - memory) * 100 // has
+        rest = has - used_memory[slot] - memory
+        if rest > 0 and has > 0:
+            left += rest * 100 // has
         scores.append(left // 2)
     return scores
 

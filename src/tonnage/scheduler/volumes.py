@@ -7,7 +7,7 @@ and a claim that was sent to a node is not compared again: its room is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tonnage.api import matching, names
@@ -249,27 +249,38 @@ class Volumes:
         offers = self.published.on(self._columns.names[slot])
         return shortages(offers, volumes.inline, volumes.needs, self._columns.inline[slot])
 
+    def planner(self, volumes: PodVolumes) -> Callable[[Sequence[int]], dict[int, Plan]]:
+        """A function that says of many nodes at once how the volumes are had, of those where they can be."""
+        ask, plan, needs = self.asker(volumes), volumes.plan, volumes.needs
+        if volumes.inline or not _is_plain(volumes) or len({storage_class for storage_class, _ in needs}) > 1:
+            return lambda slots: {slot: answer for slot in slots if isinstance(answer := ask(slot), Plan)}
+        if not needs:
+            return lambda slots: dict.fromkeys(slots, plan)
+        on, node_names = self.published.on, self._columns.names
+        (storage_class, largest), total = needs[0], sum(size for _, size in needs)
+
+        def plans(slots: Sequence[int]) -> dict[int, Plan]:
+            found = {}
+            for slot in slots:
+                offers = on(node_names[slot]).get(storage_class, ())
+                if len(offers) == 1:  # the usual case, asked for a hundred nodes for each pod
+                    offer = offers[0]
+                    if total <= offer.capacity - offer.outstanding and largest <= offer.largest:
+                        found[slot] = plan
+                elif fit_together({storage_class: offers}, needs):
+                    found[slot] = plan
+            return found
+
+        return plans
+
     def _claim_asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
-        if not volumes.simple or volumes.bound or volumes.missing:
+        if not _is_plain(volumes):
             return lambda slot: self._ask_fully(volumes, slot)
         plan, needs = volumes.plan, volumes.needs
         if not needs:
             return lambda slot: plan
         on, node_names, lacks = self.published.on, self._columns.names, (NO_STORAGE,)
-        storage_class, largest = needs[0]
-        if any(other != storage_class for other, _ in needs):
-            return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
-        total = sum(size for _, size in needs)
-
-        def ask(slot: int) -> Plan | Reasons:
-            offers = on(node_names[slot]).get(storage_class, ())
-            if len(offers) != 1:
-                return plan if fit_together({storage_class: offers}, needs) else lacks
-            offer = offers[0]  # the usual case, asked for a hundred nodes for each pod
-            fits = total <= offer.capacity - offer.outstanding and largest <= offer.largest
-            return plan if fits else lacks
-
-        return ask
+        return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
 
     def _ask_fully(self, volumes: PodVolumes, slot: int) -> Plan | Reasons:
         labels, node = self._columns.labels[slot], self._columns.names[slot]
@@ -313,6 +324,8 @@ class Volumes:
     def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
         """A function that says how much room a node has left for the pod's classes, in bytes; for comparing nodes."""
         classes = {storage_class for storage_class, _ in volumes.needs}
+        if not classes:
+            return lambda slot: NO_BOUND
         on, node_names = self.published.on, self._columns.names
 
         def left(slot: int) -> int:
@@ -328,6 +341,11 @@ class Volumes:
             return least
 
         return left
+
+
+def _is_plain(volumes: PodVolumes) -> bool:
+    """Whether all volumes are yet to be made, wherever there is room."""
+    return volumes.simple and not volumes.bound and not volumes.missing
 
 
 def _needs(unbound: Iterable[Unbound]) -> tuple[tuple[str, int], ...]:
