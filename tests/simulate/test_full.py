@@ -107,9 +107,10 @@ def test_seeds_repeat(make_workload: Make) -> None:
 
 
 def test_progress_is_told(make_workload: Make) -> None:
+    made = make_workload({"rate": "30/h"})
     for fidelity in (Simulation, FullSimulation):
         shares: list[float] = []
-        fidelity(make_workload(), NODES, POLICIES["least-allocated"], progress=shares.append).run()
+        fidelity(made, NODES, POLICIES["least-allocated"], progress=shares.append).run()
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
         assert len(shares) > 10
