@@ -218,6 +218,23 @@ def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> N
     assert [p.name for p in foreign.iterdir()] == ["thesis"]
 
 
+def test_a_detached_start_outlives_who_reads_what_it_says(tmp_path: Path) -> None:
+    """`tonnage up --detach | head -1`."""
+    tonnage = [sys.executable, "-m", "tonnage.cli"]
+    command = [*tonnage, "up", "--detach", "--pool", "memory", "--runtime", "none", "--port", "0"]
+    started = subprocess.Popen([*command, "--data", str(tmp_path / "d")], stdout=subprocess.PIPE)
+    assert started.stdout is not None
+    started.stdout.close()
+    try:
+        assert started.wait(300) == 0
+    finally:
+        ended = subprocess.run(
+            [*tonnage, "down", "--purge", "--data", str(tmp_path / "d")],
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+    assert "the cluster has ended" in ended.stdout
+
+
 def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[..., Any], real_folder: Path) -> None:
     """The data folder lies on a small file system that is filled up."""
     small = real_folder / "small"

@@ -178,7 +178,10 @@ def _detach(data: DataFolder, arguments: list[str]) -> int:
             if line.startswith(_FAILED):
                 print(f"tonnage up: {line.removeprefix(_FAILED)}", end="", file=sys.stderr)
                 return child.wait() or 1
-            print(line, end="", flush=True)
+            try:
+                print(line, end="", flush=True)
+            except BrokenPipeError:  # `| head`: nobody reads on, and the cluster starts all the same
+                sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     code = child.wait()
     sys.stderr.write(data.log.read_text(errors="replace")[position:] if data.log.exists() else "")
     return code or 1
