@@ -12,9 +12,7 @@ class PriorityClass(KubeObject, frozen=True):
     """scheduling.k8s.io/v1 PriorityClass."""
 
     value: int = 0
-    global_default: bool = False
     preemption_policy: str = LOWER
-    description: str = ""
 
 
 class PodDisruptionBudgetSpec(Object, frozen=True):
@@ -23,7 +21,6 @@ class PodDisruptionBudgetSpec(Object, frozen=True):
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     selector: LabelSelector | None = None
-    unhealthy_pod_eviction_policy: str = ""
 
 
 class PodDisruptionBudgetStatus(Object, frozen=True):

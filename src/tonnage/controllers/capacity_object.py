@@ -34,7 +34,7 @@ def counted(obj: CSIStorageCapacity) -> int:
 
 
 def reason(obj: CSIStorageCapacity) -> str:
-    """Why there is no room, "" for no such reason."""
+    """Why its driver cannot serve the class there, "" when it can."""
     return obj.metadata.annotations.get(names.REASON, "")
 
 
@@ -78,4 +78,5 @@ def less(one: int | None, other: int | None) -> bool:
 
 
 def least(one: int | None, other: int | None) -> int | None:
+    """The smaller one of two numbers; None where neither is said."""
     return min((m for m in (one, other) if m is not None), default=None)

@@ -21,8 +21,9 @@ from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.controllers.binding import find_best
+from tonnage.controllers.capacity_object import reason
 from tonnage.controllers.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
-from tonnage.controllers.offers import Offer, Offers, counted, is_usable, numbers, reason
+from tonnage.controllers.offers import Offer, Offers, counted, is_usable, numbers
 from tonnage.controllers.promises import Promise, Promises
 from tonnage.controllers.sending import is_sent, pause, send, withdrawals
 from tonnage.controllers.waits import Waits

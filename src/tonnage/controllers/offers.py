@@ -133,11 +133,6 @@ def counted(capacity: CSIStorageCapacity) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def reason(capacity: CSIStorageCapacity) -> str:
-    """Why its driver can never serve the class there, "" when it can."""
-    return capacity.metadata.annotations.get(names.REASON, "")
-
-
 def is_usable(node: Node) -> bool:
     """Whether volumes may be sent there: it is ready, and not cordoned."""
     return not node.spec.unschedulable and not any(t.key in _BAD_TAINTS for t in node.spec.taints)
