@@ -217,6 +217,14 @@ def test_what_stands_against_it_everywhere(world: Any) -> None:
     assert "make the claim" in found.todo
 
 
+def test_a_claim_whose_class_is_not_there(world: Any) -> None:
+    world.node("n")
+    world.claim("c", storageClassName="typo")
+    found = told(world, world.pod("p", claims=["c"]))
+
+    assert found.todo == "make the StorageClass typo, or name one of `kubectl get storageclasses` in the claim"
+
+
 def test_what_the_box_does_not_support_is_refused_and_elsewhere_not_looked_at(world: Any) -> None:
     world.node("n")
     pod = world.pod("p", resourceClaims=[{"name": "gpu"}])

@@ -82,7 +82,7 @@ def explain(
     held = hold_for_others(cluster, pod, pods)
     outcome, volumes = cluster.cycle.decide(ask), cluster.volumes.sort_out(ask)
     if isinstance(volumes, Stop):
-        everywhere.append(Lack(volumes.message, _about_claims(volumes)))
+        everywhere.append(Lack(volumes.message, _about_claims(volumes, cluster)))
         volumes = NO_VOLUMES
     look = Look(cluster, ask, volumes, written)
     found = {slot: list(look.lacks(slot)) for slot in cluster.columns.live}
@@ -120,9 +120,11 @@ def _before_nodes(ask: Ask, scheduler: str) -> list[Lack]:
     return found
 
 
-def _about_claims(stop: Stop) -> str:
+def _about_claims(stop: Stop, cluster: Cluster) -> str:
     if stop.awaited:
         return "wait a moment: the claim is made for the pod"
+    if stop.unready and cluster.objects.classes.get(stop.unready) is None:
+        return f"make the StorageClass {stop.unready}, or name one of `kubectl get storageclasses` in the claim"
     if stop.message.endswith("not found"):
         return "make the claim, or correct its name in the pod"
     return _HELP.get(stop.message, "make the pod anew once its claim is in order: `kubectl describe pvc`")
