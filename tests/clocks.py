@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from tonnage.aio.clock import VirtualLoop
 
@@ -33,3 +34,12 @@ class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """One of them."""
         return VirtualLoop()
+
+
+def run_virtual(main: Any) -> Any:
+    """Run a coroutine on a fresh VirtualLoop and return its result."""
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.close()

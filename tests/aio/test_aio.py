@@ -6,9 +6,10 @@ import asyncio
 import time
 
 import pytest
+from tests.clocks import run_virtual
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import LoopClock, parse_rfc3339, rfc3339, run_virtual
+from tonnage.aio.clock import LoopClock, parse_rfc3339, rfc3339
 from tonnage.aio.tasks import Background, KeyedLocks
 
 

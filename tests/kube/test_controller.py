@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.clocks import run_virtual
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import run_virtual
 from tonnage.api.kinds import CONFIG_MAPS
 from tonnage.apiserver.server import ApiServer
 from tonnage.errors import ApiConflict, Invalid

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.clocks import run_virtual
 
-from tonnage.aio.clock import LoopClock, RealClock, run_virtual
+from tonnage.aio.clock import LoopClock, RealClock
 from tonnage.errors import Exhausted, Invalid, OutOfRange, Precondition
 from tonnage.pools.base import VolumeRequest
 from tonnage.pools.memory import MemoryPool

@@ -6,7 +6,7 @@ import asyncio
 import selectors
 import time
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Clock(Protocol):
@@ -102,12 +102,3 @@ def rfc3339(seconds: float, *, micro: bool = False) -> str:
 def parse_rfc3339(text: str) -> float:
     """Read an RFC 3339 time into seconds since the epoch. Raises ValueError."""
     return datetime.fromisoformat(text).timestamp()
-
-
-def run_virtual(main: Any) -> Any:
-    """Run a coroutine on a fresh VirtualLoop and return its result."""
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(main)
-    finally:
-        loop.close()
