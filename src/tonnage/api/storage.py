@@ -98,6 +98,13 @@ class CSIStorageCapacity(KubeObject, frozen=True):
     capacity: str | None = None
     maximum_volume_size: str | None = None
 
+    @property
+    def counted(self) -> int | None:
+        """Up to which resourceVersion of a claim the numbers count promises; None where that is not said, or what is
+        said is no number: agents write it, and one of them may have been taken over."""
+        text = self.metadata.annotations.get(names.COUNTED, "")
+        return int(text) if text.isdecimal() and len(text) < 20 else None
+
 
 class VolumeAttachment(KubeObject, frozen=True):
     """VolumeAttachment, raw."""

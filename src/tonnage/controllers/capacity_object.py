@@ -29,8 +29,7 @@ def numbers(obj: CSIStorageCapacity) -> tuple[int, int | None]:
 
 def counted(obj: CSIStorageCapacity) -> int:
     """Up to which resourceVersion of a claim its numbers include promises."""
-    text = obj.metadata.annotations.get(names.COUNTED, "0")
-    return int(text) if text.isdecimal() else 0
+    return obj.counted or 0
 
 
 def reason(obj: CSIStorageCapacity) -> str:

@@ -23,7 +23,7 @@ from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.controllers.binding import find_best
 from tonnage.controllers.capacity_object import reason
 from tonnage.controllers.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
-from tonnage.controllers.offers import Offer, Offers, counted, is_usable, numbers
+from tonnage.controllers.offers import Offer, Offers, is_usable, numbers
 from tonnage.controllers.promises import Promise, Promises
 from tonnage.controllers.sending import is_sent, pause, send, withdrawals
 from tonnage.controllers.waits import Waits
@@ -218,7 +218,7 @@ class ImmediateController:
         if new is None:
             return ()
         same_reason = old is not None and reason(new) == reason(old)
-        if old is not None and same_reason and numbers(new) <= numbers(old) and counted(new) == counted(old):
+        if old is not None and same_reason and numbers(new) <= numbers(old) and new.counted == old.counted:
             return ()
         return self._waiting_in(self._classes.get(new.storage_class_name))
 

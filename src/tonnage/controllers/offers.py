@@ -102,7 +102,7 @@ def _said(published: CSIStorageCapacity) -> _Said:
     key, value = next(iter(topology.match_labels.items()), ("", ""))
     free, largest = numbers(published)
     pair = f"{key}={value}" if key else ""
-    return _Said(free, largest, counted(published), _room(published), pair, from_label_selector(topology))
+    return _Said(free, largest, published.counted, _room(published), pair, from_label_selector(topology))
 
 
 def _room(published: CSIStorageCapacity) -> str:
@@ -125,12 +125,6 @@ def numbers(capacity: CSIStorageCapacity) -> tuple[int, int]:
     whole, largest = capacity.capacity, capacity.maximum_volume_size
     free = to_bytes(whole or largest or "0")
     return free, min(free, to_bytes(largest)) if largest else free
-
-
-def counted(capacity: CSIStorageCapacity) -> int | None:
-    """Up to which resourceVersion of a claim the numbers count promises, None where that is not said."""
-    text = capacity.metadata.annotations.get(names.COUNTED, "")
-    return int(text) if text.isdecimal() else None
 
 
 def is_usable(node: Node) -> bool:

@@ -344,8 +344,7 @@ def _of_node(offers: Sequence[Offer]) -> tuple[Offer, ...]:
 def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
     """Take over a capacity object's numbers. Without any number there is no room."""
     offer.pool, offer.tier = obj.metadata.labels.get(names.POOL_LABEL, ""), names.TIER in obj.metadata.labels
-    counted = obj.metadata.annotations.get(names.COUNTED, "")
-    offer.counted = int(counted) if counted.isdecimal() else None
+    offer.counted = obj.counted
     offer.reason = obj.metadata.annotations.get(names.REASON, "")
     offer.driver = obj.metadata.labels.get(names.CAPACITY_DRIVER, "")
     offer.is_default = obj.metadata.labels.get(names.DEFAULT_POOL) == "true"
