@@ -110,6 +110,17 @@ Offers = dict[str, tuple[Offer, ...]]
 _NONE: Offers = {}
 
 
+class _Known(dict[str, Offers]):
+    """What was found for each node. find(node) does that the first time."""
+
+    def __init__(self, find: Callable[[str], Offers]) -> None:
+        self._find = find
+
+    def __missing__(self, node: str) -> Offers:
+        found = self[node] = self._find(node)
+        return found
+
+
 class PublishedStorage:
     """All offers and reservations. on_room(offer) is called when an offer may take volumes it refused before,
     on_reason(offer) when it refuses them for another reason than before."""
@@ -126,18 +137,13 @@ class PublishedStorage:
         self._of_class: Counter[str] = Counter()
         self._faulty: Counter[str] = Counter()
         self._near: ByTopology[Offer] = ByTopology(lambda offer: (0, offer.key))
-        self._on: dict[str, Offers] = {}  # node -> what on() found
+        self._on = _Known(self._find)
+        self.on: Callable[[str], Offers] = self._on.__getitem__
+        """The offers that a node reaches, by class. Asked for a hundred nodes for each pod."""
         self._reservations: dict[str, Reservation] = {}
         self._waiting: dict[str, dict[str, Reservation]] = {}  # node -> those that some offer does not include yet
 
     # Offers
-
-    def on(self, node: str) -> Offers:
-        """The offers that a node reaches, by class."""
-        found = self._on.get(node)
-        if found is None:
-            found = self._on[node] = self._find(node)
-        return found
 
     def suppose(self, node: str, offers: Offers) -> None:
         """See a node with other offers until it is told again, or until they change."""

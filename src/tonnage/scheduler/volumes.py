@@ -265,7 +265,10 @@ class Volumes:
                 offers = on(node_names[slot]).get(storage_class, ())
                 if len(offers) == 1:  # the usual case, asked for a hundred nodes for each pod
                     offer = offers[0]
-                    if total <= offer.capacity - offer.outstanding and largest <= offer.largest:
+                    taken = offer.outstanding
+                    if total <= offer.capacity - taken and (
+                        largest <= offer.maximum - taken or largest <= offer.largest
+                    ):
                         found[slot] = plan
                 elif fit_together({storage_class: offers}, needs):
                     found[slot] = plan
