@@ -48,10 +48,10 @@ def hollow(nodes: Nodes) -> Hollow:
     return Hollow(nodes, 1)
 
 
-def kill_often(program: Program, until: Callable[[], bool], choose: random.Random, *, most: int) -> int:
-    """Kill a process at random moments and start it again, so often or until something is so; how often."""
+def kill_often(program: Program, until: Callable[[], bool], choose: random.Random, *, least: int, most: int) -> int:
+    """Kill a process at random moments and start it again until something is so, within these bounds; how often."""
     kills = 0
-    while kills < most and not until():
+    while kills < least or (kills < most and not until()):
         time.sleep(choose.uniform(0.2, 3.0))
         program.kill()
         program.start()
@@ -72,7 +72,7 @@ def test_an_agent_is_killed_at_any_time_during_a_hundred_pods(
 
         asking = Thread(target=ask)
         asking.start()
-        kills = kill_often(served.program, lambda: len(hollow.placed()) == 100, choose, most=15)
+        kills = kill_often(served.program, lambda: len(hollow.placed()) == 100, choose, least=3, most=15)
         asking.join()
         plane.until("all are placed", lambda: len(hollow.placed()) == 100)
         wanted = sorted(names.volume_name(uid) for uid in hollow.claims().values())
@@ -83,13 +83,11 @@ def test_an_agent_is_killed_at_any_time_during_a_hundred_pods(
         plane.until("the sum is published", lambda: served.free() == WHOLE - 100 * 32 * MIB)
 
         hollow.end_pods()
-        more = kill_often(served.program, lambda: not hollow.volumes(), choose, most=10)
+        more = kill_often(served.program, lambda: not hollow.volumes(), choose, least=2, most=10)
         plane.until("no volume is left", lambda: not hollow.volumes() and not hollow.claims())
         plane.until("all room is back", lambda: served.free() == WHOLE)
         assert in_pool(served) == {}
         assert [path.name for path in served.pool.iterdir() if "pvc-" in path.name] == []
-        assert kills >= 3
-        assert more >= 2
         tell(f"faults: 100 pods, the agent killed {kills} times while they came and {more} times while they went")
 
 
