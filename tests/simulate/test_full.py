@@ -33,7 +33,7 @@ def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
         },
         {"rate": "8/h", "cpu": "500m", "lifetime": "30m", "volumes": [{"size": "20Gi"}, {"size": "1Gi"}]},
         {"rate": "5/h", "cpu": "250m", "volumes": []},
-        duration="3h",
+        duration="90m",
     )
     placements: list[dict[str, str]] = []
     results = []
@@ -41,7 +41,7 @@ def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
         nodes: dict[str, str] = {}
         results.append(fidelity(made, NODES, POLICIES[policy], seed=3, placed=nodes.__setitem__).run())
         placements.append(nodes)
-    assert len(placements[0]) > 90
+    assert len(placements[0]) > 40
     assert placements[0] == placements[1]
     quick, whole = results
     assert (quick.pods, quick.placed, quick.volumes) == (whole.pods, whole.placed, whole.volumes)
@@ -63,7 +63,7 @@ def test_both_fidelities_let_pods_wait_alike(make_workload: Make) -> None:
 
 
 def test_the_estimate_of_writes_is_near_the_count(make_workload: Make) -> None:
-    made = make_workload({"rate": "60/h", "arrivals": "even", "lifetime": "10m"})
+    made = make_workload({"rate": "20/h", "arrivals": "even", "lifetime": "10m"})
     quick = Simulation(made, NODES, POLICIES["least-allocated"]).run()
     assert full(made, NODES).api_writes_per_pod == pytest.approx(quick.api_writes_per_pod, rel=0.25)
 
@@ -101,13 +101,13 @@ def test_without_tracking_agents_send_claims_back(make_workload: Make) -> None:
 
 
 def test_seeds_repeat(make_workload: Make) -> None:
-    stream = {"rate": "60/h", "lifetime": {"exponential": "20m"}, "volumes": [{"size": {"uniform": ["1Gi", "90Gi"]}}]}
-    made = make_workload(stream, {**stream, "kind": "Job", "burst": 2, "rate": "10/h"})
+    stream = {"rate": "20/h", "lifetime": {"exponential": "20m"}, "volumes": [{"size": {"uniform": ["1Gi", "90Gi"]}}]}
+    made = make_workload(stream, {**stream, "kind": "Job", "burst": 2, "rate": "4/h"})
     assert full(made, NODES, seed=1) == full(made, NODES, seed=1) != full(made, NODES, seed=2)
 
 
 def test_progress_is_told(make_workload: Make) -> None:
-    made = make_workload({"rate": "30/h"})
+    made = make_workload({"rate": "4/h"})
     for fidelity in (Simulation, FullSimulation):
         shares: list[float] = []
         fidelity(made, NODES, POLICIES["least-allocated"], progress=shares.append).run()

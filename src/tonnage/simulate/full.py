@@ -26,7 +26,7 @@ from tonnage.kube.informer import Informers
 from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.cycle import Cycle, Decision, Refusal
 from tonnage.scheduler.loop import Scheduler
-from tonnage.simulate import bodies, tally
+from tonnage.simulate import bodies, heap, tally
 from tonnage.simulate.amounts import duration, size
 from tonnage.simulate.arrivals import arrivals
 from tonnage.simulate.feeder import Feeder
@@ -101,7 +101,8 @@ class FullSimulation:
             scheduler = await self._start_controllers(client, informers)
             await self._start_agents(client, server.cluster_id())
             await self._wait_published(informers)
-            await self._play(feeder, scheduler)
+            with heap.settled():
+                await self._play(feeder, scheduler)
         finally:
             await feeder.close()
             await kubelets.close()

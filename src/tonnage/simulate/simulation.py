@@ -14,7 +14,7 @@ from tonnage.controllers.ledger import Source
 from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.cycle import Cycle, Decision
 from tonnage.scheduler.queue import Entry
-from tonnage.simulate import objects, tally
+from tonnage.simulate import heap, objects, tally
 from tonnage.simulate.agent import Agent, Order
 from tonnage.simulate.amounts import duration, size
 from tonnage.simulate.arrivals import Arrival, arrivals
@@ -85,8 +85,11 @@ class Simulation:
         )
         self.agents: dict[str, Agent] = {}
         self._sources = self._make_classes()
-        for index, spec in enumerate(each for each in nodes for _ in range(each.count)):
-            self._add_node(f"node-{index}", spec)
+        with heap.growing():
+            for index, spec in enumerate(each for each in nodes for _ in range(each.count)):
+                self._add_node(f"node-{index}", spec)
+            self.events.run(min(1.0, duration(workload.duration)))  # what nodes publish is there before the first pod
+        self.tally.writes["capacity"] = 0
         self.room = sum(sum(agent.pools.values()) for agent in self.agents.values())
         self._templates = [objects.template(stream) for stream in workload.streams]
         self._until = duration(workload.duration)
@@ -129,9 +132,10 @@ class Simulation:
 
     def run(self) -> Result:
         """Play the trace. Raises Exhausted when a node's ledger gave away more than its pool had."""
-        end = self._until + duration(self._workload.settle)
-        self.events.run(min(1.0, self._until))  # nodes are there, with what they publish, before the first pod
-        self.tally.writes["capacity"] = 0
+        with heap.settled():
+            return self._play(self._until + duration(self._workload.settle))
+
+    def _play(self, end: float) -> Result:
         for stream, trace in enumerate(self._traces):
             self._next(stream, trace)
         self._stranded.plan(self.events, self.tally, self._until)
