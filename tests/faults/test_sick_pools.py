@@ -28,7 +28,7 @@ from tonnage.host.run import run
 from tonnage.observe import metrics
 from tonnage.pools.config import parse
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 MI = 1024**2
 MOUNT = VolumeCapability()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 DRIVER = "csi.tonnage.dev"
 CLASSES: dict[str, dict[str, Any]] = {
     "bad-pool": {"parameters": {"pool": "nope"}},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 POD = "my-csi-app-inline-volume"
 

@@ -19,7 +19,7 @@ import pytest
 
 from tonnage.host import loop, mount
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # a first build of csi-sanity takes minutes
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]  # a first build of csi-sanity takes minutes
 
 VOLUME = 64 << 20
 LEAST_PASSED = 71

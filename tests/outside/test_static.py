@@ -13,7 +13,7 @@ import pytest
 
 from tonnage.host import loop, mount
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 MI = 1024**2
 CLASS = "tonnage-disks"
 

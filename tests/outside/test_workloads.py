@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SLEEP = '[sh, -c, "trap exit TERM; while :; do sleep 0.2; done"]'
 POD = f"{{name: main, image: 'any:1', command: {SLEEP}}}"

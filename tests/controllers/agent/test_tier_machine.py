@@ -92,7 +92,7 @@ class Tiers(RuleBasedStateMachine):
                 assert node.promised() <= node.free * GIB
 
 
-TestTiers = pytest.mark.timeout(600)(Tiers.TestCase)
+TestTiers = pytest.mark.timeout(900)(Tiers.TestCase)
 TestTiers.settings = settings(
     max_examples=50, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
 )
