@@ -42,9 +42,9 @@ def tell() -> Callable[[str], None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How much of what is chosen at random is run; the same seed chooses the same."""
     group = parser.getgroup("tonnage")
-    group.addoption("--kills", type=int, default=2000, help="kills of drivers in all (default %(default)s)")
+    group.addoption("--kills", type=int, default=1000, help="kills of drivers in all (default %(default)s)")
     group.addoption("--kill-seed", type=int, default=1, help="seed of the first life (default %(default)s)")
-    group.addoption("--cuts", type=int, default=250, help="power cuts in all (default %(default)s)")
+    group.addoption("--cuts", type=int, default=150, help="power cuts in all (default %(default)s)")
     group.addoption("--cut-seed", type=int, default=1, help="seed of their moments (default %(default)s)")
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/faults")
