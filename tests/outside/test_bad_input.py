@@ -140,7 +140,6 @@ def test_one_impossible_volume_of_two(world: Any) -> None:
         (inline(size="1Gi", pool="nope"), "volumeAttributes: there is no pool 'nope' (there is scratch)"),
         (inline(size="1Gi", colour="blue"), "volumeAttributes: unknown parameter 'colour'"),
         (inline(size="1Gi", fstype="zfs"), "file system 'zfs' is not offered by pool scratch: it has ext4"),
-        (inline(size="100Gi"), "can never fit: pool 'scratch' holds 30716Mi at most"),
         (inline("csi.example.com", size="1Gi"), "not supported by driver csi.example.com (no CSIDriver object)"),
     ],
 )
@@ -148,6 +147,13 @@ def test_an_inline_volume_that_cannot_be(world: Any, volume: dict[str, Any], tex
     create(world, pod("app", v=volume))
 
     shows(world, "pod", "app", "FailedMount", 'MountVolume.SetUp failed for volume "v" : ', text)
+
+
+def test_an_inline_volume_that_is_too_large_for_every_node(world: Any) -> None:
+    create(world, pod("app", v=inline(size="100Gi")))
+
+    text = "0/3 nodes are available: 3 node(s) did not have enough free storage for inline volumes."
+    shows(world, "pod", "app", "FailedScheduling", text)
 
 
 @pytest.mark.parametrize(
