@@ -25,7 +25,7 @@ from cluster import programs
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.pods import Pod
-from tonnage.controllers.withdrawal import count
+from tonnage.controllers.sending import withdrawals
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NODES, PODS_MADE = 4, 200
@@ -79,7 +79,7 @@ async def test_none_is_stuck(cluster: tuple[Plane, Stack], tell: Callable[[str],
     tell(
         f"storm: {PODS_MADE} pods with two volumes at 95 %, stock scheduler: all run after {took:.0f} s; "
         f"{stack.withdrawn():g} claims sent back, {len(again)} pods rescheduled, "
-        f"at most {max(map(count, claims))} times; {stack.failed():g} failed CreateVolume; on nodes {sorted(placed.values())}"
+        f"at most {max(map(withdrawals, claims))} times; {stack.failed():g} failed CreateVolume; on nodes {sorted(placed.values())}"
     )
 
 

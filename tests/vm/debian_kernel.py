@@ -28,15 +28,15 @@ _ROOT_MODULES = ("virtio_pci", "virtiofs")
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _INIT = """\
 #!/busybox sh
-/busybox mkdir -p /proc /dev /root
+/busybox mkdir -p /proc /dev /machine
 /busybox mount -t proc proc /proc
 for module in /modules/*.ko; do /busybox insmod $module; done
 for word in $(/busybox cat /proc/cmdline); do case $word in folder=*) folder=${word#folder=};; esac; done
-/busybox mount -t virtiofs root /root
-/busybox mount -t devtmpfs dev /root/dev
+/busybox mount -t virtiofs root /machine
+/busybox mount -t devtmpfs dev /machine/dev
 
 /busybox umount /proc
-exec /busybox chroot /root $folder/init
+exec /busybox chroot /machine $folder/init
 """
 
 

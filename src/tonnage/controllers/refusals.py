@@ -1,12 +1,14 @@
 """Claims that can never have a volume as they are: told on the claim, and on the pods that wait for it.
 
 A pod's page is where a user looks first, and nothing else would say it there: the scheduler has found a node and waits.
-Told again now and then while it lasts, since Events expire.
+Told again now and then while it lasts, since Events expire; the more claims a pod has, the more seldom, so that all of
+it stays less than a write a minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tonnage.aio.clock import Clock
 from tonnage.api.core import PersistentVolumeClaim
@@ -18,8 +20,19 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 
 AGAIN = 250.0
-"""Seconds after which the same is told again."""
+"""Seconds after which the same is told again, at the earliest."""
+_SECONDS_A_CLAIM = 120.0
+"""Of a pod's claims each tells twice: on itself and on the pod."""
 REASON = "ProvisioningFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """pod: uid of the one that owns the claim, else the claim's own. at: monotonic seconds."""
+
+    pod: str
+    message: str
+    at: float
 
 
 class Refusals:
@@ -27,7 +40,7 @@ class Refusals:
 
     def __init__(self, client: Client, events: EventRecorder, clock: Clock) -> None:
         self._client, self._events, self._clock = client, events, clock
-        self._told: dict[str, tuple[str, float]] = {}
+        self._told: dict[str, _Told] = {}
 
     async def tell(self, claim: PersistentVolumeClaim, message: str) -> None:
         """The claim cannot be served: message says why. Told at once, and again after a while. May be repeated."""
@@ -50,10 +63,14 @@ class Refusals:
 
     def _is_news(self, claim: PersistentVolumeClaim, message: str) -> bool:
         uid, now = claim.metadata.uid, self._clock.monotonic()
-        text, at = self._told.get(uid, ("", 0.0))
-        if text == message and now < at + AGAIN:
-            return False
-        self._told[uid] = (message, now)
+        owner = pod_owner(claim)
+        pod = owner.uid if owner is not None else uid
+        told = self._told.get(uid)
+        if told is not None and told.message == message:
+            alike = sum(each.pod == pod for each in self._told.values())
+            if now < told.at + max(AGAIN, _SECONDS_A_CLAIM * alike):
+                return False
+        self._told[uid] = _Told(pod, message, now)
         return True
 
     async def _pods(self, claim: PersistentVolumeClaim) -> list[ObjectReference]:

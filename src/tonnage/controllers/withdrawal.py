@@ -29,6 +29,7 @@ from tonnage.controllers.elsewhere import Elsewhere
 from tonnage.controllers.hold_back import LONGEST, HoldBack
 from tonnage.controllers.ledger import Ledger, Promise, Shortage, Stage
 from tonnage.controllers.patience import LOOK_FROM, PATIENT_FROM, Patience, stay
+from tonnage.controllers.sending import withdrawals
 from tonnage.controllers.siblings import Group
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.kube.cache import Cache
@@ -81,7 +82,7 @@ class Withdrawal:
         async with self._locks.hold(group.id):
             pending = self._pending(group)
             self._ledger.refuse(c.metadata.uid for c in pending)
-            attempt = 1 + max((count(c) for c in pending), default=0)
+            attempt = 1 + max((withdrawals(c) for c in pending), default=0)
             if wait := self._wait_for_sibling(group):
                 return wait
             if not self.leaving(group) and (hold := await self._hold(group, pending, shortage, attempt)) > 0:
@@ -100,7 +101,7 @@ class Withdrawal:
     def is_going(self, claim: PersistentVolumeClaim) -> bool:
         """Whether the claim is being sent back, or was and the watch does not show it yet: whatever room comes up, a
         volume made for it now would be bound here, and its siblings elsewhere."""
-        return count(claim) < self._going.get(claim.metadata.uid, 0)
+        return withdrawals(claim) < self._going.get(claim.metadata.uid, 0)
 
     def left(self, uid: str) -> None:
         """The claim is no longer sent here."""
@@ -170,7 +171,7 @@ class Withdrawal:
 
     async def _send_all(self, pending: Sequence[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
         """Those that went back."""
-        self._going.update({c.metadata.uid: count(c) + 1 for c in pending})
+        self._going.update({c.metadata.uid: withdrawals(c) + 1 for c in pending})
         kept = {c.metadata.uid for c in pending}
         try:
             for claim in pending:
@@ -190,7 +191,7 @@ class Withdrawal:
             patched = not now.spec.volume_name and self._scope.has_claim(meta)
             if not patched:
                 return None
-            annotations = {names.SELECTED_NODE: None, names.WITHDRAWN: str(count(now) + 1)}
+            annotations = {names.SELECTED_NODE: None, names.WITHDRAWN: str(withdrawals(now) + 1)}
             return {"metadata": {"annotations": annotations, "labels": {names.NODE_LABEL: None}}}
 
         try:
@@ -289,12 +290,6 @@ class Withdrawal:
             return (await self._client.get(CLAIMS, name, namespace)).metadata.uid == uid
         except ApiNotFound:
             return False
-
-
-def count(claim: PersistentVolumeClaim) -> int:
-    """How often the claim was withdrawn."""
-    text = claim.metadata.annotations.get(names.WITHDRAWN, "0")
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def describe(sizes: Sequence[int]) -> str:
