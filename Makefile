@@ -1,20 +1,31 @@
-# The two commands of the README: `make demo` and `make test`. `make check` is the inner loop (under 2 minutes).
+# The commands of the README: `make demo` and `make test`. `make check` is the inner loop (under 2 minutes), `make test-all`
+# everything that this machine can run.
 PYTHON ?= python3
 KUBERNETES ?= 1.30
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-compat check setup debian debian-test bench cluster cluster-down image chart proto clean
+.PHONY: demo test test-all test-rest programs test-compat check setup debian debian-test bench cluster cluster-down image chart proto clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
 
-test: debian-test $(READY)  ## everything that this machine can run; what it cannot is listed by name
+test: setup            ## what needs neither Go nor guests, 15 minutes at most; what this machine cannot run is listed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/run_tests.py
+	$(BIN)/python -m scripts.run_tests
+
+test-all: debian-test $(READY)  ## guests, real clusters and programs in Go as well
+	-$(BIN)/python -m scripts.build_programs
+	$(MAKE) test test-rest
+
+test-rest: $(READY)    ## what `make test` leaves out
+	$(BIN)/python -m scripts.run_tests --rest
+
+programs: debian-test $(READY)  ## build the programs in Go that tests run (Go needed); a first build takes a quarter of an hour
+	$(BIN)/python -m scripts.build_programs
 
 check: $(READY)        ## the inner loop: lint, types, layers, unit tests, 200 kills
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -43,6 +54,7 @@ cluster-down:          ## end it; nothing is left
 	@$(BIN)/python -m cluster down
 
 test-compat: debian-test $(READY)  ## the end-to-end tests on an older Kubernetes (docs/compatibility.md); a first build takes long
+	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/python -m scripts.build_programs
 	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -q -m e2e tests/e2e
 
 image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)

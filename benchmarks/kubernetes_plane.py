@@ -55,7 +55,7 @@ class Plane:
 
     async def apply(self, documents: str) -> None:
         """Make objects, or change them, as kubectl does. Raises RuntimeError."""
-        kubectl = programs.debian("kubectl", "kubernetes-client")
+        kubectl = programs.kubectl()
         config = self.folder / "pki" / "admin.kubeconfig"
         process = await asyncio.create_subprocess_exec(
             kubectl, f"--kubeconfig={config}", f"--cache-dir={self.folder}/kubectl", "apply", "--server-side",

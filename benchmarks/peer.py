@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import subprocess
 from pathlib import Path
+
+from cluster.gobuild import Missing, Program, build, cache
 
 HOSTPATH, PROVISIONER = "hostpath", "external-provisioner"
 # Set by upstream's builds too: the sidecar refuses a driver without a version.
-_FLAGS = ("-mod=readonly", "-ldflags=-X main.version=benchmark")
+_FLAGS = ("-ldflags=-X main.version=benchmark",)
 
 
 def program(module: str = HOSTPATH) -> Path | None:
-    """csi-driver-host-path, or the external-provisioner; None where Go or its modules cannot be had."""
+    """csi-driver-host-path, or the external-provisioner; None where Go or its modules cannot be had. Blocking."""
     folder = Path(__file__).parent / module
-    digest = hashlib.sha256(
-        b"".join(p.read_bytes() for p in sorted(folder.iterdir())) + str(_FLAGS).encode()
-    ).hexdigest()[:16]
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    built = base / "tonnage" / "go-bin" / f"{module}-{digest}"
-    go = shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
-    if built.exists() or go is None:
-        return built if built.exists() else None
-    built.parent.mkdir(parents=True, exist_ok=True)
-    half = built.with_suffix(f".{os.getpid()}")
-    ended = subprocess.run([go, "build", *_FLAGS, "-o", str(half), "tool"], cwd=folder, check=False)
-    if ended.returncode != 0:
+    sources = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+    digest = hashlib.sha256(sources + str(_FLAGS).encode()).hexdigest()[:16]
+    built = Program(module, folder, "tool", cache() / "go-bin" / f"{module}-{digest}", _FLAGS)
+    try:
+        build([built])
+    except (Missing, RuntimeError):
         return None
-    half.rename(built)
-    return built
+    return built.path

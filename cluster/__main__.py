@@ -36,7 +36,7 @@ def up(
     processes = Processes(folder / "processes")
     if [name for name in processes.names() if processes.pid(name)]:
         raise Failed(f"a cluster runs in {folder} already: `python -m cluster down` ends it")
-    built = programs.ensure()
+    built = programs.find()
     busybox = programs.debian("busybox", "busybox-static")
     for program, package in (("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2")):
         programs.debian(program, package)
@@ -64,7 +64,7 @@ def _wait_usable(kubeconfig: object, nodes: Sequence[str]) -> None:
     """Until pods can be made: the default account is there and all nodes are ready. Raises Failed."""
 
     def holds(*arguments: str) -> bool:
-        command = [str(programs.debian("kubectl", "kubernetes-client")), f"--kubeconfig={kubeconfig}", *arguments]
+        command = [str(programs.kubectl()), f"--kubeconfig={kubeconfig}", *arguments]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     ready = ("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in nodes))
@@ -118,6 +118,7 @@ def main() -> int:
     folder: Path = options.dir.absolute()
     try:
         if options.action == "up":
+            programs.ensure()
             images = [archive.absolute() for archive in options.image]  # nodes have another working directory
             print(f"export KUBECONFIG={up(folder, options.nodes, images=images)['kubeconfig']}")
         elif options.action == "down":

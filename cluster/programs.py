@@ -1,25 +1,24 @@
-"""Kubernetes' own programs, built once from pinned Go modules and kept in the user's cache, outside the tree."""
+"""Kubernetes' own programs, built from pinned Go modules and kept in the user's cache, outside the tree."""
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
+import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from cluster.gobuild import Missing as Missing
+from cluster.gobuild import Program, Say, build, cache
 
 MODULES = Path(__file__).parent / "modules"
 CHOICE = "TONNAGE_KUBERNETES"
 """Variable of the environment that chooses another release than the current one, as 1.30: those of modules/."""
-_UNREACHABLE = ("dial tcp", "no such host", "403 Forbidden", "i/o timeout", "connection refused", "lookup disabled")
-
-
-class Missing(Exception):
-    """Something that the machine does not have; the message says what and how to get it."""
+OLDEST_KUBECTL = (1, 30)
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,8 @@ class Build:
 
     module: str
     tools: tuple[str, ...]
-    version_of: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The programs' names."""
-        return tuple(_name(tool) for tool in self.tools)
+    is_versioned: bool = False
+    """Whether its programs print the version of k8s.io/kubernetes."""
 
 
 def _kubernetes() -> str:
@@ -53,8 +48,9 @@ BUILDS = (
             f"k8s.io/kubernetes/cmd/{name}"
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
         ),
-        "k8s.io/kubernetes",
+        is_versioned=True,
     ),
+    Build("kubectl", ("k8s.io/kubernetes/cmd/kubectl",), is_versioned=True),
     Build("etcd", ("go.etcd.io/etcd/server/v3",)),
     Build(
         "containerd",
@@ -73,76 +69,89 @@ def _name(tool: str) -> str:
 def folder(*, kubernetes: str = BUILDS[0].module) -> Path:
     """Where the programs lie, one folder for each state of the pinned modules."""
     digest = hashlib.sha256()
-    for module in (kubernetes, *(build.module for build in BUILDS[1:])):
+    for module in (kubernetes, *(each.module for each in BUILDS[1:])):
         for file in ("go.mod", "go.sum"):
             digest.update((MODULES / module / file).read_bytes())
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return base / "tonnage" / "cluster-bin" / digest.hexdigest()[:16]
+    return cache() / "cluster-bin" / digest.hexdigest()[:16]
 
 
-def version() -> str:
-    """The pinned release of Kubernetes, as v1.36.3."""
-    text = (MODULES / BUILDS[0].module / "go.mod").read_text()
+def version(module: str = BUILDS[0].module) -> str:
+    """The release of Kubernetes that a module pins, as v1.36.3."""
+    text = (MODULES / module / "go.mod").read_text()
     found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", text, re.M)
     assert found, "go.mod names no k8s.io/kubernetes"
     return found[1]
 
 
-def ensure(*, quiet: bool = False) -> Path:
-    """Build what is missing and return the folder. The first time this takes about ten minutes on two cores.
+def find() -> Path:
+    """The folder with all programs. Raises Missing where one is not built: tests never build."""
+    place = folder()
+    _link_others(place)
+    if absent := [program.name for program in _programs(place) if not program.path.exists()]:
+        raise Missing(f"not built: {', '.join(absent)} (make programs)")
+    return place
+
+
+def ensure(*, say: Say = print) -> Path:
+    """Build what is missing and return the folder. Blocking: a first build takes about ten minutes on two cores.
 
     Raises Missing where Go or the modules cannot be had. May be called by several processes at once.
     """
     place = folder()
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for build in BUILDS:
-            if build is not BUILDS[0]:
-                _link(build, folder(kubernetes="kubernetes"), place)
-            if missing := [tool for tool in build.tools if not (place / _name(tool)).exists()]:
-                if not quiet:
-                    print(f"building {', '.join(map(_name, missing))} from {build.module}'s Go module", flush=True)
-                _build(build, missing, place)
+    _link_others(place)
+    build(_programs(place), say=say)
     return place
 
 
-def _link(build: Build, other: Path, place: Path) -> None:
-    """Have the programs that another release has as well, where they are built."""
-    for name in build.names:
-        if other != place and (other / name).exists() and not (place / name).exists():
-            os.link(other / name, place / name)
+def _programs(place: Path) -> list[Program]:
+    return [
+        Program(_name(tool), MODULES / each.module, tool, place / _name(tool), ("-ldflags", _flags(each)))
+        for each in BUILDS
+        for tool in each.tools
+    ]
 
 
-def _build(build: Build, tools: Sequence[str], place: Path) -> None:
-    go = shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
-    if go is None:
-        raise Missing(f"Go is not there, which builds {', '.join(map(_name, tools))} (or put them into {place})")
-    unfinished = place / f".{os.getpid()}"
-    for tool in tools:  # one after the other: linked together they would take more memory than needed
-        command = [go, "build", "-mod=readonly", "-ldflags", _flags(build), "-o", str(unfinished), tool]
-        ended = subprocess.run(
-            command,
-            cwd=MODULES / build.module,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
-        )
-        if any(word in ended.stderr for word in _UNREACHABLE):
-            raise Missing(f"the Go modules of {build.module} cannot be had: {ended.stderr.strip().splitlines()[-1]}")
-        if ended.returncode:
-            raise RuntimeError(f"{' '.join(command)}: {ended.stderr[-2000:]}")
-        unfinished.rename(place / _name(tool))
+def _link_others(place: Path) -> None:
+    """Link the programs that another release of Kubernetes shares and that are built there."""
+    other = folder(kubernetes="kubernetes")
+    if other == place:
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    for each in BUILDS[1:]:
+        for tool in each.tools:
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.link(other / _name(tool), place / _name(tool))
 
 
-def _flags(build: Build) -> str:
+def _flags(of: Build) -> str:
     flags = "-s -w"
-    if build.version_of:
-        major, minor, _ = version().removeprefix("v").split(".")
-        for key, value in (("gitVersion", version()), ("gitMajor", major), ("gitMinor", minor)):
+    if of.is_versioned:
+        release = version(of.module)
+        major, minor, _ = release.removeprefix("v").split(".")
+        for key, value in (("gitVersion", release), ("gitMajor", major), ("gitMinor", minor)):
             flags += f" -X k8s.io/component-base/version.{key}={value}"
     return flags
+
+
+@functools.cache
+def kubectl() -> Path:
+    """A kubectl that is new enough: the one in PATH, else the one that is built here. Raises Missing."""
+    built = folder() / "kubectl"
+    why = "kubectl is not there"
+    for program in filter(None, (shutil.which("kubectl"), str(built) if built.exists() else None)):
+        release = _release(program)
+        if release >= OLDEST_KUBECTL:
+            return Path(program)
+        why = f"{program} is {'.'.join(map(str, release))}"
+    raise Missing(f"{why}: needs {'.'.join(map(str, OLDEST_KUBECTL))} or newer (make programs builds one)")
+
+
+def _release(program: str) -> tuple[int, int]:
+    """Major and minor version of a kubectl, (0, 0) where it does not say."""
+    command = [program, "version", "--client", "-o", "json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = re.search(r'"gitVersion": "v(\d+)\.(\d+)', ended.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def debian(name: str, package: str, *places: str) -> Path:

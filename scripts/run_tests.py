@@ -1,77 +1,223 @@
-"""All tests in lanes at once: those inside guest machines, which take one core and nothing else of this machine, those
-on real clusters, with and without kubelets, which mostly wait, and all others. Each lane is a pytest of its own; only
-the last one's output is seen at once, that of the others at the end.
+"""Runs the tests in lanes at once, each a pytest of its own, and ends whatever they leave.
 
-Up to five lanes share two cores. A few tests that failed there run a second time, alone: what fails again is at fault,
-what passes is named, so that nobody takes it for well. More than a few are not run again.
+    python -m scripts.run_tests [--rest] [PYTEST OPTION]...
 
-    scripts/run_tests.py [PYTEST OPTION]...
+Without --rest: what needs neither Go nor guests (`make test`). With --rest: guests, real clusters, programs in Go and
+the other kills (`make test-all` runs both). Only the first lane's output is seen at once, that of the others at the
+end. A failed test fails the run, unless tests/repeat.txt names it: those run a second time, alone.
 """
 
 from __future__ import annotations
 
 import compileall
+import ctypes
+import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-BESIDE = {"guests": "uml", "qemu": "qemu", "clusters": "e2e and not kubelets", "kubelets": "kubelets"}
-"""Lanes in the background, with the tests they take by marker."""
-OTHERS = "not e2e and not uml and not qemu"
-_FAILED, _NO_TESTS = 1, 5  # pytest's exit codes: some tests failed, none was selected
-_FEW = 8  # failed tests that are run again
+_GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs"
+QUICK: Mapping[str, Sequence[str]] = {
+    "real": ("-m", f"real and {_GUESTS_AND_GO}", "--kills", "200", "--cuts", "90", "--fuzz", "2000"),
+    "unit": ("-m", f"not real and {_GUESTS_AND_GO}"),
+}
+_MORE_CHANCE = ("--kills", "800", "--kill-seed", "1001", "--cut-seed", "1001", "--fuzz-seed", "1001")
+REST: Mapping[str, Sequence[str]] = {
+    "machine": ("-m", "(programs or campaign) and not uml and not qemu", *_MORE_CHANCE),
+    "uml": ("-m", "uml"),
+    "qemu": ("-m", "qemu"),
+    "clusters": ("-m", "e2e and not kubelets"),
+    "kubelets": ("-m", "kubelets"),
+}
+"""Lane -> what chooses its tests."""
+REPEAT = Path("tests/repeat.txt")
+LIMIT = 75 * 60.0
+"""Seconds after which a lane is ended: no test hangs the run."""
+_PASSED, _FAILED, _NO_TESTS = 0, 1, 5  # pytest's exit codes
+_MARK = "TONNAGE_TEST_LANE"
+"""Variable of the environment by which the processes of a lane are known."""
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def main(options: list[str]) -> int:
+@dataclass
+class Lane:
+    """A pytest. code: its exit code. report: what it wrote of its tests (tests/conftest.py). left: processes that were
+    still there when it had ended, and were killed."""
+
+    name: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+    begun: float
+    ended: float = 0.0
+    code: int | None = None
+    report: dict[str, list[str]] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def output(self) -> Path:
+        """What it printed."""
+        return self.folder / f"{self.name}.out"
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is wrong but failed tests, which the report names."""
+        return not self.left and (self.code in (_PASSED, _NO_TESTS) or (self.code == _FAILED and bool(self.failed)))
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of tests."""
+        return self.report.get("failed", [])
+
+    def row(self) -> str:
+        """For the table at the end."""
+        counts = ", ".join(f"{len(self.report.get(outcome, []))} {outcome}" for outcome in ("passed", "failed"))
+        skipped = len(self.report.get("skipped", []))
+        return f"  {self.name:9} {(self.ended - self.begun) / 60:5.1f} min  {counts}, {skipped} not run"
+
+
+def main(arguments: list[str]) -> int:
     """Run all lanes; 0 when all passed."""
     for folder in ("src", "tests"):  # guests see this tree: nothing in it changes while they run
         compileall.compile_dir(folder, quiet=2)
-    pytest = [sys.executable, "-m", "pytest", *options]
-    with tempfile.TemporaryDirectory(prefix="tonnage-tests-") as folder:
-        notes = Path(folder)
-        codes = _run_lanes(pytest, notes)
-        failed = {lane for lane, code in codes.items() if code not in (0, _NO_TESTS)}
-        told = {lane: _read(notes / lane) for lane in failed}
-        again = sorted({test for tests in told.values() for test in tests})
-        named = all(codes[lane] == _FAILED and told[lane] for lane in failed)  # none ended without saying what
-        if failed and named and len(again) <= _FEW:
-            print(f"\nAlone, those that failed: {', '.join(again)}\n", flush=True)
-            if subprocess.run([*pytest, *again], check=False).returncode == 0:
-                print(f"tests: all passed, but these failed at first, beside others: {', '.join(again)}")
-                return 0
-    print(f"tests: {', '.join(sorted(failed))} FAILED" if failed else "tests: all lanes passed")
-    return 1 if failed else 0
+    _adopt_orphans()
+    chosen, options = (REST, arguments[1:]) if arguments[:1] == ["--rest"] else (QUICK, arguments)
+    with tempfile.TemporaryDirectory(prefix="tonnage-tests-") as temporary:
+        lanes = _run_lanes(chosen, options, Path(temporary))
+        print("\nTests:", *(lane.row() for lane in lanes), sep="\n")
+        for lane in lanes:
+            for what in lane.left:
+                print(f"{lane.name}: left behind, and killed: {what}")
+        failed = sorted({test for lane in lanes for test in lane.failed})
+        again = _repeatable(failed)
+        good = all(lane.is_good for lane in lanes)
+        if failed and again == failed and good:
+            print(f"\nAgain, alone, as {REPEAT} names them: {', '.join(again)}\n", flush=True)
+            last = _run_lanes({"again": again}, options, Path(temporary))[0]
+            failed = last.failed if last.is_good else again
+            print(last.row())
+    if failed:
+        print("failed:", *failed, sep="\n  ")
+    skipped = sum(len(lane.report.get("skipped", [])) for lane in lanes)
+    passed = sum(len(lane.report.get("passed", [])) for lane in lanes)
+    print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
+    return 0 if good and not failed else 1
 
 
-def _run_lanes(pytest: list[str], notes: Path) -> dict[str, int]:
-    """Each lane's exit code; the tests that failed are in notes, a file a lane."""
-    started: dict[str, subprocess.Popen[bytes]] = {}
-    for lane, which in BESIDE.items():
-        command = [*pytest, "-m", which, "-p", "no:cacheprovider", "--failed-to", str(notes / lane)]
-        with (notes / f"{lane}.out").open("wb") as output:
-            started[lane] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+def _repeatable(failed: Sequence[str]) -> list[str]:
+    """Those of the failed tests that may run a second time."""
+    named = {line.split("#")[0].strip() for line in REPEAT.read_text().splitlines()} - {""}
+    return [test for test in failed if test.split("[")[0] in named]
+
+
+def _run_lanes(chosen: Mapping[str, Sequence[str]], options: Sequence[str], folder: Path) -> list[Lane]:
+    first = next(iter(chosen))
+    lanes: list[Lane] = []
     try:
-        machine = [*pytest, "-m", OTHERS, "--failed-to", str(notes / "machine")]
-        codes = {"machine": subprocess.run(machine, check=False).returncode}
-        codes |= {lane: process.wait() for lane, process in started.items()}
-    except BaseException:
-        for process in started.values():
-            process.terminate()
-        for process in started.values():
-            process.wait()
-        raise
-    for lane in BESIDE:
-        print(f"\nLane {lane}:\n", flush=True)
-        with (notes / f"{lane}.out").open("rb") as output:
+        for name, tests in chosen.items():
+            lanes.append(_start(name, [*tests, *options], folder, is_shown=name == first))
+        while any(lane.code is None for lane in lanes):
+            time.sleep(0.05)
+            _reap_orphans({lane.process.pid for lane in lanes})
+            for lane in lanes:
+                _look(lane)
+    finally:
+        for lane in lanes:
+            _end(lane)
+    for lane in lanes[1:]:
+        print(f"\nLane {lane.name}:\n", flush=True)
+        with lane.output.open("rb") as output:
             shutil.copyfileobj(output, sys.stdout.buffer)
         sys.stdout.flush()
-    return codes
+    return lanes
 
 
-def _read(note: Path) -> list[str]:
-    return note.read_text().splitlines() if note.exists() else []
+def _start(name: str, arguments: Sequence[str], folder: Path, *, is_shown: bool) -> Lane:
+    report = folder / f"{name}.json"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--report-to", str(report), *arguments]
+    with (folder / f"{name}.out").open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=None if is_shown else output,
+            stderr=None if is_shown else subprocess.STDOUT,
+            env={**os.environ, _MARK: f"{name}-{os.getpid()}"},
+            preexec_fn=_interrupt_with_parent,  # there are no threads here
+        )
+    return Lane(name, folder, process, time.monotonic())
+
+
+def _look(lane: Lane) -> None:
+    """Note whether it has ended; end it when its time is up."""
+    if lane.code is not None:
+        return
+    lane.code = lane.process.poll()
+    now = time.monotonic()
+    if lane.code is None and now > lane.begun + LIMIT:
+        running = lane.folder / f"{lane.name}.now"
+        test = running.read_text() if running.exists() else "no test"
+        print(f"lane {lane.name}: not done after {LIMIT / 60:.0f} min, while it ran {test}", flush=True)
+        _end(lane)
+    if lane.code is not None:
+        lane.ended = now
+        lane.left = _kill_left(lane)
+        report = lane.folder / f"{lane.name}.json"
+        lane.report = json.loads(report.read_text()) if report.exists() else {}
+
+
+def _end(lane: Lane) -> None:
+    """End it and all that it has started."""
+    if lane.process.poll() is None:
+        lane.process.send_signal(signal.SIGINT)  # as Ctrl-C: fixtures clean up
+        with suppress(subprocess.TimeoutExpired):
+            lane.process.wait(60)
+        lane.process.kill()
+        lane.process.wait()
+        lane.code, lane.ended = lane.process.returncode, time.monotonic()
+    _kill_left(lane)
+
+
+def _kill_left(lane: Lane) -> list[str]:
+    """Kill the processes that a lane has left; what they were."""
+    left = []
+    for pid, command in _processes(f"{_MARK}={lane.name}-{os.getpid()}"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            left.append(f"process {pid}, {command}")
+    return left
+
+
+def _reap_orphans(lanes: set[int]) -> None:
+    """Reap what has ended and is no lane, as init would: some tests wait until a process is gone."""
+    with suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in lanes:
+                return  # its Popen reaps it, in the same turn
+            os.waitpid(ended.si_pid, 0)
+
+
+def _processes(mark: str) -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def _adopt_orphans() -> None:
+    """Processes whose parent has ended become ours, not init's."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _interrupt_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from cluster import programs
 from hypothesis import HealthCheck, settings
 
 from tonnage.errors import Unsupported
@@ -49,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/faults")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")
-    group.addoption("--failed-to", type=Path, help="a file that gets the names of tests that fail (run_tests.py)")
+    group.addoption("--report-to", type=Path, help="a JSON file for the outcomes of all tests (scripts/run_tests.py)")
 
 
 class LineKiller:
@@ -90,11 +91,33 @@ def line_killer() -> type[LineKiller]:
     return LineKiller
 
 
+class _CurrentTest:
+    """Keeps the name of the test that runs in a file, for who ends a run that hangs."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._file.write_text(nodeid)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the current test where the outcomes go."""
+    if file := config.getoption("--report-to"):
+        config.pluginmanager.register(_CurrentTest(file.with_suffix(".now")))
+
+
+_OUTCOMES = {"passed": ("passed",), "failed": ("failed", "error"), "skipped": ("skipped",)}
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what tests told; note what failed."""
-    if note := terminalreporter.config.getoption("--failed-to"):
-        reports = [r for outcome in ("failed", "error") for r in terminalreporter.getreports(outcome)]
-        note.write_text("".join(f"{name}\n" for name in sorted({report.nodeid for report in reports})))
+    """Show what tests told; write the outcomes."""
+    if file := terminalreporter.config.getoption("--report-to"):
+        names = {
+            outcome: sorted({report.nodeid for key in keys for report in terminalreporter.stats.get(key, [])})
+            for outcome, keys in _OUTCOMES.items()
+        }
+        file.write_text(json.dumps(names))
     if _TOLD:
         terminalreporter.section("what was run")
         for line in _TOLD:
@@ -193,7 +216,7 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None, fails: bool = False, **environment: str) -> str:
         """Run kubectl; its output (with the errors when it is to fail)."""
         ended = subprocess.run(
-            ["kubectl", *arguments], input=stdin, capture_output=True, text=True, timeout=400, check=False,
+            [str(programs.kubectl()), *arguments], input=stdin, capture_output=True, text=True, timeout=400, check=False,
             env={**self.environment, **environment},
         )  # fmt: skip
         assert (ended.returncode != 0) == fails, f"kubectl {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
@@ -222,9 +245,23 @@ def missing() -> str:
     """Why no real cluster can be had here, "" when it can."""
     if os.geteuid() != 0:
         return "needs root: mounts, loop devices, bwrap"
-    programs = ("kubectl", "bwrap", "mkfs.ext4", "mkfs.xfs")
-    absent = [p for p in programs if shutil.which(p, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
-    return f"needs {', '.join(absent)}" if absent else ""
+    needed = ("bwrap", "mkfs.ext4", "mkfs.xfs")
+    if absent := [p for p in needed if shutil.which(p, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]:
+        return f"needs {', '.join(absent)}"
+    try:
+        programs.kubectl()
+    except programs.Missing as reason:
+        return str(reason)
+    return ""
+
+
+@pytest.fixture(scope="session")
+def kubectl_program() -> str:
+    """A kubectl that is new enough; skips where there is none."""
+    try:
+        return str(programs.kubectl())
+    except programs.Missing as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session")

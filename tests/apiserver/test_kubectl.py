@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,7 @@ from tonnage.apiserver.auth import ensure, write_kubeconfig
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl"),
-]
+pytestmark = pytest.mark.real
 Kubectl = Callable[..., Awaitable[str]]
 
 CLASS = """
@@ -56,7 +52,7 @@ spec: {hard: {requests.storage: 1536Mi, persistentvolumeclaims: 5}}
 
 
 @pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
+async def kubectl(tmp_path: Path, kubectl_program: str) -> AsyncIterator[Kubectl]:
     """kubectl(*arguments, text=stdin, fails=False) -> its output (its complaint, where it is to fail)."""
     credentials = ensure(tmp_path / "credentials", RealClock())
     server = ApiServer(MemoryStore(extractor()), credentials=credentials)
@@ -67,7 +63,7 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
 
     async def run(*arguments: str, text: str = "", fails: bool = False) -> str:
         process = await asyncio.create_subprocess_exec(
-            "kubectl", *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+            kubectl_program, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
         )
         out, complaint = await process.communicate(text.encode())
         assert (process.returncode != 0) == fails, complaint.decode() or out.decode()

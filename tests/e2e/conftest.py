@@ -1,8 +1,8 @@
 """A real control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler of a current release.
 
 `control_plane` is one for the whole session, without nodes: take namespaces and names of your own in it. `installed` is
-the same with the objects of `tonnage manifests` in it, its policies at work. Where it cannot be had (no Go and nothing
-built before), its tests are skipped with the reason.
+the same with the objects of `tonnage manifests` in it, its policies at work. Where its programs are not built,
+its tests are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cluster import programs
 from cluster.__main__ import down, up
 from deploy.image import debian
 from deploy.image.build import build
+from tests.outside.programs import find as find_program
 
 from tonnage.apps import manifests
 from tonnage.apps.installation import IMAGE, Installation, parse_version
@@ -155,7 +156,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """A control plane of this session, without nodes."""
     folder = tmp_path_factory.mktemp("control-plane")
     try:
-        kubectl = programs.debian("kubectl", "kubernetes-client")
+        kubectl = programs.kubectl()
         found = up(folder, 0)
     except programs.Missing as reason:
         pytest.skip(f"no real Kubernetes: {reason}")
@@ -216,7 +217,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         pytest.skip("needs root: kubelets and containers")
     folder = tmp_path_factory.mktemp("machines")
     try:
-        kubectl = programs.debian("kubectl", "kubernetes-client")
+        kubectl = programs.kubectl()
         image = build(folder / "tonnage.tar", IMAGE)
         found = up(folder / "cluster", 2, images=[image.file])
     except (programs.Missing, debian.Missing) as reason:
@@ -233,9 +234,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 def helm_program() -> Path | None:
     """The program, None where it cannot be had."""
-    from tests.outside.conftest import build as build_program
-
     try:
-        return build_program("helm")
-    except pytest.skip.Exception:
+        return find_program("helm")
+    except programs.Missing:
         return None

@@ -80,7 +80,7 @@ class Parts:
 def own_plane(folder: Path) -> Iterator[Parts]:
     """A control plane of one's own with tonnage's objects. Skips where there is no real Kubernetes."""
     try:
-        kubectl = programs.debian("kubectl", "kubernetes-client")
+        kubectl = programs.kubectl()
         found = up(folder, 0)
     except programs.Missing as reason:
         pytest.skip(f"no real Kubernetes: {reason}")

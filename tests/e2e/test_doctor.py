@@ -168,7 +168,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Patient]:
     folder = tmp_path_factory.mktemp("doctor")
     with contextlib.ExitStack() as cleanup:
         try:
-            kubectl = programs.debian("kubectl", "kubernetes-client")
+            kubectl = programs.kubectl()
             found = up(folder / "cluster", 0)
         except programs.Missing as reason:
             pytest.skip(f"no real Kubernetes: {reason}")

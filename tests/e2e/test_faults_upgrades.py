@@ -12,7 +12,7 @@ from scripts.gen_chart import CHART
 from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.pods import LOOP, goes_on, phase, pod, removed, wait_ready
 from tests.e2e.processes import until
-from tests.outside.conftest import build
+from tests.outside.programs import need
 
 from tonnage.api import names
 from tonnage.apps.installation import IMAGE
@@ -65,7 +65,7 @@ def is_attached(machines: Machines, claim_name: str) -> bool | None:
 @pytest.fixture
 def helm(machines: Machines) -> Callable[..., str]:
     """helm(verb, *flags) on the release that the machines has from our chart."""
-    program = str(build("helm"))
+    program = str(need("helm"))
     environment = {**os.environ, "HOME": str(machines.plane.folder / "helm")}
 
     def run(verb: str, *flags: str) -> str:

@@ -43,8 +43,8 @@ async def cluster() -> AsyncIterator[tuple[Plane, Stack]]:
     if os.geteuid() != 0:
         pytest.skip("needs root: pools of image files")
     try:
-        programs.ensure()
-        programs.debian("kubectl", "kubernetes-client")
+        programs.find()
+        programs.kubectl()
     except programs.Missing as reason:
         pytest.skip(f"no real Kubernetes: {reason}")
     async with plane(nodes=NODES, raised=True, drivers=stacks.DRIVERS) as made:

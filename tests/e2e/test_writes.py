@@ -56,8 +56,8 @@ async def cluster() -> AsyncIterator[Cluster]:
     if os.geteuid() != 0:
         pytest.skip("needs root: pools of image files")
     try:
-        programs.ensure()
-        programs.debian("kubectl", "kubernetes-client")
+        programs.find()
+        programs.kubectl()
     except programs.Missing as reason:
         pytest.skip(f"no real Kubernetes: {reason}")
     async with plane(nodes=2, raised=True, drivers=stacks.DRIVERS) as made:

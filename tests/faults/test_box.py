@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster import programs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -79,7 +80,7 @@ def test_killed_while_200_pods_are_being_made(killed: Any, seed: int) -> None:
     count = 200
     manifest = "".join(pod(f"p{n}", "16Mi") for n in range(count))
     applying = subprocess.Popen(
-        ["kubectl", "create", "-f", "-"], stdin=subprocess.PIPE, env=killed.environment,
+        [str(programs.kubectl()), "create", "-f", "-"], stdin=subprocess.PIPE, env=killed.environment,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert applying.stdin is not None

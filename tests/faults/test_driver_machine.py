@@ -40,7 +40,7 @@ from tonnage.pools.config import make, parse
 from tonnage.pools.directory import MARKER
 from tonnage.pools.disks import Disks
 
-pytestmark = [pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.timeout(1800)]
 
 TOTAL = 160 * MI
 CLIENTS = 3

@@ -14,6 +14,17 @@ from tests.kills.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 _ROOM = 12 * 1024**3  # bytes that two campaigns may take at the same time, with room to spare
+_BASE, _SECONDS_A_KILL, _SECONDS_A_CUT, _SECONDS_A_REQUEST = 1200.0, 10.0, 2.0, 0.1
+"""What ends a campaign that hangs: far above what it takes on a machine with other load."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give the tests that take a number of kills, cuts or requests a limit that grows with it."""
+    seconds = _BASE + _SECONDS_A_KILL * config.getoption("--kills") + _SECONDS_A_CUT * config.getoption("--cuts")
+    seconds += _SECONDS_A_REQUEST * config.getoption("--fuzz")
+    for item in items:
+        if item.get_closest_marker("campaign"):
+            item.add_marker(pytest.mark.timeout(seconds))
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ from tonnage.host import mount
 from tonnage.pools.config import make, parse
 from tonnage.pools.disks import Disks
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.real, pytest.mark.campaign]
 
 MI = 1024**2
 ANSWER_SECONDS = 60

@@ -138,7 +138,7 @@ def _missing(kind: str) -> str:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(0)  # each driver process has an end of its own instead
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.kills] if kind in _QUICK else []) for kind in NATIVE]
 )
@@ -154,7 +154,7 @@ _MARKS = {UML: pytest.mark.uml, QEMU: pytest.mark.qemu}
 
 
 @pytest.mark.real
-@pytest.mark.timeout(0)
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=_MARKS[KINDS[kind].guest]) for kind in GUESTS])
 def test_the_same_in_a_guest(kind: str, guests: Guests, campaigns: Campaigns, tell: Callable[[str], None]) -> None:
     if reason := guests.missing(kind) or _missing(kind):
@@ -163,7 +163,7 @@ def test_the_same_in_a_guest(kind: str, guests: Guests, campaigns: Campaigns, te
 
 
 @pytest.mark.real
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(1200)
 def test_a_driver_that_does_not_clean_up_is_found_out(rooted: None, traced: None, fast_folder: Path) -> None:
     if reason := _missing("image sparse"):
         pytest.skip(reason)

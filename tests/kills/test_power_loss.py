@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.kills.fusedisk import BLOCK, Disk
 from tests.kills.power import POWERED
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(0)]  # each driver process has an end of its own
+pytestmark = [pytest.mark.real, pytest.mark.campaign]
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,7 +32,9 @@ def _missing(kind: str) -> str:
 def _cut(kind: str, cuts: int, seed: int, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     if reason := _missing(kind):
         pytest.skip(reason)
-    command = [sys.executable, "-m", "tests.kills.power", kind, "--cuts", str(cuts), "--seed", str(seed), *more]
+    # A mount namespace of its own: one that another process cloned meanwhile would keep the disk mounted.
+    command = ["unshare", "--mount", "--propagation", "private", "--kill-child", "--fork", sys.executable]
+    command += ["-m", "tests.kills.power", kind, "--cuts", str(cuts), "--seed", str(seed), *more]
     command += ["--folder", str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
 
@@ -48,6 +51,27 @@ def test_what_was_answered_is_there_after_a_power_cut(
         f"power of {kind}: cut {told['cuts']} times between {told['events']} writes and flushes, all recovered,"
         f" {told['seconds']:.0f} s (--cut-seed {seed})"
     )
+
+
+@pytest.mark.timeout(120)
+def test_a_disk_that_another_mount_namespace_has_ends(rooted: None, real_folder: Path) -> None:
+    if reason := _missing("image on ext4"):
+        pytest.skip(reason)
+    content, folder = real_folder / "content", real_folder / "disk"
+    content.write_bytes(bytes(BLOCK))
+    folder.mkdir()
+    disk = Disk(folder)
+    disk.start(content)
+    command = ["unshare", "--mount", "--propagation", "private", "--kill-child", "sh", "-c", "echo; exec sleep 1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()  # it has its copy of the mount
+            disk.stop()
+            assert str(folder) not in Path("/proc/self/mountinfo").read_text()
+            assert str(folder) in Path(f"/proc/{other.pid}/mountinfo").read_text()
+        finally:
+            other.kill()
 
 
 @pytest.mark.parametrize("kind", ["image on ext4", "btrfs"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]  # a first build takes minutes
+pytestmark = [pytest.mark.real, pytest.mark.programs]
 
 
 @pytest.fixture(scope="module")

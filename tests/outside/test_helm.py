@@ -16,7 +16,7 @@ from tonnage.apps.installation import Class, Installation
 from tonnage.apps.manifests import render
 from tonnage.scheduler.strategies import Strategy
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]  # a first build of helm takes minutes
+pytestmark = [pytest.mark.real, pytest.mark.programs]
 Values = dict[str, Any]
 Template = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cluster import programs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -107,7 +108,7 @@ def test_changing_objects(cluster, pod) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_watch_streams(cluster) -> None:  # type: ignore[no-untyped-def]
-    command = ["kubectl", "get", "pods", "-w", "--output-watch-events", "--no-headers"]
+    command = [str(programs.kubectl()), "get", "pods", "-w", "--output-watch-events", "--no-headers"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=cluster.environment)
     try:
         cluster.kubectl("apply", "-f", str(EXAMPLES / "pod-ephemeral.yaml"))
@@ -145,7 +146,7 @@ spec:
     assert cluster.kubectl("logs", "talker", "--tail=1") == "oops\n"
     assert cluster.kubectl("logs", "talker", "--since=1h").startswith("line 1")
     follow = subprocess.Popen(
-        ["kubectl", "logs", "-f", "talker"], stdout=subprocess.PIPE, text=True, env=cluster.environment
+        [str(programs.kubectl()), "logs", "-f", "talker"], stdout=subprocess.PIPE, text=True, env=cluster.environment
     )
     assert follow.stdout is not None
     assert follow.stdout.readline() == "line 1\n"

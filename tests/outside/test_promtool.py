@@ -13,7 +13,7 @@ import yaml
 from tonnage.apps.installation import Installation
 from tonnage.apps.manifests import render_part
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]  # a first build takes minutes
+pytestmark = [pytest.mark.real, pytest.mark.programs]
 NODE = 'instance="n1",namespace="tonnage-system"'
 SERIES = {
     "TonnagePoolDown": [(f'tonnage_pool_up{{pool="p",kind="image",{NODE}}}', "0x60")],

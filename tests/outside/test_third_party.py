@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]  # a first build of the driver takes minutes
+pytestmark = [pytest.mark.real, pytest.mark.programs]
 DRIVER = "mock.example.org"
 CLASSIC = "classic.example.org"
 OBJECTS = """

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -58,7 +59,7 @@ async def _life(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
         name, staging, target = request.name, folder / f"staging-{request.name}", folder / f"target-{request.name}"
         await pool.create(request)
         say(f"created {name}")
-        await pool.stage(name, staging)
+        await _stage(pool, name, staging)
         await pool.publish(name, staging, target)
         _write(target / "file")
         say(f"written {name}")
@@ -91,6 +92,7 @@ def _run(folder: Path, at: int, killers: Callable[..., Any]) -> tuple[list[str],
     child = os.fork()
     if child == 0:
         code = 1
+        fd = -1
         try:
             fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
             killer = killers(at, ("pools", "host"))
@@ -103,6 +105,9 @@ def _run(folder: Path, at: int, killers: Callable[..., Any]) -> tuple[list[str],
             sys.settrace(None)
             os.write(fd, f"lines {killer.count}\n".encode())
             code = 0
+        except BaseException:
+            sys.settrace(None)
+            os.write(fd, traceback.format_exc().encode())
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
@@ -145,7 +150,7 @@ async def _check(folder: Path, said: list[str]) -> None:
 async def _stage(pool: Pool, name: str, staging: Path) -> None:
     async with asyncio.timeout(60):
         while True:
-            with suppress(Busy):  # an orphaned mkfs may still be at work
+            with suppress(Busy):  # an orphaned mkfs may be at work, or another mount namespace have a copy of the mount
                 await pool.stage(name, staging)
                 return
             await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.outside.conftest import build
+from tests.outside.programs import need
 
 pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(2000)]
 
@@ -71,8 +71,8 @@ def test_pmem(qemu_suite: Callable[..., Any]) -> None:
 
 
 def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> None:
-    """csi-sanity in the guest, against a driver in the guest; its program is built out here."""
-    build("sanity")
+    """csi-sanity in the guest, against a driver in the guest; its program is built before."""
+    need("sanity")
     pool = "pmem:region0"
     ended = qemu_suite(
         f"csi-sanity over {pool}",

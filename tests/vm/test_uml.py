@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.outside.conftest import build
+from tests.outside.programs import need
 
 pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(2000)]
 SECONDS = 600.0
@@ -100,10 +100,10 @@ def test_quotas(guest_suite: Callable[..., Any]) -> None:
 def test_sanity(
     guest_suite: Callable[..., Any], pool: str, before: str, access: str, tell: Callable[[str], None]
 ) -> None:
-    """csi-sanity in the guest, against a driver in the guest; its program is built out here."""
+    """csi-sanity in the guest, against a driver in the guest; its program is built before."""
     if before == GROUP:
         need_lvm()
-    build("sanity")
+    need("sanity")
     ended = guest_suite(
         f"csi-sanity over {pool}",
         "tests/outside/test_sanity.py::test_conforms",
