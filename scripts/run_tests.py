@@ -143,6 +143,9 @@ def _start(name: str, arguments: Sequence[str], folder: Path, *, is_shown: bool)
     report = folder / f"{name}.json"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--report-to", str(report), *arguments]
+    if os.geteuid() == 0 and shutil.which("unshare"):
+        # A mount namespace of its own: a copy in another process' namespace keeps what is unmounted here busy.
+        command = ["unshare", "--mount", "--propagation", "private", "--", *command]
     with (folder / f"{name}.out").open("wb") as output:
         process = subprocess.Popen(
             command,
