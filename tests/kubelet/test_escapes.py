@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tonnage.aio.clock import RealClock
+from tonnage.api.kinds import PODS
+from tonnage.api.pods import Pod
+from tonnage.errors import Invalid
 from tonnage.kubelet import rootfs
 from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 from tonnage.kubelet.rootfs import Bind
+from tonnage.kubelet.runtime import ContainerSpec, Ended
+from tonnage.kubelet.volumes import Mounted
 
+BIND = "x\0--bind\0/\0/hostroot"
+"""An option of bwrap behind a NUL."""
+needs_bwrap = pytest.mark.skipif(
+    bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"
+)
 real = [
     pytest.mark.real,
     pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
@@ -72,3 +85,127 @@ def test_the_deepest_volume_holds_a_path() -> None:
     assert rootfs.holder([outer, inner], "/data/in/x") is inner
     assert rootfs.holder([outer, inner], "/data/inside") is outer
     assert rootfs.holder([outer, inner], "/database") is None
+
+
+async def _run(
+    folder: Path,
+    container: dict[str, Any],
+    *,
+    environment: dict[str, str] | None = None,
+    volumes: dict[str, Mounted] | None = None,
+) -> tuple[Ended, str]:
+    """Run a container of a pod that no API server has looked at; how it ended, and its log."""
+    body = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"containers": [{"name": "main", "command": ["/bin/ls", "/"], **container}]},
+    }
+    pod = msgspec.convert(body, Pod)
+    runtime = BubblewrapRuntime(folder, RealClock())
+    ended = asyncio.Event()
+    spec = ContainerSpec(pod, pod.spec.containers[0], 0, volumes or {}, environment or {})
+    try:
+        process = await runtime.start(spec, ended.set)
+        async with asyncio.timeout(60):
+            await ended.wait()
+        assert process.ended is not None
+        return process.ended, (folder / "pods-logs" / "default_p_u" / "main" / "0.log").read_text()
+    finally:
+        await runtime.clean("u")
+        await runtime.close()
+
+
+@pytest.mark.real
+@needs_bwrap
+@pytest.mark.parametrize(
+    ("container", "environment", "named"),
+    [
+        ({}, {"A": BIND}, "value of variable A"),
+        ({}, {"A": "x\0--cap-add\0ALL"}, "value of variable A"),
+        ({}, {"LD_PRELOAD": BIND}, "value of variable LD_PRELOAD"),
+        ({}, {BIND: "v"}, "name of variable"),
+        ({"command": ["/bin/ls\0"]}, {}, "command contains a NUL"),
+        ({"command": ["/bin/ls", "$(A)"]}, {"A": BIND}, "value of variable A"),
+        ({"args": ["a\0b"]}, {}, "argument 2 of the command"),
+        ({"workingDir": f"/w{BIND}"}, {}, "workingDir"),
+        ({"volumeDevices": [{"name": "v", "devicePath": f"/dev/{BIND}"}]}, {}, "devicePath"),
+        ({"volumeMounts": [{"name": "v", "mountPath": f"/{BIND}"}]}, {}, "mountPath"),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/m", "subPath": BIND}]}, {}, "subPath"),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/m", "subPathExpr": "$(A)"}]}, {"A": BIND}, "variable A"),
+        ({"name": BIND}, {}, "name"),
+        ({}, {"A": "\ud800"}, "value of variable A is not valid Unicode"),
+    ],
+)
+async def test_a_nul_begins_no_option(
+    folder: Path, container: dict[str, Any], environment: dict[str, str], named: str
+) -> None:
+    volume = folder / "volume"
+    volume.mkdir()
+    with pytest.raises(Invalid, match=named) as caught:
+        await _run(folder, container, environment=environment, volumes={"v": Mounted(str(volume))})
+    msgspec.json.encode(str(caught.value))  # it goes into the pod's status
+    if environment.get("A") == BIND:  # values may be secret
+        assert "hostroot" not in str(caught.value)
+
+
+@pytest.mark.real
+@needs_bwrap
+@pytest.mark.parametrize("through", ["/proc/self/fd", "/dev/fd", "symlink"])
+async def test_a_working_dir_never_reaches_what_bwrap_holds_open(folder: Path, through: str) -> None:
+    volume = folder / "volume"
+    volume.mkdir()
+    more: dict[str, Any] = {"command": ["/bin/sh", "-c", "ls -d sys/kernel && echo OUT; test -e 1 && echo OUT; true"]}
+    for number in range(3, 9):
+        at = folder / str(number)
+        os.symlink(f"/proc/self/fd/{number}", volume / str(number))
+        if through == "symlink":  # read-only: another container has put the symlink there
+            more["volumeMounts"] = [{"name": "v", "mountPath": "/data", "readOnly": True}]
+        working_dir = f"/data/{number}" if through == "symlink" else f"{through}/{number}"
+        ended, log = await _run(at, {**more, "workingDir": working_dir}, volumes={"v": Mounted(str(volume))})
+        assert "OUT" not in log
+        assert "cannot change directory" in log
+        assert ended.code == 125
+
+
+@pytest.mark.real
+@needs_bwrap
+@pytest.mark.parametrize("word", ["volumeDevices", "volumeMounts"])
+async def test_nothing_is_mounted_through_proc(folder: Path, word: str) -> None:
+    made = folder / "made"
+    path = {"volumeDevices": "devicePath", "volumeMounts": "mountPath"}[word]
+    mount = {"name": "v", path: f"/proc/self/root/oldroot{made}"}
+    with pytest.raises(Invalid, match=path):
+        await _run(folder, {word: [mount]}, volumes={"v": Mounted("/dev/null", block=True)})
+    assert not made.exists()
+
+
+@pytest.mark.real
+@needs_bwrap
+async def test_containers_have_no_raw_sockets(folder: Path) -> None:
+    _, log = await _run(folder, {"command": ["/bin/grep", "Cap[PE]", "/proc/self/status"]})
+    held = [int(line.split()[-1], 16) for line in log.splitlines()]
+    raw = 1 << 13  # CAP_NET_RAW
+    assert len(held) == 2
+    assert [bits & raw for bits in held] == [0, 0]
+
+
+@_apply
+@pytest.mark.parametrize(
+    "container",
+    [
+        {},
+        {"command": ["/bin/sh", "-c", "ls /hostroot; exit 0", "$(A)"]},
+        {"env": [{"name": "LD_PRELOAD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['a']"}}}]},
+    ],
+    ids=["value", "command", "LD"],
+)
+async def test_a_nul_from_an_annotation_gives_the_pod_a_reason(machine: Any, container: dict[str, Any]) -> None:
+    source = {"fieldRef": {"fieldPath": "metadata.annotations['a']"}}
+    body = _shell("ls /hostroot; exit 0", env=[{"name": "A", "valueFrom": source}]) | container
+    spec = {"nodeName": "node-1", "restartPolicy": "Never", "containers": [body]}
+    pod = {"metadata": {"name": "p", "annotations": {"a": BIND}}, "spec": spec}
+    await machine.client.create(PODS, pod, "default")
+    found = await machine.until("p", lambda p: p.terminated or any(_refused(s) for s in p.status.container_statuses))
+    waiting = found.status.container_statuses[0].state.waiting
+    assert waiting is not None
+    assert "contains a NUL byte" in waiting["message"]
+    assert "contains a NUL byte" in (await machine.event("Failed", about="p")).message

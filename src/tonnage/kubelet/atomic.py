@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage.errors import HostError, Invalid
+from tonnage.kubelet.encoding import encode
 
 DATA = "..data"
 
@@ -33,7 +34,8 @@ class Content:
 def check_path(path: str) -> str:
     """A relative path that stays below its folder. Raises Invalid."""
     parts = path.split("/")
-    if not path or path.startswith("/") or "\0" in path or ".." in parts or "" in parts or parts[0].startswith(".."):
+    encode(path, "path of a volume's file")
+    if not path or path.startswith("/") or ".." in parts or "" in parts or parts[0].startswith(".."):
         raise Invalid(f"path {path[:80]!r} of a volume's file: want a relative path without '..'")
     return path
 

@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tonnage.errors import HostError, Invalid, Unsupported
 from tonnage.host.iolimits import Cgroups
 from tonnage.kubelet import env, rootfs, seccomp, subpaths
 from tonnage.kubelet.csimounts import make_folder
+from tonnage.kubelet.encoding import encode
 from tonnage.kubelet.files import remove_tree
 from tonnage.kubelet.logpump import LogFile, LogPump
 from tonnage.kubelet.paths import Paths, component
@@ -190,7 +191,7 @@ class BubblewrapRuntime:
             binds.append(self._mount(spec, mount, index))
         for device in spec.container.volume_devices:
             source = _volume(spec.volumes, device.name)
-            binds.append(Bind(source.path, _device_target(device.device_path), device=True))
+            binds.append(Bind(source.path, rootfs.target(device.device_path, "devicePath"), device=True))
         _check_nested(binds)
         return binds
 
@@ -218,27 +219,35 @@ class _Plan:
         paths = runtime.paths
         self._runtime = runtime
         self._spec = spec
+        self._who = rootfs.user(spec.pod.spec.security_context, spec.container.security_context)
         self._base = f"{paths.containers(meta.uid)}/{component(name)}"
         self._folder = f"{self._base}/{spec.attempt}"
         logs = paths.pod_logs(meta.namespace, meta.name, meta.uid)
-        self._logs = f"{logs}/{name}"
+        self._logs = f"{logs}/{component(name)}"
         self._log = f"{self._logs}/{spec.attempt}.log"
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         """Start the container; its process and a pidfd of it. Raises Invalid, Unsupported, HostError, OSError."""
+        binds, options, argv = self.arguments()
+        self._make()
+        filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
+        program = seccomp.program(os.uname().machine) if filtered else b""
+        return self._spawn(options, argv, clock, on_exit, program=program)
+
+    def arguments(self) -> tuple[list[Bind], list[str], list[str]]:
+        """What the container sees, bwrap's options, and what it runs. Raises Invalid, Unsupported, HostError."""
         spec, pod, container = self._spec, self._spec.pod, self._spec.container
-        who = rootfs.user(pod.spec.security_context, container.security_context)
         variables = {
             "PATH": rootfs.PATH,
-            "HOME": who.home,
+            "HOME": self._who.home,
             "HOSTNAME": rootfs.hostname(pod),
             **spec.environment,
         }
         argv = env.arguments(container, spec.environment)
-        binds = self._runtime.mounts(spec)
-        self._make(who)
-        binds.append(Bind(f"{self._folder}/{TERMINATION}", "/dev/termination-log"))
+        _check(variables, argv)
         working_dir = _working_dir(container)
+        binds = self._runtime.mounts(spec)
+        binds.append(Bind(f"{self._folder}/{TERMINATION}", "/dev/termination-log"))
         _make_inside(binds, working_dir)
         options = rootfs.arguments(
             binds,
@@ -247,11 +256,9 @@ class _Plan:
             working_dir=working_dir,
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
-        filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
-        program = seccomp.program(os.uname().machine) if filtered else b""
-        return self._spawn(options, rootfs.command(who, variables, argv), clock, on_exit, program=program)
+        return binds, options, rootfs.command(self._who, variables, argv, working_dir=working_dir)
 
-    def _make(self, who: rootfs.User) -> None:
+    def _make(self) -> None:
         """The container's folder, fresh; those of older attempts go."""
         attempt = self._spec.attempt
         if os.path.isdir(self._folder):
@@ -266,7 +273,7 @@ class _Plan:
                 remove_tree(f"{self._base}/{name}/{ROOT}")
         os.makedirs(f"{self._folder}/{ROOT}", mode=0o755)
         os.chmod(self._folder, 0o700)
-        rootfs.populate(f"{self._folder}/{ROOT}", who, rootfs.hostname(self._spec.pod), self._runtime.address)
+        rootfs.populate(f"{self._folder}/{ROOT}", self._who, rootfs.hostname(self._spec.pod), self._runtime.address)
         for pipe in _PIPES.values():
             os.mkfifo(f"{self._folder}/{pipe}", 0o600)
         fd = os.open(f"{self._folder}/{TERMINATION}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -320,6 +327,15 @@ def _pump(folder: str, path: str) -> LogPump:
     return LogPump({name: f"{folder}/{pipe}" for name, pipe in _PIPES.items()}, LogFile(path))
 
 
+def _check(variables: Mapping[str, str], argv: Sequence[str]) -> None:
+    """Name the variable or argument that cannot be given to a program, before anything is made. Raises Invalid."""
+    for key, value in variables.items():
+        encode(key, f"name of variable {key!r}")
+        encode(value, f"value of variable {key}")
+    for index, text in enumerate(argv):
+        encode(text, "command" if index == 0 else f"argument {index} of the command")
+
+
 def _volume(volumes: Mapping[str, Mounted], name: str) -> Mounted:
     found = volumes.get(name)
     if found is None:
@@ -327,14 +343,9 @@ def _volume(volumes: Mapping[str, Mounted], name: str) -> Mounted:
     return found
 
 
-def _device_target(path: str) -> str:
-    if not path.startswith("/") or ".." in path.split("/") or path.rstrip("/") in ("", "/dev"):
-        raise Invalid(f"devicePath {path!r}: want an absolute path without '..'")
-    return os.path.normpath(path)
-
-
 def _working_dir(container: Container) -> str:
     path = container.working_dir
+    encode(path, "workingDir")
     if path and (not path.startswith("/") or ".." in path.split("/")):
         raise Invalid(f"workingDir {path!r}: want an absolute path without '..'")
     return os.path.normpath("/" + path.strip("/")) if path else ""

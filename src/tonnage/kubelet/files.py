@@ -19,6 +19,7 @@ from tonnage.host import mount as mounts
 from tonnage.host import tree
 from tonnage.kubelet import atomic, fsgroup
 from tonnage.kubelet.atomic import Content
+from tonnage.kubelet.encoding import encode
 from tonnage.kubelet.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, PROJECTED, SECRET, Paths
 from tonnage.kubelet.sources import Sources, field, resource
 
@@ -189,6 +190,7 @@ def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *,
 
 def host_path(path: str, kind: str) -> str:
     """Check a path of the machine against the type of a hostPath volume. Raises Invalid, HostError."""
+    encode(path, "hostPath")
     if not path.startswith("/") or ".." in path.split("/"):
         raise Invalid(f"hostPath {path!r}: want an absolute path without '..'")
     if not kind:

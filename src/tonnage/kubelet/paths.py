@@ -9,6 +9,7 @@ import hashlib
 from pathlib import Path
 
 from tonnage.errors import Invalid
+from tonnage.kubelet.encoding import encode
 
 CSI = "kubernetes.io~csi"
 EMPTY_DIR = "kubernetes.io~empty-dir"
@@ -20,7 +21,7 @@ PROJECTED = "kubernetes.io~projected"
 
 def component(text: str) -> str:
     """text, if it is a single component of a path. Raises Invalid."""
-    if not text or "/" in text or "\0" in text or text in (".", "..") or len(text) > 255:
+    if not text or "/" in text or text in (".", "..") or len(encode(text, f"name {text[:60]!r}")) > 255:
         raise Invalid(f"{text[:60]!r} cannot be the name of a file: it is empty, too long, '..' or contains '/'")
     return text
 

@@ -2,7 +2,8 @@
 
 The root is a fresh folder on the node's disk, gone with the container. From the machine come /usr and a few files of
 /etc, read-only; /proc and /dev are new and minimal. The network is the machine's. Capabilities are those of usual
-containers without CAP_MKNOD; no program gains any (no_new_privs), device files in volumes do not work (nodev).
+containers without CAP_MKNOD and CAP_NET_RAW; no program gains any (no_new_privs), device files in volumes do not work
+(nodev).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from tonnage.api.pods import Pod, SecurityContext
 from tonnage.errors import Invalid, Unsupported
+from tonnage.kubelet.encoding import encode
 
 CAPABILITIES = (
     "CAP_AUDIT_WRITE",
@@ -23,7 +25,6 @@ CAPABILITIES = (
     "CAP_FSETID",
     "CAP_KILL",
     "CAP_NET_BIND_SERVICE",
-    "CAP_NET_RAW",
     "CAP_SETFCAP",
     "CAP_SETGID",
     "CAP_SETPCAP",
@@ -32,6 +33,7 @@ CAPABILITIES = (
 )
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SETPRIV = "/usr/bin/setpriv"
+_ENV = "/usr/bin/env"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FOLDERS = (
     "etc",
@@ -117,15 +119,19 @@ def hostname(pod: Pod) -> str:
     return (pod.spec.hostname or pod.metadata.name)[:_LONGEST_HOSTNAME].rstrip("-.")
 
 
-def target(path: str) -> str:
-    """A mountPath or devicePath in normal form. Raises Invalid for one that would cover what must be there."""
-    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
-        raise Invalid(f"mountPath {path[:80]!r}: want an absolute path without '..'")
+def target(path: str, word: str = "mountPath") -> str:
+    """A mountPath or devicePath (word) in normal form. Raises Invalid for one that would cover what must be there.
+
+    Nothing below /proc: bwrap would follow its magic links (/proc/self/root) out of the container's root.
+    """
+    encode(path, word)
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise Invalid(f"{word} {path[:80]!r}: want an absolute path without '..'")
     clean = os.path.normpath("/" + path.strip("/"))
     if clean in _TAKEN or clean.startswith("/proc/"):
-        raise Invalid(f"mountPath {clean} would cover a part of the container's root that must stay")
+        raise Invalid(f"{word} {clean!r} would cover a part of the container's root that must stay")
     if clean.startswith("/usr/") and not os.path.lexists(clean):
-        raise Invalid(f"mountPath {clean}: /usr is this machine's, read-only, and has no {clean}: mount it elsewhere")
+        raise Invalid(f"{word} {clean!r}: /usr is this machine's, read-only, and has no {clean}: mount it elsewhere")
     return clean
 
 
@@ -189,7 +195,7 @@ def arguments(
         args += ["--dir", working_dir]
     if read_only:
         args += ["--remount-ro", "/"]
-    args += ["--chdir", working_dir or "/", "--cap-drop", "ALL"]
+    args += ["--chdir", "/", "--cap-drop", "ALL"]
     for capability in CAPABILITIES:
         args += ["--cap-add", capability]
     args += ["--clearenv"]
@@ -222,10 +228,15 @@ def holder(binds: Sequence[Bind], path: str) -> Bind | None:
     return max(holders, key=lambda b: len(b.target), default=None)
 
 
-def command(who: User, environment: Mapping[str, str], argv: Sequence[str]) -> list[str]:
-    """What bwrap runs: first become the user, then set what could act on the way there, then the command itself."""
+def command(who: User, environment: Mapping[str, str], argv: Sequence[str], *, working_dir: str = "") -> list[str]:
+    """What bwrap runs: go to the working directory, become the user, set what could act on the way, then the command.
+
+    bwrap itself must not go there: it still holds the machine's /proc open, and /proc/self/fd, also behind a symlink of
+    a volume, would lead to it.
+    """
+    start = [_ENV, f"--chdir={working_dir}"] if working_dir else []
     early = [f"{key}={value}" for key, value in environment.items() if _acts_early(key)]
-    return [*who.arguments(), *(["/usr/bin/env", *early] if early else []), *argv]
+    return [*start, *who.arguments(), *([_ENV, *early] if early else []), *argv]
 
 
 def _acts_early(key: str) -> bool:

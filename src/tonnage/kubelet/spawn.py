@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 from tonnage.host.iolimits import Group
+from tonnage.kubelet.encoding import encode
 
 
 def spawn(
@@ -22,13 +23,15 @@ def spawn(
     """Start `command` (bwrap and what it must be told first) with more options, to run argv. Blocking.
 
     outputs: its standard output and error. keep: a descriptor that it inherits. program: a seccomp filter, b"" for
-    none. group: the cgroup it shall be in. Raises OSError; then nothing runs.
+    none. group: the cgroup it shall be in. Raises OSError, Invalid (an option or argument cannot be encoded); then
+    nothing runs.
 
     bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
     for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
     kubelet that is killed meanwhile lets it start, whole, and kills it when it comes back (bubblewrap.py).
     """
-    files = [_in_memory(b"".join(os.fsencode(option) + b"\0" for option in options))]
+    arguments = [encode(argument, "an argument of the command") for argument in argv]
+    files = [_in_memory(join(options))]
     gate, writer = os.pipe2(os.O_CLOEXEC)
     if program:
         files.append(_in_memory(program))
@@ -40,7 +43,7 @@ def spawn(
                 *("--args", str(gate)),
                 *(text for fd in files[1:] for text in ("--seccomp", str(fd))),
                 "--",
-                *argv,
+                *arguments,
             ],
             stdin=subprocess.DEVNULL,
             stdout=outputs[0],
@@ -56,6 +59,11 @@ def spawn(
         for fd in (gate, writer, *files):
             os.close(fd)
     return child
+
+
+def join(options: Sequence[str]) -> bytes:
+    """Options as bwrap's --args takes them: each ended by NUL. Raises Invalid."""
+    return b"".join(encode(option, "an option of bwrap") + b"\0" for option in options)
 
 
 def _put(child: subprocess.Popen[bytes], group: Group) -> None:

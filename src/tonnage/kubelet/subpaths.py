@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from tonnage.errors import HostError, Invalid
 from tonnage.host import libc
 from tonnage.host import mount as mounts
+from tonnage.kubelet.encoding import encode
 
 _OPENAT2 = 437
 _NO_MAGICLINKS, _BENEATH = 0x02, 0x08
@@ -25,7 +26,8 @@ _LEVELS = 3  # below the pod's folder of subPaths: volume, container, index of t
 
 def check(path: str) -> str:
     """A relative path without `..`. Raises Invalid."""
-    if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+    encode(path, "subPath")
+    if path.startswith("/") or ".." in path.split("/"):
         raise Invalid(f"subPath {path[:80]!r}: want a relative path without '..'")
     return path
 

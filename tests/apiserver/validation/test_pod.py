@@ -254,3 +254,30 @@ class TestUpdate:
 
 def test_a_status_is_not_held_to_the_rules_of_the_spec(faults: Faults) -> None:
     assert faults("pods", pod(containers=[]), pod(containers=[]), "status") == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        (pod(container={"env": [{"name": "A", "value": "x\0--bind"}]}), "spec.containers[0].env[0].value"),
+        (pod(container={"command": ["sh", "a\0"]}), "spec.containers[0].command[1]"),
+        (pod(container={"workingDir": "/a\0"}), "spec.containers[0].workingDir"),
+        (pod(container={"terminationMessagePath": "/a\0"}), "spec.containers[0].terminationMessagePath"),
+        (pod(nodeSelector={"a": "b\0"}), "spec.nodeSelector.a"),
+        (pod({"name": "v", "csi": {"driver": "d", "volumeAttributes": {"a\0": "b"}}}), "spec.volumes[0].csi"),
+    ],
+)
+def test_a_nul_is_refused_in_every_field(faults: Faults, wrong: Obj, path: str) -> None:
+    found = [fault for fault in faults("pods", wrong) if fault.endswith(": must not contain NUL characters")]
+    assert len(found) == 1
+    assert found[0].startswith(f"{path}")
+    labels = {"a": "a"}
+    template = {"metadata": {"labels": labels}, "spec": wrong["spec"]}
+    owner = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    said = [fault for fault in faults("apps/daemonsets", owner) if "NUL" in fault]
+    assert said == [f"spec.template.{fault}" for fault in found]
+
+
+def test_a_pod_with_a_nul_of_an_earlier_version_can_still_lose_its_finalizer(faults: Faults) -> None:
+    stored = pod(container={"workingDir": "/a\0"})
+    assert faults("pods", copy.deepcopy(stored), stored) == []

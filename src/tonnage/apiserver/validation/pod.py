@@ -6,6 +6,8 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from tonnage.apiserver.validation.containers import containers
 from tonnage.apiserver.validation.faults import Faults, difference
 from tonnage.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, labels, metadata
@@ -51,6 +53,8 @@ def template(template: Obj, path: str) -> Faults:
 
 def _spec(faults: Faults, pod: Obj) -> None:
     spec = pod["spec"]
+    if b"\\u0000" in msgspec.json.encode(spec):  # hardly ever, and much faster than to look at each text
+        _no_nul(faults, spec, "spec")
     known = volumes(faults, pod["metadata"].get("name", ""), spec.get("volumes") or [], "spec.volumes")
     containers(faults, spec, known)
     for word, words in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
@@ -68,6 +72,21 @@ def _spec(faults: Faults, pod: Obj) -> None:
     if deadline is not None and not 1 <= deadline <= _INT32:
         faults.invalid("spec.activeDeadlineSeconds", deadline, f"must be between 1 and {_INT32}, inclusive")
     scheduling(faults, spec)
+
+
+def _no_nul(faults: Faults, value: Any, path: str) -> None:
+    """No text of a pod may hold a NUL byte: programs, paths and mounts cannot be given one."""
+    if isinstance(value, str):
+        if "\0" in value:
+            faults.invalid(path, value, "must not contain NUL characters")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if "\0" in key:
+                faults.invalid(path, key, "must not contain NUL characters")
+            _no_nul(faults, item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _no_nul(faults, item, f"{path}[{index}]")
 
 
 def _update(faults: Faults, new: Obj, old: Obj) -> None:

@@ -1,0 +1,24 @@
+"""Text of pods as the bytes that the kernel and bwrap take: the one place that decides what can be passed on.
+
+bwrap reads its options joined by NUL, so a NUL inside one would begin another. The kernel ends every path, argument
+and variable at a NUL.
+"""
+
+from __future__ import annotations
+
+from tonnage.errors import Invalid
+
+
+def encode(text: str, what: str) -> bytes:
+    """Encode one path, argument, option or value; bytes that came in as surrogate escapes are restored.
+
+    what: names the text in the message, which never shows the text itself: it may be a secret.
+    Raises Invalid for NUL and for what is not Unicode (lone surrogates).
+    """
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as failure:
+        raise Invalid(f"{what} is not valid Unicode at character {failure.start}: correct it") from None
+    if b"\0" in data:
+        raise Invalid(f"{what} contains a NUL byte at {data.index(0)}: remove it")
+    return data
