@@ -255,6 +255,11 @@ class Informers:
             for informer in self._informers.values():
                 self._tasks.start(informer.run(), f"informer {informer.kind.plural}")
 
+    def unsynced(self) -> list[str]:
+        """The informers that have not listed yet, each with the reason where there is one."""
+        waiting = [informer for informer in self._informers.values() if not informer.synced]
+        return [f"{i.kind.plural} is not synced" + (f": {i.failure}" if i.failure else "") for i in waiting]
+
     async def wait_synced(self) -> None:
         """Wait until every informer has listed once."""
         for informer in list(self._informers.values()):
