@@ -17,7 +17,8 @@ Status objects, cli/main.py into exit codes; everybody else lets them pass.
         ├── ApiAlreadyExists   409 with reason AlreadyExists
         ├── ApiConflict        409 otherwise
         ├── ApiGone            410: the resourceVersion is too old, list again
-        └── ApiInvalid         422
+        ├── ApiInvalid         422
+        └── ApiUnreadable      an object in an answer has a field of the wrong type
 
 Messages say what was asked, what was found and what to do.
 """
@@ -147,6 +148,15 @@ class ApiInvalid(ApiError):
 
     code = 422
     reason = "Invalid"
+
+
+class ApiUnreadable(ApiError):
+    """An object that the API server sent has a field of the wrong type.
+
+    It is there: to take it for one that is not would be the way to lose what it protects.
+    """
+
+    reason = "Unreadable"
 
 
 def api_error(code: int, reason: str, message: str, **details: object) -> ApiError:

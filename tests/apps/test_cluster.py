@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tonnage.api.kinds import CLAIMS, NODES, PODS, VOLUMES
+from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFUL_SETS, VOLUMES
 from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
+from tonnage.apiserver.server import ApiServer
+from tonnage.apps import cluster
 from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings
 from tonnage.apps.plan import plan
 from tonnage.cli.workloads import pod_with
-from tonnage.errors import Busy
+from tonnage.errors import ApiError, Busy
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
+from tonnage.kube.transport import Request, Response, Transport
 from tonnage.kube.wait import until, until_gone
 from tonnage.scheduler.strategies import Strategy
 
@@ -113,3 +119,73 @@ async def test_listening_everywhere_is_reached_by_loopback(tmp_path: Path) -> No
     finally:
         await client.close()
         await made.stop()
+
+
+async def test_an_object_that_cannot_be_read_does_not_stop_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever wrote it: it may be in state.db already. It is named, and all controllers work."""
+    first = box(tmp_path)
+    await first.start()
+    await first.client.create(CONTROLLER_REVISIONS, {"metadata": {"name": "x"}, "data": {}, "revision": 1}, "default")
+    await first.stop()
+    with closing(sqlite3.connect(first.data.state)) as state, state:
+        where = "collection = 'apps/controllerrevisions' AND name = 'x'"
+        [[data]] = state.execute(f"SELECT data FROM objects WHERE {where}").fetchall()
+        bad = data.replace(b'"data":{}', b'"data":[1]')
+        assert bad != data
+        state.execute(f"UPDATE objects SET data = ? WHERE {where}", [bad])
+
+    second = box(tmp_path)
+    await second.start()
+    try:
+        assert "controllerrevisions default/x: cannot be read: data: Expected `object`, got `array`" in caplog.text
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "serviceName": "s", "template": template}
+        await second.client.create(STATEFUL_SETS, {"metadata": {"name": "s"}, "spec": spec}, "default")
+        await until(second.client, PODS, "s-0", running, namespace="default")
+        await second.client.delete(CONTROLLER_REVISIONS, "x", "default")
+        await second.client.create(CONTROLLER_REVISIONS, {"metadata": {"name": "x"}, "data": {}}, "default")
+    finally:
+        await second.stop()
+
+
+class Refusing:
+    """A transport whose lists of one resource are refused until told otherwise."""
+
+    refuses = True
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+
+    async def request(self, request: Request) -> Response:
+        if self.refuses and request.method == "GET" and request.path.endswith("/controllerrevisions"):
+            raise ApiError("the disk is on fire", code=500)
+        return await self.inner.request(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_a_start_that_waits_says_on_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = ApiServer.transport
+    monkeypatch.setattr(ApiServer, "transport", lambda self, *more: Refusing(transport(self, *more)))
+    monkeypatch.setattr(cluster, "REPORT_WAITS_AFTER", 0.05)
+    heard: list[str] = []
+
+    def hear(what: str) -> None:
+        heard.append(what)
+        if "controllerrevisions" in what and "fire" in what:
+            monkeypatch.setattr(Refusing, "refuses", False)
+
+    made = box(tmp_path, waiting=hear)
+    await made.start()
+    await made.stop()
+    assert any("controllerrevisions is not synced: the disk is on fire" in what for what in heard)
+    assert len(heard) == len(set(heard))
+    assert "start is waiting for: " in caplog.text

@@ -26,6 +26,7 @@ from tonnage.scheduler.strategies import Strategy
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "scheduler"
 NODES = ("scheduler-1", "scheduler-2")
+NODE_WITHOUT_DRIVERS = "scheduler-none"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 ROOM = 10 << 30
@@ -35,15 +36,18 @@ _LONG = 300.0
 
 @pytest.fixture(scope="module")
 def plane(installed: ControlPlane) -> Iterator[ControlPlane]:
-    """With two nodes, of which no kubelet knows, and the scheduler's account."""
+    """With two nodes, of which no kubelet knows, and the scheduler's account. A third CSINode has no drivers."""
     chosen = Installation(kubernetes=release(), scheduler=Strategy.LEAST_ALLOCATED)
     installed.kubectl("apply", "-f", "-", stdin=manifests.render_part("rbac-scheduler.yaml", chosen))
     installed.kubectl("create", "namespace", NAMESPACE)
     for name in NODES:
         _node(installed, name)
+    empty = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE_WITHOUT_DRIVERS}}
+    installed.create({**empty, "spec": {"drivers": []}})
     yield installed
     installed.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--grace-period=0", "--force")
     installed.kubectl("delete", "node", *NODES, "--ignore-not-found")
+    installed.kubectl("delete", "csinode", NODE_WITHOUT_DRIVERS, "--ignore-not-found")
     installed.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
@@ -55,7 +59,9 @@ def _node(plane: ControlPlane, name: str) -> None:
     assert plane.send("PATCH", f"/api/v1/nodes/{name}/status", status).status == 200
     driver = {"name": names.DRIVER, "nodeID": name, "topologyKeys": [names.TOPOLOGY_NODE]}
     body = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}}
-    plane.create({**body, "spec": {"drivers": [driver]}})
+    # What NFS and SMB register. The API server prints `topologyKeys: null`, and `drivers: null` where there is none.
+    without_topology = {"name": "nfs.csi.k8s.io", "nodeID": name}
+    plane.create({**body, "spec": {"drivers": [without_topology, driver]}})
 
 
 @pytest.fixture
@@ -138,6 +144,12 @@ def placed(plane: ControlPlane) -> dict[str, str]:
     """Pod -> node, of those that have one."""
     pods = plane.send("GET", PODS).body["items"]
     return {p["metadata"]["name"]: p["spec"]["nodeName"] for p in pods if p["spec"].get("nodeName")}
+
+
+def test_the_api_server_prints_null(plane: ControlPlane) -> None:
+    assert '"topologyKeys":null' in plane.kubectl("get", "--raw", f"/apis/storage.k8s.io/v1/csinodes/{NODES[0]}")
+    raw = plane.kubectl("get", "--raw", f"/apis/storage.k8s.io/v1/csinodes/{NODE_WITHOUT_DRIVERS}")
+    assert '"drivers":null' in raw
 
 
 async def test_pods_that_name_it_are_placed_with_their_volumes(

@@ -239,14 +239,15 @@ async def test_a_bookmark_of_kube_apiserver_is_no_pod() -> None:
     await informers.close()
 
 
-async def test_an_object_that_cannot_be_read_blinds_nobody_for_good(caplog: pytest.LogCaptureFixture) -> None:
-    scripted = Scripted(_pod("ADDED", "bad", "null"), _pod("ADDED", "good", "[]"))
+@pytest.mark.parametrize("garbled", [b'{"type":', b'{"type": 1}\n', b"[" * 100_000 + b"\n", b"\xff\n"])
+async def test_an_answer_that_is_no_event_is_watched_anew(garbled: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    scripted = Scripted(garbled + b"\n", _pod("ADDED", "good", "[]"))
     informers = Informers(Client(scripted))
     informer = informers.of(PODS)
     informers.start()
     await settle(informer, {"good"})
     assert scripted.lists == 2
-    assert "object not read kind=pods" in caplog.text
+    assert "pods: an event cannot be read" in caplog.text
     await informers.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tonnage.api import core, pods, policy, storage, workloads
+from tonnage.api.decode import decode
 from tonnage.api.meta import KubeObject, PartialObject
 from tonnage.errors import ApiNotFound
 
@@ -56,17 +57,8 @@ class Kind(Generic[T]):
         return {"apiVersion": self.api_version, "kind": self.kind}
 
     def decode(self, data: bytes | msgspec.Raw) -> T:
-        """Read one object. Raises msgspec.ValidationError on a wrong type."""
-        return _decoder(self.struct).decode(data)
-
-
-_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
-
-
-def _decoder(struct: type[T]) -> msgspec.json.Decoder[T]:
-    if struct not in _decoders:
-        _decoders[struct] = msgspec.json.Decoder(struct)
-    return _decoders[struct]
+        """Read one object; null is absent. Raises ValueError on a wrong type, RecursionError."""
+        return decode(data, self.struct)
 
 
 _STORAGE = "storage.k8s.io"

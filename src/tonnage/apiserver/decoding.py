@@ -220,9 +220,10 @@ def _time(value: Any, canonical: re.Pattern[str], unit: str) -> str:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
             raise ValueError
-    except ValueError:
+        moment = moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # Overflow: in UTC it is before the year 1 or after 9999
         shown = json.dumps(value)
         raise Wrong(
             f'parsing time {shown} as "2006-01-02T15:04:05Z07:00": cannot parse {shown} as "2006-01-02T15:04:05Z07:00"'
         ) from None
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=unit) + "Z"
+    return moment.replace(tzinfo=None).isoformat(timespec=unit) + "Z"

@@ -124,6 +124,17 @@ class BoxNode:
         if self._running.done():
             self._running.result()
 
+    def waits_for(self) -> list[str]:
+        """What start() and published() wait for, empty when the node is ready."""
+        if self._running is None:
+            return [f"node {self.name}: the driver and its pools"]
+        if not self.kubelet.ready.is_set():
+            return [f"node {self.name}: the kubelet"]
+        if unpublished := self._unpublished():
+            classes = f"node {self.name}: capacity of classes {', '.join(sorted(unpublished))}"
+            return [classes, *(f"node {self.name}: {what}" for what in self.agent.unsynced())]
+        return []
+
     async def _run_kubelet(self) -> None:
         """A failure before it is ready is start()'s to report; later ones are logged, and it begins anew."""
         try:

@@ -32,12 +32,15 @@ from tonnage.scheduler.loop import Scheduler
 log = logging.getLogger(__name__)
 Progress = Callable[[str, str], None]
 _STOP_SECONDS = 4.0
+REPORT_WAITS_AFTER = 5.0
+"""Seconds after which, and every which, a start reports what it waits for."""
 _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
 """Addresses to listen on that nobody can connect to -> how they stand in a URL."""
 
 
 class Box:
-    """start(), then wait() or whatever you like, then stop(). progress(what, detail) is told what is ready.
+    """start(), then wait() or whatever you like, then stop(). progress(what, detail) is told what is ready, waiting(for
+    what) what a start that takes long waits for.
 
     port 0: any free one. kubeconfig: a second place to write it to. max_pods: what a node takes.
     """
@@ -52,6 +55,7 @@ class Box:
         kubeconfig: Path | None = None,
         max_pods: int = 110,
         progress: Progress = lambda what, detail: None,
+        waiting: Callable[[str], None] = lambda what: None,
         clock: Clock | None = None,
     ) -> None:
         self.data, self.plan = data, plan
@@ -61,7 +65,7 @@ class Box:
         self._logs: LogRouter
         self._listen = (host, port)
         self._max_pods = max_pods
-        self._progress = progress
+        self._progress, self._waiting = progress, waiting
         self._clock = clock or RealClock()
         self._tasks = Background("box")
         self._server: ApiServer | None = None
@@ -84,11 +88,29 @@ class Box:
         Raises Invalid, Busy (data folder, port), HostError. After a kill the containers that still run are adopted.
         """
         self.data.open(self.plan.settings)
+        watching = self._tasks.start(self._report_waits(), "start")
         await self._start_server()
         await self._start_controllers()
         await self._start_nodes()
+        watching.cancel()
         settle()
         self._tasks.start(keep_trimmed(), "memory")
+
+    async def _report_waits(self) -> None:
+        """Report what start() waits for, once and whenever it is something else."""
+        reported = ""
+        while True:
+            await asyncio.sleep(REPORT_WAITS_AFTER)
+            what = "; ".join(self._waits_for())
+            if what and what != reported:
+                log.warning("start is waiting for: %s", what)
+                self._waiting(what)
+                reported = what
+
+    def _waits_for(self) -> list[str]:
+        if self._informers is None:
+            return ["the first objects" if self._server is not None else "the API server"]
+        return self._informers.unsynced() + [what for node in self.nodes.values() for what in node.waits_for()]
 
     async def _start_server(self) -> None:
         host, port = self._listen

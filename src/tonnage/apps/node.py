@@ -269,6 +269,10 @@ class NodeAgent:
         self.readings.faults.doubt()
         self.readings.want_all()
 
+    def unsynced(self) -> list[str]:
+        """See Informers.unsynced."""
+        return self._informers.unsynced()
+
     async def run(self) -> None:
         """Work until stop() or cancellation. Volumes, and what is being made of them, stay as they are.
 

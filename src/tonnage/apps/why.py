@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TypeVar
 
+import msgspec
+
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api.kinds import (
     ATTACHMENTS,
@@ -41,31 +43,46 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Exp
     nodes, pods and storage are needed), Unavailable, Invalid for objects that make no sense."""
     pod = await client.get(PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")
-    cluster, written, pods = await _read(client, clock)
-    budgets = await _budgets(client)
+    reader = _Reader(client)
+    cluster, written, pods = await _read(reader, clock)
+    budgets = await _budgets(reader)
     scheduler, read = _BOX_SCHEDULER if is_box else "", rfc3339(clock.time())
-    return explain(cluster, pod, written=written, scheduler=scheduler, read=read, pods=pods, budgets=budgets)
+    found = explain(cluster, pod, written=written, scheduler=scheduler, read=read, pods=pods, budgets=budgets)
+    return msgspec.structs.replace(found, unchecked=[*found.unchecked, *reader.unreadable])
 
 
-async def _budgets(client: Client) -> list[PodDisruptionBudget]:
+class _Reader:
+    """Lists objects; unreadable says which ones are left out, and why."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.unreadable: list[str] = []
+
+    async def all(self, kind: Kind[T]) -> list[T]:
+        listing = await self._client.list(kind, tolerant=True)
+        self.unreadable += [str(found.error) for found in listing.unreadable]
+        return listing.items
+
+
+async def _budgets(reader: _Reader) -> list[PodDisruptionBudget]:
     """All of them; none where they may not be read, for they matter least."""
     with suppress(ApiError):
-        return await _all(client, DISRUPTION_BUDGETS)
+        return await reader.all(DISRUPTION_BUDGETS)
     return []
 
 
-async def _read(client: Client, clock: Clock) -> tuple[Cluster, dict[str, str], list[Pod]]:
+async def _read(reader: _Reader, clock: Clock) -> tuple[Cluster, dict[str, str], list[Pod]]:
     """The cluster, when its capacity objects were written, and all pods. Storage is read before pods and nodes, in the
     order in which a scheduler's caches may be filled too."""
     claims, volumes, classes, drivers = await asyncio.gather(
-        _all(client, CLAIMS), _all(client, VOLUMES), _all(client, STORAGE_CLASSES), _all(client, CSI_DRIVERS)
+        reader.all(CLAIMS), reader.all(VOLUMES), reader.all(STORAGE_CLASSES), reader.all(CSI_DRIVERS)
     )
     nodes, csi_nodes, attachments, capacities, pods = await asyncio.gather(
-        _all(client, NODES),
-        _all(client, CSI_NODES),
-        _all(client, ATTACHMENTS),
-        _all(client, PUBLISHED),
-        _all(client, PODS),
+        reader.all(NODES),
+        reader.all(CSI_NODES),
+        reader.all(ATTACHMENTS),
+        reader.all(PUBLISHED),
+        reader.all(PODS),
     )
     objects = StorageObjects(_filled(claims), _filled(volumes), _filled(classes), _filled(drivers))
     cluster = Cluster(objects, SchedulingQueue(), clock.monotonic)
@@ -80,10 +97,6 @@ async def _read(client: Client, clock: Clock) -> tuple[Cluster, dict[str, str], 
             cluster.pod_placed(pod)
     cluster.settle()
     return cluster, _written(capacities), pods
-
-
-async def _all(client: Client, kind: Kind[T]) -> list[T]:
-    return (await client.list(kind)).items
 
 
 def _filled(objects: Iterable[T]) -> Cache[T]:

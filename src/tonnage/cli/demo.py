@@ -68,7 +68,7 @@ class Story:
         """Start a cluster, tell everything, end it."""
         began = time.monotonic()
         self.out.title("tonnage: a cluster on this machine, and pods that get disk of their own")
-        box = Box(self.data, self.plan, progress=self.out.step)
+        box = Box(self.data, self.plan, progress=self.out.step, waiting=self.out.waits)
         try:
             await box.start()
             self.client = Client(HttpTransport(load(self.data.kubeconfig)))

@@ -42,6 +42,10 @@ class Output:
         """Something is ready."""
         self._mark("✓" if self._console else "-", "green", text, detail)
 
+    def waits(self, what: str) -> None:
+        """Something takes long, and waits for this."""
+        self._mark("…" if self._console else "...", "yellow", "waiting for", what)
+
     def check(self, text: str, *, held: bool, detail: str = "") -> None:
         """A claim of the story, and whether it held."""
         if self._console is not None:

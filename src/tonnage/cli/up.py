@@ -80,7 +80,8 @@ def run(options: argparse.Namespace) -> int:
     stream = os.fdopen(int(report), "w") if report else None
     out = Output(stream) if stream else Output()
     box = Box(
-        data, plan_, host=options.listen, port=options.port, kubeconfig=options.kubeconfig, progress=out.step
+        data, plan_, host=options.listen, port=options.port, kubeconfig=options.kubeconfig, progress=out.step,
+        waiting=out.waits,
     )  # fmt: skip
     try:
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))

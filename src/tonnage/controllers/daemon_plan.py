@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from tonnage.api import names
 from tonnage.api.core import Node
+from tonnage.api.decode import convert
 from tonnage.api.pods import Pod, PodSpec
 from tonnage.api.workloads import DaemonSet, RollingUpdate
 from tonnage.controllers.pod_states import is_available, is_ready
@@ -40,7 +39,7 @@ def tolerations(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 def pod_of(daemon: DaemonSet) -> PodSpec:
     """What the pods of a DaemonSet ask of a node."""
     spec = daemon.spec.template["spec"]
-    return msgspec.convert({**spec, "tolerations": tolerations(spec)}, PodSpec)
+    return convert({**spec, "tolerations": tolerations(spec)}, PodSpec)
 
 
 def node_of(pod: Pod) -> str:

@@ -18,7 +18,7 @@ from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Namespace
 from tonnage.api.kinds import ALL, EVENTS, NAMESPACES, PODS, Kind
-from tonnage.api.meta import KubeObject
+from tonnage.api.meta import KubeObject, PartialObject
 from tonnage.controllers.waits import Waits
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client, status_error
@@ -77,16 +77,21 @@ class NamespaceController:
         """Ask for the deletion of everything; returns what is there still: pods alone, as long as there are any."""
         left: dict[str, list[KubeObject]] = {}
         for kind in self._kinds:
-            found = (await self._client.list(kind, name)).items
+            found = await self._list(kind, name)
             if any(not obj.metadata.deleting for obj in found):
                 options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
                 await self._request("DELETE", kind.path(name), options)
-                found = (await self._client.list(kind, name)).items
+                found = await self._list(kind, name)
             if found:
                 left[kind.plural] = found
             if kind is PODS and left:
                 break
         return left
+
+    async def _list(self, kind: Kind[Any], namespace: str) -> list[KubeObject]:
+        """Those that cannot be read too: they are deleted as all others are."""
+        listing = await self._client.list(kind, namespace, tolerant=True)
+        return [*listing.items, *(PartialObject(metadata=found.metadata) for found in listing.unreadable)]
 
     async def _finalize(self, name: str) -> None:
         """PUT namespaces/NAME/finalize: the object as it is, without our finalizer."""

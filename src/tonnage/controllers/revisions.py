@@ -16,7 +16,7 @@ from tonnage.api.meta import KubeObject
 from tonnage.api.workloads import ControllerRevision, Template
 from tonnage.controllers.dependents import Dependents
 from tonnage.controllers.pod_templates import digest, hashed_name, owner_reference
-from tonnage.errors import ApiAlreadyExists, ApiNotFound
+from tonnage.errors import ApiAlreadyExists, ApiNotFound, Invalid
 from tonnage.kube.client import Client
 
 
@@ -26,9 +26,13 @@ def data_of(template: Template) -> dict[str, Any]:
 
 
 def template_of(revision: ControllerRevision) -> Template:
-    """The template that a revision holds."""
-    template = revision.data["spec"]["template"]
-    return {key: value for key, value in template.items() if key != "$patch"}
+    """The template that a revision holds. Raises Invalid for data that is none: any object may be written there."""
+    try:
+        template = revision.data["spec"]["template"]
+        return {key: value for key, value in template.items() if key != "$patch"}
+    except (KeyError, TypeError, AttributeError):
+        text = "data.spec.template: it holds no pod template; delete it"
+        raise Invalid(f"controllerrevisions {revision.key}: {text}") from None
 
 
 def next_number(revisions: Iterable[ControllerRevision]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from tonnage.api.meta import KubeObject
@@ -78,10 +78,13 @@ class Cache(Generic[T]):
             self._reindex(key, old, None)
             self._tell(old, None)
 
-    def replace(self, objects: Iterable[T]) -> None:
-        """Become exactly these objects (after a new list), telling handlers just what differs."""
+    def replace(self, objects: Iterable[T], *, keep: Collection[str] = ()) -> None:
+        """Become exactly these objects (after a new list), telling handlers just what differs.
+
+        keep: keys of objects that stay as they are although they are not in the list.
+        """
         fresh = {obj.key: obj for obj in objects}
-        for key in [k for k in self._objects if k not in fresh]:
+        for key in [k for k in self._objects if k not in fresh and k not in keep]:
             self.remove(key)
         for obj in fresh.values():
             self.put(obj)

@@ -9,9 +9,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tonnage.api.decode import decode
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectMeta, ObjectReference, PartialObject, reference
-from tonnage.errors import ApiError, Cause, api_error
+from tonnage.errors import ApiError, ApiUnreadable, Cause, api_error
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Response, Transport
 
 T = TypeVar("T", bound=KubeObject)
@@ -22,7 +23,7 @@ PAGE = 500
 
 
 class _List(Object, frozen=True):
-    metadata: ListMeta = ListMeta()
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
     items: list[msgspec.Raw] | None = None
 
 
@@ -52,35 +53,43 @@ class _Status(Object, frozen=True):
     details: _StatusDetails | None = None
 
 
-_lists = msgspec.json.Decoder(_List)
-_lines = msgspec.json.Decoder(_Line)
-_statuses = msgspec.json.Decoder(_Status)
-_partials = msgspec.json.Decoder(PartialObject)
+@dataclass(frozen=True)
+class Unreadable:
+    """An object with a field of the wrong type. metadata holds what could be read of it, maybe nothing."""
+
+    metadata: ObjectMeta
+    error: ApiUnreadable
 
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """Objects, and the resourceVersion from which to watch on. others: how many came that were not wanted."""
+    """Objects, and the resourceVersion from which to watch on. others: how many came that were not wanted.
+
+    unreadable: objects that are there too, where the list was asked to go on without them.
+    """
 
     items: list[T]
     resource_version: str
     others: int = 0
+    unreadable: Sequence[Unreadable] = ()
 
 
 @dataclass(frozen=True)
 class WatchEvent(Generic[T]):
     """type is ADDED, MODIFIED, DELETED or BOOKMARK (an object with nothing but its resourceVersion); OTHER for what
-    is not wanted, whatever happened to it (an object with nothing but its metadata)."""
+    is not wanted, whatever happened to it (an object with nothing but its metadata); UNREADABLE for what was added or
+    changed and cannot be read (an object with the metadata that can be read; error says why)."""
 
     type: str
     object: T
+    error: ApiUnreadable | None = None
 
 
 def status_error(data: bytes | msgspec.Raw, code: int = 0) -> ApiError:
     """Turn a Status (or any other error body) into the ApiError that fits."""
     try:
-        status = _statuses.decode(data)
-    except msgspec.MsgspecError:
+        status = decode(data, _Status)
+    except (ValueError, RecursionError):
         return api_error(code or 500, "", bytes(data)[:500].decode(errors="replace"))
     details = status.details or _StatusDetails()
     causes = [Cause(c.field, c.message, c.reason) for c in details.causes or ()]
@@ -103,8 +112,8 @@ class Client:
         self.transport = transport
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """Read one object, live. Raises ApiNotFound."""
-        return kind.decode((await self._send("GET", kind.path(namespace, name))).body)
+        """Read one object, live. Raises ApiNotFound, ApiUnreadable."""
+        return _read(kind, (await self._send("GET", kind.path(namespace, name))).body)
 
     async def list(
         self,
@@ -115,26 +124,41 @@ class Client:
         fields: str = "",
         resource_version: str = "",
         keep: Keep | None = None,
+        tolerant: bool = False,
     ) -> Listing[T]:
-        """Read all objects (page by page), narrowed by a label and a field selector, and by keep as they arrive."""
+        """Read all objects (page by page), narrowed by a label and a field selector, and by keep as they arrive.
+
+        Raises ApiUnreadable for the first object that cannot be read: whoever deletes what no object needs must not
+        overlook one. tolerant: goes on without such objects, and returns them in `unreadable`.
+        """
         query = _query(labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(PAGE))
         items: list[T] = []
+        unreadable: list[Unreadable] = []
         others = 0
         while True:
-            page = _lists.decode((await self._send("GET", kind.path(namespace), query)).body)
-            wanted = [raw for raw in page.items or () if keep is None or keep(_partials.decode(raw).metadata)]
-            items += [kind.decode(raw) for raw in wanted]
-            others += len(page.items or ()) - len(wanted)
-            if not page.metadata.continue_:
-                return Listing(items, page.metadata.resource_version, others)
+            metadata, page = _page(kind, (await self._send("GET", kind.path(namespace), query)).body)
+            for raw in page:
+                try:
+                    if keep is None or keep(decode(raw, PartialObject).metadata):
+                        items.append(kind.decode(raw))
+                    else:
+                        others += 1
+                except (ValueError, RecursionError) as failure:
+                    fault = _unreadable(kind, raw, failure)
+                    if not tolerant:
+                        raise fault.error from None
+                    unreadable.append(fault)
+            if not metadata.continue_:
+                return Listing(items, metadata.resource_version, others, unreadable)
             query = _query(
-                labelSelector=labels, fieldSelector=fields, limit=str(PAGE), **{"continue": page.metadata.continue_}
+                labelSelector=labels, fieldSelector=fields, limit=str(PAGE), **{"continue": metadata.continue_}
             )
 
     async def revision(self, kind: Kind[T], namespace: str = "", *, fields: str = "") -> str:
         """The resourceVersion that the server is at; costs it the reading of one object."""
         query = _query(fieldSelector=fields, limit="1")
-        return _lists.decode((await self._send("GET", kind.path(namespace), query)).body).metadata.resource_version
+        metadata, _ = _page(kind, (await self._send("GET", kind.path(namespace), query)).body)
+        return metadata.resource_version
 
     @asynccontextmanager
     async def watch(
@@ -161,7 +185,7 @@ class Client:
     async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "", *, subresource: str = "") -> T:
         """Make an object from plain data; apiVersion and kind are filled in. Raises ApiAlreadyExists, ApiInvalid."""
         data = msgspec.json.encode({**kind.head(), **body})
-        return kind.decode((await self._send("POST", kind.path(namespace, "", subresource), body=data)).body)
+        return _read(kind, (await self._send("POST", kind.path(namespace, "", subresource), body=data)).body)
 
     async def patch(
         self,
@@ -187,7 +211,7 @@ class Client:
                 body = {**body, "metadata": {**body.get("metadata", {}), **guard}}
         path = kind.path(namespace, name, subresource)
         data = msgspec.json.encode(body)
-        return kind.decode((await self._send("PATCH", path, body=data, content_type=content_type)).body)
+        return _read(kind, (await self._send("PATCH", path, body=data, content_type=content_type)).body)
 
     async def delete(
         self,
@@ -259,7 +283,10 @@ async def _decode(
         for line in lines:
             if not line:
                 continue
-            event = _lines.decode(line)
+            try:
+                event = decode(line, _Line)
+            except (ValueError, RecursionError) as failure:
+                raise ApiUnreadable(f"{kind.plural}: an event cannot be read: {failure}") from None
             if event.type == "ERROR":
                 raise status_error(event.object)
             events.append(_event(kind, event, keep))
@@ -268,9 +295,55 @@ async def _decode(
 
 
 def _event(kind: Kind[T], event: _Line, keep: Keep | None) -> WatchEvent[T]:
-    """A bookmark is an object of nothing: `containers` of a Pod's is null, which no Pod may have."""
-    if event.type == "BOOKMARK":
-        return WatchEvent(event.type, kind.struct(metadata=_partials.decode(event.object).metadata))
-    if keep is not None and not keep(metadata := _partials.decode(event.object).metadata):
-        return WatchEvent("OTHER", kind.struct(metadata=metadata))
-    return WatchEvent(event.type, kind.decode(event.object))
+    try:
+        if event.type == "BOOKMARK":
+            return WatchEvent(event.type, kind.struct(metadata=decode(event.object, PartialObject).metadata))
+        if keep is not None and not keep(metadata := decode(event.object, PartialObject).metadata):
+            return WatchEvent("OTHER", kind.struct(metadata=metadata))
+        return WatchEvent(event.type, kind.decode(event.object))
+    except (ValueError, RecursionError) as failure:
+        fault = _unreadable(kind, event.object, failure)
+        # Of an object that is gone, its name is all that matters.
+        type_ = "DELETED" if event.type == "DELETED" else "UNREADABLE"
+        return WatchEvent(type_, kind.struct(metadata=fault.metadata), fault.error)
+
+
+def _page(kind: Kind[T], data: bytes) -> tuple[ListMeta, list[msgspec.Raw]]:
+    try:
+        page = decode(data, _List)
+        metadata = ListMeta() if bytes(page.metadata) == b"null" else decode(page.metadata, ListMeta)
+        return metadata, page.items or []
+    except (ValueError, RecursionError) as failure:
+        raise ApiUnreadable(f"{kind.plural}: the list cannot be read: {failure}") from None
+
+
+def _read(kind: Kind[T], data: bytes) -> T:
+    try:
+        return kind.decode(data)
+    except (ValueError, RecursionError) as failure:
+        raise _unreadable(kind, data, failure).error from None
+
+
+def _unreadable(kind: Kind[T], data: bytes | msgspec.Raw, failure: Exception) -> Unreadable:
+    metadata = _metadata(data)
+    # msgspec says: <what is wrong> - at `$.<path>`
+    what, _, path = str(failure).partition(" - at `$.")
+    field = path.removesuffix("`")
+    text = f"{kind.plural} {metadata.key or '<no name>'}: cannot be read: {field + ': ' if field else ''}{what}"
+    error = ApiUnreadable(text, causes=[Cause(field, what)], group=kind.group, kind=kind.kind, name=metadata.name)
+    return Unreadable(metadata, error)
+
+
+def _metadata(data: bytes | msgspec.Raw) -> ObjectMeta:
+    """What can be read of it: all, the texts that say which object it is, or nothing."""
+    try:
+        return decode(data, PartialObject).metadata
+    except (ValueError, RecursionError):
+        pass
+    try:
+        found = msgspec.json.decode(data)["metadata"]
+        names = ("name", "namespace", "uid", "resourceVersion")
+        texts = {name: found[name] for name in names if isinstance(found.get(name), str)}
+        return msgspec.convert(texts, ObjectMeta)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return ObjectMeta()

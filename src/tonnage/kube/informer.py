@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, TypeVar
-
-import msgspec
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, ObjectMeta
-from tonnage.errors import ApiError, ApiGone, Unavailable
+from tonnage.errors import ApiError, ApiGone, ApiUnreadable, Unavailable
 from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, Keep, WatchEvent
+from tonnage.kube.client import Client, Keep, Unreadable, WatchEvent
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -30,6 +28,9 @@ class Informer(Generic[T]):
     a lost connection is retried with growing waits. A server that comes back with an older state than was seen (a
     restored backup, another cluster at this address) would tell a resumed watch nothing: it is listed again.
     Once it runs, its scope may be changed.
+
+    An object with a field of the wrong type is logged and counted in tonnage_unreadable_objects; the informer goes on
+    without it until a version comes that can be read.
     """
 
     def __init__(
@@ -44,6 +45,9 @@ class Informer(Generic[T]):
         self._version = self._latest = ""
         self._synced = asyncio.Event()
         self._backoff = Backoff(initial=0.05, maximum=10.0)
+        self._unreadable: dict[str, str] = {}  # key -> what is wrong with it
+        self.failure = ""
+        """Why the last list failed, "" when it did not."""
         self._lost = False  # the server could not be reached, or refused us, since it last told anything
         self._restored: list[Callable[[], None]] = []
         self.on_rewind: Callable[[], None] = lambda: None
@@ -112,14 +116,11 @@ class Informer(Generic[T]):
         except (ApiError, Unavailable, ConnectionError) as failure:
             self._lost = True
             delay = self._backoff.next("")
-            log.debug("watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
+            self.failure = str(failure)
+            level = logging.ERROR if isinstance(failure, ApiUnreadable) else logging.DEBUG
+            log.log(level, "watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
             if isinstance(failure, ApiError) and failure.code != _UNAUTHORIZED:
                 self._version = ""  # refused, so what we know of versions may be wrong
-            await asyncio.sleep(delay)
-        except msgspec.MsgspecError as failure:  # one such object must not leave us blind for all others, for ever
-            delay = self._backoff.next("")
-            log.error("object not read kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
-            self._version = ""
             await asyncio.sleep(delay)
 
     async def _check_history(self) -> None:
@@ -141,12 +142,29 @@ class Informer(Generic[T]):
         return True
 
     async def _list(self) -> None:
-        listing = await self._client.list(self.kind, **self._scope, keep=self._keep)
+        listing = await self._client.list(self.kind, **self._scope, keep=self._keep, tolerant=True)
         self._went_back(listing.resource_version)
-        self._count(*(obj.metadata for obj in listing.items), others=listing.others)
-        self.cache.replace(listing.items)
+        received = [obj.metadata for obj in listing.items] + [found.metadata for found in listing.unreadable]
+        self._count(*received, others=listing.others)
+        self.cache.replace(listing.items, keep=self._stale(listing.unreadable))
+        for key in set(self._unreadable) - {found.metadata.key for found in listing.unreadable}:
+            self._readable(key)
         self._version = self._latest = listing.resource_version
+        self.failure = ""
         self._synced.set()
+
+    def _stale(self, unreadable: Sequence[Unreadable]) -> Collection[str]:
+        """Note what cannot be read; which keys of the cache are such objects'."""
+        for found in unreadable:
+            self._note(found.metadata.key, found.error)
+        if any(not found.metadata.name for found in unreadable):
+            return self.cache.keys()  # it may be any of those that are not in the list
+        return {found.metadata.key for found in unreadable if self._is_cached(found.metadata)}
+
+    def _is_cached(self, metadata: ObjectMeta) -> bool:
+        """Whether the cache has an earlier version of the same object."""
+        cached = self.cache.get(metadata.key)
+        return cached is not None and metadata.uid in ("", cached.metadata.uid)
 
     async def _watch(self) -> bool:
         """Take in events until the server ends the watch; whether there was any."""
@@ -173,11 +191,32 @@ class Informer(Generic[T]):
         self.received += 1
         if event.type != "BOOKMARK":
             self._count(obj.metadata)
-        if event.type in ("DELETED", "OTHER"):
-            self.cache.remove(obj.key)
+        if event.type == "UNREADABLE" and event.error is not None:
+            self._note(obj.key, event.error)
+            # The last version that could be read stays: the object is there, and to take it for gone would delete what
+            # belongs to it. A cache may always be behind, and what must not be is read live (and refused, as this is).
+            if not self._is_cached(obj.metadata):
+                self.cache.remove(obj.key)
         elif event.type != "BOOKMARK":
-            self.cache.put(obj)
-        self._version = self._latest = obj.metadata.resource_version
+            self._readable(obj.key)
+            if event.type in ("DELETED", "OTHER"):
+                self.cache.remove(obj.key)
+            else:
+                self.cache.put(obj)
+        # "" where not even that can be read: the watch goes on, and a resumed one begins a little earlier.
+        self._version = self._latest = obj.metadata.resource_version or self._latest
+
+    def _note(self, key: str, error: ApiUnreadable) -> None:
+        if self._unreadable.get(key) == str(error):
+            return
+        if key not in self._unreadable:
+            metrics.UNREADABLE.labels(self.kind.plural).inc()
+        self._unreadable[key] = str(error)
+        log.error("%s; left out until it can be read", error)
+
+    def _readable(self, key: str) -> None:
+        if self._unreadable.pop(key, None) is not None:
+            metrics.UNREADABLE.labels(self.kind.plural).dec()
 
     def _count(self, *received: ObjectMeta, others: int = 0) -> None:
         if self.mine is None:
@@ -215,6 +254,11 @@ class Informers:
             self._tasks = Background("informers")
             for informer in self._informers.values():
                 self._tasks.start(informer.run(), f"informer {informer.kind.plural}")
+
+    def unsynced(self) -> list[str]:
+        """The informers that have not listed yet, each with the reason where there is one."""
+        waiting = [informer for informer in self._informers.values() if not informer.synced]
+        return [f"{i.kind.plural} is not synced" + (f": {i.failure}" if i.failure else "") for i in waiting]
 
     async def wait_synced(self) -> None:
         """Wait until every informer has listed once."""

@@ -41,8 +41,8 @@ async def until_gone(client: Client, kind: Kind[T], *, namespace: str = "", seco
     try:
         async with asyncio.timeout(seconds):
             while True:
-                listing = await client.list(kind, namespace)
-                left = {o.key for o in listing.items}
+                listing = await client.list(kind, namespace, tolerant=True)
+                left = {o.key for o in listing.items} | {o.metadata.key for o in listing.unreadable}
                 if not left:
                     return
                 async with client.watch(kind, namespace, resource_version=listing.resource_version) as batches:

@@ -57,6 +57,12 @@ RECEIVED = Counter(
     ["resource", "whose"],
     registry=REGISTRY,
 )
+UNREADABLE = Gauge(
+    "tonnage_unreadable_objects",
+    "Objects of the API server that cannot be read, by resource: a field has the wrong type. The log names each.",
+    ["resource"],
+    registry=REGISTRY,
+)
 LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.", registry=REGISTRY)
 SCHEDULER_LEADS = Gauge("tonnage_scheduler_leads", "1 for the scheduler that places pods, else 0.", registry=REGISTRY)
 GONE = Gauge(

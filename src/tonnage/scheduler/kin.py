@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tonnage.api.affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from tonnage.api.decode import convert
 from tonnage.api.meta import LabelSelector
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import Requirement, Selector, from_label_selector
@@ -109,8 +110,8 @@ def kin_of(pod: Pod) -> Kin:
 def _compile(text: bytes) -> Kin:
     namespace, labels, near, far, spread, _ = msgspec.json.decode(text)
     try:
-        friends, foes = (msgspec.convert(raw or {}, PodAffinity) for raw in (near, far))
-        constraints = msgspec.convert(spread, list[TopologySpreadConstraint])
+        friends, foes = (convert(raw or {}, PodAffinity) for raw in (near, far))
+        constraints = convert(spread, list[TopologySpreadConstraint])
     except msgspec.ValidationError as failure:
         raise Invalid(f"spec.affinity or spec.topologySpreadConstraints: {failure}") from None
     required = friends.required_during_scheduling_ignored_during_execution

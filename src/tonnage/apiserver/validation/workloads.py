@@ -127,11 +127,13 @@ def daemon_set(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
 
 
 def controller_revision(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
-    """ControllerRevision: its data never changes."""
+    """ControllerRevision: its data is an object, and never changes."""
     faults = Faults()
     metadata(faults, new, old=old)
-    if "data" not in new:
+    if old is None and "data" not in new:
         faults.required("data", "data is mandatory")
+    elif old is None and not isinstance(new["data"], dict):
+        faults.required("data", "data must be a valid JSON object")
     if new.get("revision", 0) < 0:
         faults.invalid("revision", new["revision"], NEGATIVE)
     if old is not None:

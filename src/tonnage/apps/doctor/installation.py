@@ -30,6 +30,7 @@ STALE = 90.0
 def check(view: View) -> Iterator[Finding]:
     """All of this file."""
     yield from _rights(view)
+    yield from _unreadable(view)
     yield from _api(view)
     yield from _csi_driver(view)
     yield from _agents(view)
@@ -41,6 +42,14 @@ def _rights(view: View) -> Iterator[Finding]:
     if view.refused:
         text = f"not looked at, for want of rights: {few(sorted(view.refused), 20)}"
         yield warn("rights", "reader", text, "run it with an administrator's kubeconfig (--kubeconfig)")
+
+
+def _unreadable(view: View) -> Iterator[Finding]:
+    for text in dict.fromkeys(view.unreadable):
+        about, _, cause = text.partition(": ")
+        yield fail(
+            "objects", about, f"{cause}; the other checks leave it out", "correct the field, or delete the object"
+        )
 
 
 def _api(view: View) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ async def _try(view: View, client: Client) -> list[Finding]:
     if answer.status >= 300:
         text = f"the policy is there; whether it works was not tried: {str(found.get('message', ''))[:200]}"
         return [warn(_CHECK, names.SCOPE_POLICY, text, "run it with an administrator's kubeconfig")]
-    label = found["metadata"].get("labels", {}).get(names.NODE_LABEL, "")
+    label = (found["metadata"].get("labels") or {}).get(names.NODE_LABEL, "")
     if label != _PROBE_NODE:
         text = f"a claim of class {view.ours[0].metadata.name} got label {names.NODE_LABEL} {label or 'not'}"
         return [fail(_CHECK, names.SCOPE_POLICY, f"the policy is there and does not work: {text}", APPLY)]

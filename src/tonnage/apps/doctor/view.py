@@ -33,7 +33,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
 from tonnage.apps.node_config import NodeFile
 from tonnage.controllers.template_object import is_template
-from tonnage.errors import ApiError, ApiNotFound
+from tonnage.errors import ApiError, ApiNotFound, ApiUnreadable
 from tonnage.kube.client import Client
 
 T = TypeVar("T", bound=KubeObject)
@@ -107,7 +107,8 @@ VALIDATING_BINDINGS = Kind(
 class View:
     """An installation in `namespace`, at `now` (seconds since the epoch). served: `<group>/<version>/<plural>`. there:
     the policies and their bindings that were found, `<plural>/<name>`. files: ConfigMap -> its node's file, or what is
-    wrong with it. refused: kinds that the reader may not see -> what the API server said."""
+    wrong with it. refused: kinds that the reader may not see -> what the API server said. unreadable: which objects are
+    left out, and why."""
 
     namespace: str
     now: float
@@ -132,6 +133,7 @@ class View:
     files: Mapping[str, NodeFile | str] = field(default_factory=dict)
     events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
 
     @property
     def ours(self) -> list[StorageClass]:
@@ -184,7 +186,7 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view = View(namespace, now)
     view.version = str(msgspec.json.decode(await client.read("/version")).get("gitVersion", ""))
     view.served = await _served(client)
-    reader = _Reader(client, view.refused)
+    reader = _Reader(client, view)
     view.nodes = await reader.all(NODES)
     view.csi_nodes = await reader.all(CSI_NODES)
     view.driver = await reader.one(CSI_DRIVERS, names.DRIVER)
@@ -207,17 +209,19 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
 
 
 class _Reader:
-    """Reads what may be read, and notes what may not."""
+    """Reads what may and can be read, and notes the rest in the view."""
 
-    def __init__(self, client: Client, refused: dict[str, str]) -> None:
-        self._client, self._refused = client, refused
+    def __init__(self, client: Client, view: View) -> None:
+        self._client, self._view = client, view
 
     async def all(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> list[T]:
         try:
-            return (await self._client.list(kind, namespace, labels=labels, fields=fields)).items
+            found = await self._client.list(kind, namespace, labels=labels, fields=fields, tolerant=True)
         except ApiError as failure:
             self._note(kind, failure)
             return []
+        self._view.unreadable += [str(one.error) for one in found.unreadable]
+        return found.items
 
     async def one(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         try:
@@ -228,7 +232,9 @@ class _Reader:
 
     def _note(self, kind: Kind[T], failure: ApiError) -> None:
         if failure.code == 403:
-            self._refused[kind.plural] = failure.message
+            self._view.refused[kind.plural] = failure.message
+        elif isinstance(failure, ApiUnreadable):
+            self._view.unreadable.append(str(failure))
         elif not isinstance(failure, ApiNotFound):
             raise failure
 
@@ -241,7 +247,7 @@ async def _served(client: Client) -> frozenset[str]:
         except ApiNotFound:
             continue
         version = str(answer.get("groupVersion", ""))
-        found |= {f"{version}/{resource['name']}" for resource in answer.get("resources", ())}
+        found |= {f"{version}/{resource['name']}" for resource in answer.get("resources") or ()}
     return frozenset(found)
 
 
