@@ -148,3 +148,42 @@ def test_merging_lists_holds_for_any_list(old: list[Any], changed: list[tuple[st
         else:
             expected[name] = "new"
     assert result == expected
+
+
+class Counted(str):
+    """Text that counts how often it was compared."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("size", [1000, 4000])
+def test_comparisons_grow_as_the_lists(size: int) -> None:
+    finalizers = [Counted(f"a.b/c{n}") for n in range(size)]
+    names = [Counted(f"c{n}") for n in range(size)]
+    backwards = [Counted(f"a.b/c{n}") for n in reversed(range(size))]
+    old = pod(containers=[{"name": n} for n in names]) | {"metadata": {"finalizers": finalizers}}
+    images = [{"name": Counted(n), "image": "x"} for n in names]
+    gone = [{"name": Counted(n), "$patch": "delete"} for n in names]
+    Counted.comparisons = 0
+    meta = {"finalizers": backwards, "$setElementOrder/finalizers": backwards}
+    new = apply(old, {"metadata": meta, "spec": {"containers": images, "$setElementOrder/containers": images}}, "Pod")
+    assert new["metadata"]["finalizers"] == backwards
+    assert new["spec"]["containers"] == images
+    new = apply(
+        new, {"metadata": {"$deleteFromPrimitiveList/finalizers": finalizers}, "spec": {"containers": gone}}, "Pod"
+    )
+    assert new["metadata"]["finalizers"] == new["spec"]["containers"] == []
+    assert Counted.comparisons < 40 * size
+
+
+def test_items_that_are_not_named_follow_those_they_followed() -> None:
+    old = {"metadata": {"finalizers": ["x", "a", "y", "z", "b", "w"]}}
+    new = apply(old, {"metadata": {"$setElementOrder/finalizers": ["b", "a"]}}, "Pod")
+    assert new["metadata"]["finalizers"] == ["x", "b", "w", "a", "y", "z"]

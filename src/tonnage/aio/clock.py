@@ -101,4 +101,7 @@ def rfc3339(seconds: float, *, micro: bool = False) -> str:
 
 def parse_rfc3339(text: str) -> float:
     """Read an RFC 3339 time into seconds since the epoch. Raises ValueError."""
-    return datetime.fromisoformat(text).timestamp()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except OverflowError as error:  # year 1 or 9999, in another time zone
+        raise ValueError(str(error)) from None

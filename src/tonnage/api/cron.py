@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tonnage.api.number import whole
 from tonnage.errors import Invalid
 
 _WORDS = {
@@ -109,9 +110,10 @@ def _field(text: str, name: str, low: int, high: int) -> frozenset[int]:
     for part in text.split(","):
         span, slash, step = part.partition("/")
         first, last = _span(span, name, low, high, open_end=bool(slash))
-        if slash and (not step.isdecimal() or int(step) == 0):
-            raise Invalid(f"schedule: {part!r} of the {name}: a step is a number above 0")
-        found |= set(range(first, last + 1, int(step) if slash else 1))
+        every = whole(step) if slash else 1
+        if not every:
+            raise Invalid(f"schedule: {part[:60]!r} of the {name}: a step is a number above 0")
+        found |= set(range(first, last + 1, every))
     return frozenset(found)
 
 
@@ -122,14 +124,14 @@ def _span(text: str, name: str, low: int, high: int, *, open_end: bool) -> tuple
     start = _number(first, name)
     end = _number(last, name) if dash else high if open_end else start
     if not low <= start <= end <= high:
-        raise Invalid(f"schedule: {text!r} of the {name}: want {low} to {high}, the smaller number first")
+        raise Invalid(f"schedule: {text[:60]!r} of the {name}: want {low} to {high}, the smaller number first")
     return start, end
 
 
 def _number(text: str, name: str) -> int:
     names = {"month": ("", *_MONTHS), "day of week": _DAYS}.get(name, ())
-    if text.isdecimal():
-        return int(text)
+    if (number := whole(text)) is not None:
+        return number
     if text and text.lower() in names:
         return names.index(text.lower())
-    raise Invalid(f"schedule: {text!r} of the {name}: want a number")
+    raise Invalid(f"schedule: {text[:60]!r} of the {name}: want a number")

@@ -14,6 +14,7 @@ from tonnage.errors import ApiInvalid, Invalid
 
 Json = Any
 _MAX_OPERATIONS = 10_000
+_MAX_SHOWN = 500
 _MAX_COPIED = 3 << 20
 """Copies of copies double with each operation: a body of a few hundred bytes would take all memory."""
 
@@ -44,7 +45,9 @@ def apply_json_patch(target: Json, operations: Json) -> Json:
     for operation in operations:
         act = _OPERATIONS.get(str(operation.get("op"))) if isinstance(operation, dict) else None
         if act is None:
-            raise Invalid(f"JSON patch: {operation!r} is not an operation (add, remove, replace, move, copy, test)")
+            raise Invalid(
+                f"JSON patch: {_shown(operation)} is not an operation (add, remove, replace, move, copy, test)"
+            )
         if operation["op"] == "copy":
             copied += _weight(_at(result, _pointer(operation, "from")))
             if copied > _MAX_COPIED:
@@ -157,11 +160,16 @@ def _op_copy(target: Json, operation: Mapping[str, Json]) -> Json:
     return _add_at(target, _pointer(operation, "path"), copy.deepcopy(_at(target, _pointer(operation, "from"))))
 
 
+def _shown(value: Json) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]} ..."
+
+
 def _op_test(target: Json, operation: Mapping[str, Json]) -> Json:
     path, wanted = _pointer(operation, "path"), _value(operation)
     found = _at(target, path)
     if not same(found, wanted):
-        raise ApiInvalid(f"JSON patch: test of /{'/'.join(path)} failed: want {wanted!r}, found {found!r}")
+        raise ApiInvalid(f"JSON patch: test of /{'/'.join(path)} failed: want {_shown(wanted)}, found {_shown(found)}")
     return target
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 from tonnage.api.core import NodeSelector, NodeSelectorTerm
 from tonnage.api.meta import LabelSelector, SelectorRequirement
+from tonnage.api.number import signed
 from tonnage.errors import Invalid
 
+# Possessive: what was taken is not given back, so that no text takes more than linear time.
 _TOKEN = re.compile(
-    r"\s*(?:(?P<set>!?[^\s,()=!<>]+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)|(?P<plain>[^,()]*))\s*(?:,|$)"
+    r"\s*+(?:(?P<set>!?[^\s,()=!<>]++)\s++(?P<op>in|notin)\s*+\((?P<values>[^()]*+)\)|(?P<plain>[^,()]*+))\s*+(?:,|$)"
 )
+MAX_REQUIREMENTS = 1000
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"}
 
 
@@ -41,9 +44,8 @@ class Requirement:
 
 
 def _compare(operator: str, value: str, values: Sequence[str]) -> bool:
-    try:
-        number, bound = int(value), int(values[0])
-    except (ValueError, IndexError):
+    number, bound = signed(value), signed(values[0]) if values else None
+    if number is None or bound is None:
         return False
     return number > bound if operator == "Gt" else number < bound
 
@@ -68,14 +70,21 @@ EVERYTHING = Selector()
 
 def parse_labels(text: str) -> Selector:
     """Read `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`. Raises Invalid."""
-    requirements, position, text = [], 0, text.strip()
+    requirements: list[Requirement] = []
+    position, text = 0, text.strip()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None or match.end() == position:
-            raise Invalid(f"cannot read label selector {text!r} at {text[position : position + 20]!r}")
+            raise Invalid(f"cannot read label selector {text[:200]!r} at {text[position : position + 20]!r}")
         position = match.end()
+        _check_number(requirements)
         requirements.append(_requirement(match, text))
     return Selector(tuple(requirements))
+
+
+def _check_number(requirements: Sequence[Requirement]) -> None:
+    if len(requirements) >= MAX_REQUIREMENTS:
+        raise Invalid(f"a selector has at most {MAX_REQUIREMENTS} requirements")
 
 
 def _requirement(match: re.Match[str], text: str) -> Requirement:
@@ -94,21 +103,22 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
 
 def _key(key: str, text: str) -> str:
     if not key or not re.fullmatch(r"[A-Za-z0-9][-A-Za-z0-9_./]*", key):
-        raise Invalid(f"cannot read label selector {text!r}: {key!r} is not a label key")
+        raise Invalid(f"cannot read label selector {text[:200]!r}: {key[:200]!r} is not a label key")
     return key
 
 
 def parse_fields(text: str) -> Selector:
     """Read `metadata.name=x,spec.nodeName!=y`; keys are field paths. Raises Invalid."""
-    requirements = []
+    requirements: list[Requirement] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
+        _check_number(requirements)
         for sign, operator in (("!=", "NotIn"), ("==", "In"), ("=", "In")):
             if sign in part:
                 key, value = part.split(sign, 1)
                 requirements.append(Requirement(key.strip(), operator, (value.strip(),)))
                 break
         else:
-            raise Invalid(f"cannot read field selector {part!r}: want field=value or field!=value")
+            raise Invalid(f"cannot read field selector {part[:200]!r}: want field=value or field!=value")
     return Selector(tuple(requirements))
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from tonnage.api import names
 from tonnage.api.meta import KubeObject, LabelSelector, Object
+from tonnage.api.number import whole
 
 
 class TopologyRequirement(Object, frozen=True):
@@ -103,7 +104,7 @@ class CSIStorageCapacity(KubeObject, frozen=True):
         """Up to which resourceVersion of a claim the numbers count promises; None where that is not said, or what is
         said is no number: agents write it, and one of them may have been taken over."""
         text = self.metadata.annotations.get(names.COUNTED, "")
-        return int(text) if text.isdecimal() and len(text) < 20 else None
+        return whole(text)
 
 
 class VolumeAttachment(KubeObject, frozen=True):

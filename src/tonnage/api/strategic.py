@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from tonnage.errors import Invalid
 
 Json = Any
 Object = dict[str, Any]
+_DELETED = object()
 PRIMITIVE = ""  # a list of strings that merges as a set
 
 _CONTAINER = {
@@ -96,7 +99,7 @@ def _plain(patch: Json) -> Json:
     """A patch as a value, where there is nothing to merge with: without directives and nulls."""
     if isinstance(patch, list):
         items = [_plain(item) for item in patch if not (isinstance(item, dict) and item.get("$patch") == "delete")]
-        return [item for item in items if item != {} or {} in patch]
+        return items if {} in patch else [item for item in items if item != {}]
     if not isinstance(patch, dict):
         return patch
     return {k: _plain(v) for k, v in patch.items() if v is not None and not k.startswith("$")}
@@ -136,10 +139,11 @@ def _retained(target: Object, patch: Object) -> Object:
     kept = patch["$retainKeys"]
     if not isinstance(kept, list):
         raise Invalid("strategic merge patch: $retainKeys is a list of field names")
-    extra = [k for k, v in patch.items() if not k.startswith("$") and v is not None and k not in kept]
+    named = {k for k in kept if isinstance(k, str)}
+    extra = [k for k, v in patch.items() if not k.startswith("$") and v is not None and k not in named]
     if extra:
         raise Invalid(f"strategic merge patch: {extra[0]!r} is set but $retainKeys does not name it")
-    return {k: v for k, v in target.items() if k in kept}
+    return {k: v for k, v in target.items() if k in named}
 
 
 def _merge_value(old: Json, value: Json, path: str, keys: dict[str, str | None]) -> Json:
@@ -152,8 +156,15 @@ def _merge_value(old: Json, value: Json, path: str, keys: dict[str, str | None])
         return _plain(value)
     current = old if isinstance(old, list) else []
     if key == PRIMITIVE:
-        return current + [item for n, item in enumerate(value) if item not in current and item not in value[:n]]
+        there = {_identity(item) for item in current}
+        new = {identity: item for item in value if (identity := _identity(item)) not in there}
+        return current + list(new.values())
     return _merge_list(current, value, path, key, keys)
+
+
+def _identity(item: Json) -> str | bytes:
+    """What equal values have in common: to find one of many without comparing it with each."""
+    return item if isinstance(item, str) else msgspec.json.encode(item, order="deterministic")
 
 
 def _merge_list(old: list[Json], patch: list[Json], path: str, key: str, keys: dict[str, str | None]) -> list[Json]:
@@ -164,17 +175,24 @@ def _merge_list(old: list[Json], patch: list[Json], path: str, key: str, keys: d
     if any(item.get("$patch") == "replace" for item in patch):
         return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
     result = list(old)
+    places: dict[str | bytes, list[int]] = {}
+    for n, found in enumerate(old):
+        if isinstance(found, dict):
+            places.setdefault(_identity(found.get(key)), []).append(n)
     for item in patch:
         if key not in item:
             raise Invalid(f"strategic merge patch: an item of {path} has no {key!r}, its merge key")
-        places = [n for n, o in enumerate(result) if isinstance(o, dict) and o.get(key) == item[key]]
+        identity = _identity(item[key])
         if _directive(item) == "delete":
-            result = [o for n, o in enumerate(result) if n not in places]
-        elif places:
-            result[places[0]] = _merge_object(result[places[0]], item, path, keys)
+            for n in places.pop(identity, ()):
+                result[n] = _DELETED
+        elif identity in places:
+            n = places[identity][0]
+            result[n] = _merge_object(result[n], item, path, keys)
         else:
+            places[identity] = [len(result)]
             result.append(_merge_object({}, item, path, keys))
-    return result
+    return [item for item in result if item is not _DELETED]
 
 
 def _list_directives(result: Object, patch: Object, path: str, keys: dict[str, str | None]) -> None:
@@ -188,7 +206,8 @@ def _list_directives(result: Object, patch: Object, path: str, keys: dict[str, s
         if not isinstance(current, list):
             continue
         if verb == "$deleteFromPrimitiveList":
-            result[listed] = [item for item in current if item not in value]
+            unwanted = {_identity(item) for item in value}
+            result[listed] = [item for item in current if _identity(item) not in unwanted]
         elif verb == "$setElementOrder":
             key = keys.get(f"{path}.{listed}" if path else listed)
             result[listed] = _ordered(current, value, key)
@@ -197,18 +216,17 @@ def _list_directives(result: Object, patch: Object, path: str, keys: dict[str, s
 def _ordered(items: list[Json], order: list[Json], key: str | None) -> list[Json]:
     """Items in the order wanted; those it does not name keep their place behind the item they followed."""
 
-    def identity(item: Json) -> Json:
-        return item.get(key) if key and isinstance(item, dict) else item
+    def identity(item: Json) -> str | bytes:
+        return _identity(item.get(key) if key and isinstance(item, dict) else item)
 
-    wanted = [identity(o) for o in order]
-    named = sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i)))
-    if len(named) == len(items):
-        return named
-    before: Json = None
-    result = list(named)
+    ranks: dict[str | bytes, int] = {}
+    for item in order:
+        ranks.setdefault(identity(item), len(ranks))
+    runs: list[tuple[int, list[Json]]] = [(-1, [])]  # each item named, with those that follow it and are not
     for item in items:
-        if identity(item) not in wanted:
-            position = next((n + 1 for n, r in enumerate(result) if before is not None and r is before), 0)
-            result.insert(position, item)
-        before = item
-    return result
+        rank = ranks.get(identity(item))
+        if rank is None:
+            runs[-1][1].append(item)
+        else:
+            runs.append((rank, [item]))
+    return [item for _, run in sorted(runs, key=lambda run: run[0]) for item in run]

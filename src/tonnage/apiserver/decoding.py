@@ -19,8 +19,6 @@ from tonnage.apiserver import normal, schemas
 from tonnage.errors import ApiError, Invalid
 
 _QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_MICROS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _INT = {"int": 2**31, "long": 2**63}
 
 
@@ -173,9 +171,9 @@ def _scalar(value: Any, kind: schemas.Type, path: str, owner: schemas.Struct) ->
             _want(type(value) is str, value, schemas.Type("str"), path, owner)
             return _bytes(value)
         case "time":
-            return _time(value, _SECONDS, "seconds")
+            return _time(value, "seconds")
         case "microtime":
-            return _time(value, _MICROS, "microseconds")
+            return _time(value, "microseconds")
     return value
 
 
@@ -211,9 +209,7 @@ def _bytes(value: str) -> str:
     return text
 
 
-def _time(value: Any, canonical: re.Pattern[str], unit: str) -> str:
-    if type(value) is str and canonical.fullmatch(value):
-        return value
+def _time(value: Any, unit: str) -> str:
     try:
         if type(value) is not str or "T" not in value:
             raise ValueError

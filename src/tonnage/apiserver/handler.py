@@ -66,6 +66,7 @@ class Handler:
         self._reads = Reads(store, hub, stamps.clock)
         self._writes = Writes(store, stamps, used)
         self._evictions = Evictions(self._writes, store, resources, stamps)
+        self._bodies = negotiate.Bodies()
         self._documents = documents
         self._pod_logs = pod_logs
         self._token_user = token_user
@@ -138,7 +139,7 @@ class Handler:
         self._allow(place, "create")
         if resource.kind.namespaced and place.namespace is None:
             raise errors.method_not_allowed(f"{resource.qualified} are created in a namespace: name one in the path")
-        obj = negotiate.read_object(request.body, request.content_type)
+        obj = await self._bodies.object(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
         if resource.verbs == ("create",):
             return _answer(_encode(reviews.answer(resource, obj, user, self._token_user)), request.query, code=201)
@@ -148,7 +149,7 @@ class Handler:
 
     async def _update(self, place: Place, request: Request, user: str) -> Answer:
         self._allow(place, "update")
-        obj = negotiate.read_object(request.body, request.content_type)
+        obj = await self._bodies.object(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
         written = await self._writes.update(
             place.resource,
@@ -163,7 +164,7 @@ class Handler:
 
     async def _patch(self, place: Place, request: Request, user: str) -> Answer:
         self._allow(place, "patch")
-        patch = negotiate.read_patch(request.body, request.content_type)
+        patch = await self._bodies.patch(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
         options = WriteOptions.read(request.query, user)
         written = await self._writes.patch(
@@ -173,7 +174,7 @@ class Handler:
 
     async def _delete(self, place: Place, request: Request, user: str) -> Answer:
         accepted = negotiate.accepted(request.accept)
-        body = negotiate.read_object(request.body, request.content_type) if request.body.strip() else {}
+        body = await self._bodies.object(request.body, request.content_type) if request.body.strip() else {}
         options = DeleteOptions.read(request.query, body, user)
         if place.name:
             self._allow(place, "delete")
@@ -196,7 +197,7 @@ class Handler:
             return await self._scale(place, request, user)
         if request.method not in ("POST", "PUT"):
             raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
-        body = negotiate.read_object(request.body, request.content_type)
+        body = await self._bodies.object(request.body, request.content_type)
         options = WriteOptions.read(request.query, user)
         match what:
             case ("POST", "pods", "binding"):
@@ -222,10 +223,10 @@ class Handler:
             obj = shapes.outward(resource, record, record.revision)
             return _answer(_encode(scale.scale_of(obj)), request.query)
         if request.method == "PUT":
-            body = negotiate.read_object(request.body, request.content_type)
+            body = await self._bodies.object(request.body, request.content_type)
             written = await scale.update(self._writes, resource, namespace, name, body, options)
         elif request.method == "PATCH":
-            change = negotiate.read_patch(request.body, request.content_type)
+            change = await self._bodies.patch(request.body, request.content_type)
             written = await scale.patch(self._writes, resource, namespace, name, change, options)
         else:
             raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")

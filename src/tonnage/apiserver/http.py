@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import asyncio.sslproto
+import errno
 import logging
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
 
+from tonnage.aio.tasks import Background
 from tonnage.apiserver.auth import Credentials
-from tonnage.apiserver.connection import Connection, Server
+from tonnage.apiserver.connection import Connection, Server, Tls
 from tonnage.apiserver.errors import as_api_error
 from tonnage.apiserver.handler import Handler, Stream, refusal
 from tonnage.apiserver.negotiate import MAX_BODY, check_size
@@ -22,7 +25,12 @@ from tonnage.kube.transport import JSON, Request, Response
 
 log = logging.getLogger(__name__)
 _STOP_SECONDS = 0.5
-_TLS_BUFFER = 32 << 10
+_SEND_BUFFER = 128 << 10
+"""Bytes that the kernel keeps for a client that does not read; it would be 4 MiB for each."""
+_BACKLOG = 1024
+_PART = 256 << 10
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_EXHAUSTED_SECONDS = 0.1
 PATIENCE_SECONDS = 60.0
 _FIRST_CHUNK_SECONDS = 0.1
 _UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
@@ -40,20 +48,53 @@ class HttpShell:
         self._hub = hub
         self._credentials = credentials
         self._runner: web.ServerRunner | None = None
+        self._server: Server | None = None
+        self._sockets: list[socket.socket] = []
+        self._tasks = Background("accept")
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError."""
-        # asyncio's TLS allots 256 KiB a connection, a thousand watches would take 280 MiB.
-        asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER
-        server = Server(self._serve, patience=self._patience, request_factory=_request_factory())
-        self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_SECONDS)
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, _, _, _, address in dict.fromkeys(found):
+            listening = socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+            listening.setblocking(False)
+            self._sockets.append(listening)
+            port = listening.getsockname()[1]
+        self._server = Server(self._serve, patience=self._patience, request_factory=_request_factory())
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=_STOP_SECONDS)
         await self._runner.setup()
         context = self._credentials.ssl_context()
-        await web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024).start()
-        return int(self._runner.addresses[0][1])
+        for listening in self._sockets:
+            self._tasks.start(self._accept(listening, self._server, context))
+        return port
+
+    async def _accept(self, listening: socket.socket, server: Server, context: ssl.SSLContext) -> None:
+        """Accept connections for ever, while there are not too many without valid credentials."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await server.unauthenticated.room()
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:  # the client has gone already, or there are no descriptors left
+                if error.errno in _EXHAUSTED:
+                    log.warning("cannot accept a connection: %s", error.strerror)
+                    server.unauthenticated.abort_oldest()
+                    await asyncio.sleep(_EXHAUSTED_SECONDS)
+                continue
+            try:
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+                await loop.connect_accepted_socket(lambda: Tls(server(), context, server.unauthenticated), accepted)
+            except OSError as error:
+                log.debug("connection lost: %s", error)
+                accepted.close()
 
     async def stop(self) -> None:
         """Close the socket and what is still open. May be repeated."""
+        await self._tasks.close()
+        while self._sockets:
+            self._sockets.pop().close()
+        if self._server is not None:
+            self._server.unauthenticated.close()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -63,14 +104,16 @@ class HttpShell:
             request.protocol.begun()
         user = self._credentials.authenticate(request.headers.get("Authorization", ""))
         if user is None:
-            return _http(refusal(_UNAUTHORIZED))
+            return _http(refusal(_UNAUTHORIZED), close=True)
+        if isinstance(request.protocol, Connection):
+            request.protocol.authenticated()
         try:
             asked = await _read(request, self._patience)
         except ApiError as error:
             return _http(refusal(error), close=True)
         answer = await self._handler.handle(asked, user)
         if isinstance(answer, Response):
-            return _http(answer)
+            return await _send(request, answer, self._patience)
         if isinstance(answer, Watcher):
             return await self._watch(request, answer)
         return await _stream(request, answer)
@@ -85,6 +128,7 @@ class HttpShell:
             await response.prepare(request)
             while chunk := await watcher.read():
                 await response.write(chunk)
+                await request.writer.drain()
             with suppress(ConnectionError):
                 await response.write_eof()
         except ConnectionError:
@@ -127,6 +171,22 @@ async def _read(request: web.BaseRequest, patience: float) -> Request:
         headers.get("Content-Type", JSON),
         headers.get("Accept", JSON),
     )
+
+
+async def _send(request: web.BaseRequest, answer: Response, patience: float) -> web.StreamResponse:
+    """Send an answer; a large one in parts, so that the loop turns in between, while its client reads it."""
+    if len(answer.body) <= _PART:
+        return _http(answer)
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.content_length = len(answer.body)
+    await response.prepare(request)
+    for start in range(0, len(answer.body), _PART):
+        async with asyncio.timeout(patience):
+            await response.write(answer.body[start : start + _PART])
+            await request.writer.drain()
+        await asyncio.sleep(0)
+    await response.write_eof()
+    return response
 
 
 def _http(answer: Response, *, close: bool = False) -> web.Response:

@@ -22,6 +22,10 @@ _MAPS = ("labels", "annotations")
 _DEFAULT_GRACE = 30
 
 
+_LAST_SECOND = 253402300799
+"""Of the year 9999: a grace period of 64 bits ends later than can be printed."""
+
+
 @dataclass(frozen=True)
 class Stamps:
     """Where times, uids and generated names come from."""
@@ -31,7 +35,7 @@ class Stamps:
 
     def now(self, ahead: float = 0) -> str:
         """The time, some seconds ahead, as Kubernetes prints it."""
-        return _printed(int(self.clock.time() + ahead))
+        return _printed(int(min(self.clock.time() + ahead, _LAST_SECOND)))
 
     def uid(self) -> str:
         """A fresh uid: a random UUID (RFC 9562, version 4)."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import gc
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -14,9 +17,16 @@ from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MAX_BODY = 3 << 20
+MAX_DEPTH = 64
+MAX_CONTAINERS = 250_000
+MAX_INSIDE = 64 << 10
+"""Bytes that are worked on in the event loop."""
+_PROGRAMS = 2
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _decode = msgspec.json.Decoder().decode
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,30 +89,59 @@ def media_type(content_type: str) -> str:
 def check_size(size: int) -> None:
     """Raises a 413 for bodies above MAX_BODY bytes."""
     if size > MAX_BODY:
-        raise ApiError(f"Request entity too large: limit is {MAX_BODY} bytes", code=413, reason="RequestEntityTooLarge")
+        raise ApiError(f"Request entity too large: limit is {MAX_BODY}", code=413, reason="RequestEntityTooLarge")
 
 
-def read_object(body: bytes, content_type: str) -> dict[str, Any]:
-    """Read the object in a body (JSON, or YAML by its content type), without nulls. Raises 400, 413, 415."""
-    check_size(len(body))
-    kind = media_type(content_type)
-    if kind in ("", JSON):
-        value = _json(body)
-    elif kind in _YAML:
+class Bodies:
+    """Reads the bodies of requests; large ones outside the event loop, in a thread (JSON) or a program (YAML)."""
+
+    def __init__(self) -> None:
+        self._programs = asyncio.Semaphore(_PROGRAMS)
+
+    async def object(self, body: bytes, content_type: str) -> dict[str, Any]:
+        """The object in a body (JSON, or YAML by its content type), without nulls. Raises 400, 413, 415."""
+        check_size(len(body))
+        kind = media_type(content_type)
+        if kind in ("", JSON):
+            return await apart(len(body), _json_object, body)
+        if kind not in _YAML:
+            raise _unsupported(content_type, f"{JSON}, application/yaml")
         from tonnage.apiserver import yaml_body  # late: 1 MiB of parser that hardly any client asks for
 
-        value = yaml_body.read(body)
-    else:
-        raise _unsupported(content_type, f"{JSON}, application/yaml")
+        try:
+            if len(body) <= yaml_body.MAX_INSIDE:
+                return _object(yaml_body.parse(body))
+            async with self._programs:
+                return _object(await yaml_body.read(body))
+        except ValueError as error:
+            raise bad_request(f"the body of the request is not valid YAML: {str(error)[:300]}") from None
+
+    async def patch(self, body: bytes, content_type: str) -> tuple[str, Any]:
+        """A patch: its media type and value. Raises 400, 413, 415."""
+        return await apart(len(body), _patch, body, content_type)
+
+
+async def apart(size: int, function: Callable[..., T], *arguments: Any) -> T:
+    """What the function returns: called here, or in a thread when it works on more than MAX_INSIDE bytes."""
+    if size <= MAX_INSIDE:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    value = _json(body)
+    return _object(value, nulls=b"null" in body)
+
+
+def _object(value: Any, *, nulls: bool = True) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad_request("the body of the request is not an object")
-    if b"null" in body or kind in _YAML:
+    if nulls:
         drop_nulls(value)
     return value
 
 
-def read_patch(body: bytes, content_type: str) -> tuple[str, Any]:
-    """Read a patch: its media type and value. Raises 400, 413, 415."""
+def _patch(body: bytes, content_type: str) -> tuple[str, Any]:
     check_size(len(body))
     kind = media_type(content_type)
     if kind not in _PATCHES:
@@ -114,10 +153,48 @@ def read_patch(body: bytes, content_type: str) -> tuple[str, Any]:
 
 
 def _json(body: bytes) -> Any:
+    containers = body.count(b"{") + body.count(b"[")
+    if containers > MAX_CONTAINERS:
+        raise bad_request(f"the body of the request has more than {MAX_CONTAINERS} objects and lists")
+    collects = len(body) > MAX_INSIDE and gc.isenabled()
     try:
-        return _decode(body)
+        if collects:  # it would look at every object and list again and again while they are made
+            gc.disable()
+        value = _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from None
+    finally:
+        if collects:
+            gc.enable()
+    if containers > MAX_DEPTH:
+        check_depth(value)
+    if _LONG_NUMBER.search(body) and _has_long(value):
+        raise bad_request("the body of the request has a whole number of more than 64 bits")
+    return value
+
+
+def _has_long(value: Any) -> bool:
+    """Whether there is an integer at any depth that Go and JSON's encoder do not take."""
+    if isinstance(value, dict):
+        return any(map(_has_long, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_long, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
+def check_depth(value: Any) -> None:
+    """Raises a 400 for a value nested more than MAX_DEPTH deep: below that, recursion is safe everywhere."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            member
+            for parent in level
+            for member in (parent.values() if type(parent) is dict else parent)
+            if type(member) is dict or type(member) is list
+        ]
+        if not level:
+            return
+    raise bad_request(f"the object is nested more than {MAX_DEPTH} deep")
 
 
 def has_null(value: Any) -> bool:

@@ -31,8 +31,11 @@ _QUANTITY = Annotated[
     ),
 ]
 _BASE64 = Annotated[str, Meta(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
-_TIME = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
-_MICRO_TIME = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z$")]
+# Times that exist: controllers parse them. Those of February 29 go the long way.
+_MONTHS = r"((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+_MOMENT = rf"(?!0000)[0-9]{{4}}-{_MONTHS}T([01][0-9]|2[0-3])(:[0-5][0-9]){{2}}"
+_TIME = Annotated[str, Meta(pattern=rf"^{_MOMENT}Z\Z")]
+_MICRO_TIME = Annotated[str, Meta(pattern=rf"^{_MOMENT}\.[0-9]{{6}}Z\Z")]
 _WORDS: dict[str, Any] = {
     "str": str,
     "int": Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)],

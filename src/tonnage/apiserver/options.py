@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tonnage.api import selectors
+from tonnage.api.number import whole
 from tonnage.api.selectors import EVERYTHING, Selector
 from tonnage.apiserver.errors import bad_request, invalid
 from tonnage.errors import ApiError, Cause, Invalid
@@ -31,9 +32,10 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > 19:
+    found = whole(text)
+    if found is None:
         raise bad_request(f"query {name}={text[:40]!r} is not a whole number")
-    return int(text)
+    return found
 
 
 def _dry_run(values: Any) -> bool:
@@ -132,7 +134,7 @@ class ListOptions:
             if requirement.key not in field_names and requirement.key not in ("metadata.name", "metadata.namespace"):
                 raise bad_request(f'field label not supported: "{requirement.key}"')
         version = query.get("resourceVersion", "")
-        if version and (not version.isascii() or not version.isdigit() or len(version) > 19):
+        if version and whole(version) is None:
             raise bad_request(f"resourceVersion: Invalid value: {version[:40]!r}: not a whole number")
         options = cls(
             labels=labels,

@@ -3,7 +3,7 @@
 A change costs only those watchers that may want it: each is filed under the most telling equality it asks for (name,
 field, label, namespace) and looked up by what the object says of itself. The line of an event is encoded once for all
 watchers of one shape. Large fan-outs go in slices, so that the loop turns in between. A watcher that does not read
-what it is sent is dropped; its client lists again.
+what it is sent is dropped, and those that lag most when all together hold too much; their clients list again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 SLICE = 256
 BUFFER_BYTES = 16 << 20
 BUFFER_EVENTS = 16_384
-CHUNK_BYTES = 256 << 10
+BUFFERS_BYTES = 64 << 20
+"""What all watchers hold together."""
+CHUNK_BYTES = 64 << 10
 BOOKMARK_SECONDS = 60.0
 
 Render = Callable[[Record, int], bytes]
@@ -116,6 +118,34 @@ def line(kind: str, body: bytes) -> bytes:
     return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
 
 
+class Buffers:
+    """The bytes that wait in all watchers: a line that many wait for is in memory, and counts, once."""
+
+    ENTRY = 128
+    """Bytes of a place in a watcher's queue."""
+
+    def __init__(self, full: Callable[[], None] = lambda: None) -> None:
+        """full is called when there are more than BUFFERS_BYTES."""
+        self.total = 0
+        self._full = full
+        self._waiting: dict[int, int] = {}  # by id(): who counts a line keeps a reference to it
+
+    def add(self, data: bytes) -> None:
+        """One more watcher holds data."""
+        others = self._waiting.get(id(data), 0)
+        self._waiting[id(data)] = others + 1
+        self.total += self.ENTRY + (0 if others else len(data))
+        if self.total > BUFFERS_BYTES:
+            self._full()
+
+    def remove(self, data: bytes) -> None:
+        """One watcher less holds data."""
+        others = self._waiting.pop(id(data)) - 1
+        if others:
+            self._waiting[id(data)] = others
+        self.total -= self.ENTRY + (0 if others else len(data))
+
+
 class Watcher:
     """One open watch: a bounded buffer of lines that its reader empties."""
 
@@ -126,8 +156,10 @@ class Watcher:
         self.seen = after
         self.bookmark = bookmark
         self.dropped = False
-        self._lines: list[bytes] = []
+        self.buffers = Buffers()
+        self._lines: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
+        self._taken: tuple[int, bytes] | None = None
         self._closed = False
         self._beginning: Iterator[bytes] = iter(())
         self._waiter: asyncio.Future[None] | None = None
@@ -139,15 +171,23 @@ class Watcher:
         """Whether nothing more will be buffered."""
         return self._closed
 
+    @property
+    def waits_from(self) -> int | None:
+        """The revision of the oldest line that its reader has not done with, None if it lacks nothing."""
+        if self._taken is not None:
+            return self._taken[0]
+        return self._lines[0][0] if self._lines else None
+
     def push(self, data: bytes, revision: int) -> None:
         """Buffer a line; drops the watcher when too much waits."""
         if self._closed:
             return
-        self._lines.append(data)
+        self._lines.append((revision, data))
+        self.buffers.add(data)
         self._bytes += len(data)
         self.seen = revision
         if (self._bytes > BUFFER_BYTES and len(self._lines) > 1) or len(self._lines) > BUFFER_EVENTS:
-            self._drop()
+            self.drop()
         self._wake()
 
     def begin(self, lines: Iterator[bytes]) -> None:
@@ -165,10 +205,18 @@ class Watcher:
             self._timer.cancel()
         self._wake()
 
-    def _drop(self) -> None:
-        self.dropped = True
+    def release(self) -> None:
+        """Forget all that waits: its reader has gone. Idempotent."""
         self._beginning = iter(())
-        self._lines.clear()
+        self._return()
+        while self._lines:
+            self.buffers.remove(self._lines.popleft()[1])
+        self._bytes = 0
+
+    def drop(self) -> None:
+        """End the watch at once: its reader does not keep up."""
+        self.dropped = True
+        self.release()
         metrics.API_WATCHERS_DROPPED.inc()
         self.close()
         if self.on_drop is not None:
@@ -187,10 +235,36 @@ class Watcher:
                 break
         return b"".join(taken)
 
+    def _take(self) -> tuple[int, bytes]:
+        """The oldest lines, together some CHUNK_BYTES."""
+        (revision, chunk), more = self._lines.popleft(), []
+        size = len(chunk)
+        self.buffers.remove(chunk)
+        while self._lines and size + len(self._lines[0][1]) <= CHUNK_BYTES:
+            _, data = self._lines.popleft()
+            self.buffers.remove(data)
+            size += len(data)
+            more.append(data)
+        self._bytes -= size
+        return revision, b"".join((chunk, *more)) if more else chunk
+
+    def _return(self) -> None:
+        """The reader has done with the last chunk."""
+        if self._taken is not None:
+            self.buffers.remove(self._taken[1])
+            self._taken = None
+
+    def _hand_out(self, revision: int, chunk: bytes) -> bytes:
+        """Count a chunk until its reader comes for the next one: then it has been sent."""
+        self._taken = (revision, chunk)
+        self.buffers.add(chunk)
+        return chunk
+
     async def read(self) -> bytes:
-        """What is buffered as one chunk; waits while there is nothing. b"" at the end."""
+        """The next lines as one chunk; waits while there is nothing. b"" at the end."""
+        self._return()
         if first := self._take_beginning():
-            return first
+            return self._hand_out(self.after, first)
         while not self._lines:
             if self._closed:
                 return b""
@@ -199,10 +273,7 @@ class Watcher:
                 await self._waiter
             finally:
                 self._waiter = None
-        chunk = self._lines[0] if len(self._lines) == 1 else b"".join(self._lines)
-        self._lines.clear()
-        self._bytes = 0
-        return chunk
+        return self._hand_out(*self._take())
 
 
 @dataclass
@@ -256,6 +327,7 @@ class Hub:
         self._store = store
         self._shelves: dict[str, _Shelf] = {}
         self._watchers: dict[Watcher, None] = {}
+        self.buffers = Buffers(self._drop_slowest)
         self._backlog: deque[tuple[Event, Iterator[Watcher], dict[Hashable, bytes]]] = deque()
         self._bookmarks: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -270,6 +342,7 @@ class Hub:
         if self._stopped:
             watcher.close()
             return
+        watcher.buffers = self.buffers
         self._shelves.setdefault(watcher.filter.collection, _Shelf()).add(watcher)
         self._watchers[watcher] = None
         metrics.API_WATCHERS.set(len(self._watchers))
@@ -277,8 +350,12 @@ class Hub:
             self._arm()
 
     def close(self, watcher: Watcher) -> None:
-        """End it. May be repeated."""
+        """End it; its reader has gone. Idempotent."""
         watcher.close()
+        watcher.release()
+        self._remove(watcher)
+
+    def _remove(self, watcher: Watcher) -> None:
         if (shelf := self._shelves.get(watcher.filter.collection)) is not None:
             shelf.discard(watcher)
         self._watchers.pop(watcher, None)
@@ -288,7 +365,8 @@ class Hub:
         """End all watches, and those still to come (the server stops)."""
         self._stopped = True
         for watcher in list(self._watchers):
-            self.close(watcher)
+            watcher.close()
+            self._remove(watcher)
         if self._bookmarks is not None:
             self._bookmarks.cancel()
             self._bookmarks = None
@@ -331,11 +409,20 @@ class Hub:
             data = encode_change(watcher, event, lines)
         except Exception:  # an object that cannot be shown in this shape: the client must look for itself
             log.exception("watch failed collection=%s shape=%s", watcher.filter.collection, watcher.shape.name)
-            self.close(watcher)
+            watcher.close()
+            self._remove(watcher)
             return
         if data is not None:
             watcher.push(data, event.record.revision)
             metrics.API_WATCH_EVENTS.inc()
+
+    def _drop_slowest(self) -> None:
+        """Drop those that lag most, until a quarter of the room is free: this is not done for each event."""
+        lagging = [(since, n, w) for n, w in enumerate(self._watchers) if (since := w.waits_from) is not None]
+        for _, _, watcher in sorted(lagging):
+            if self.buffers.total <= BUFFERS_BYTES * 3 // 4:
+                return
+            watcher.drop()
 
     def _arm(self) -> None:
         self._bookmarks = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._send_bookmarks)

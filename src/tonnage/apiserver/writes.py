@@ -18,7 +18,7 @@ from tonnage.api import strategic
 from tonnage.apiserver import decoding, errors, lifecycle, quota
 from tonnage.apiserver.context import RequestContext
 from tonnage.apiserver.lifecycle import Stamps
-from tonnage.apiserver.negotiate import drop_nulls, has_null
+from tonnage.apiserver.negotiate import check_depth, drop_nulls, has_null
 from tonnage.apiserver.options import DeleteOptions, WriteOptions
 from tonnage.apiserver.resource import Obj, Operation, Resource
 from tonnage.apiserver.store import Key, Record, Stale, Store
@@ -305,6 +305,7 @@ def apply_patch(resource: Resource, old: Obj, patch: tuple[str, Any]) -> Obj:
         raise ApiInvalid(error.message, group=kind.group, kind=kind.kind, name=name) from None
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
+    check_depth(new)
     if has_null(value):  # what is stored has none
         drop_nulls(new)
     return new

@@ -1,12 +1,31 @@
-"""Bodies in YAML, which clients rarely send; apart from negotiate.py because the parser takes a MiB of memory."""
+"""Bodies in YAML, which clients rarely send. The parser takes a MiB of memory, so this is imported late.
+
+Small bodies are parsed here, larger ones by this file run as a program: PyYAML takes some 10 us an event. Events are
+read one by one, without recursion, so neither depth nor size reaches the interpreter's or libyaml's stack.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import math
+import os
+import resource
+import sys
 from typing import Any
 
+import msgspec
 import yaml
 
-from tonnage.apiserver.errors import bad_request
+MAX_DEPTH = 64
+MAX_EVENTS = 100_000
+MAX_INSIDE = 4 << 10
+"""Bytes of a body that is parsed in the event loop: some 20 ms at most."""
+_SECONDS = 10
+_WALL_SECONDS = 60.0
+_MEMORY = 1 << 30
+_TAG = "tag:yaml.org,2002:"
+_STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
@@ -14,17 +33,162 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in pairs if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, regexp) for tag, regexp in pairs if tag != f"{_TAG}timestamp"]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
-def read(body: bytes) -> Any:
-    """The value of a YAML body. Raises 400."""
+async def read(body: bytes) -> Any:
+    """The value of a YAML body, parsed by a program of its own. Raises ValueError with what is wrong."""
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", __name__),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     try:
-        for event in yaml.parse(body, Loader=_Loader):
+        async with asyncio.timeout(_WALL_SECONDS):
+            answer, _ = await program.communicate(body)
+    except TimeoutError:
+        raise ValueError(f"it was not read in {_WALL_SECONDS:g} s; send JSON") from None
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+    if program.returncode == 1:
+        raise ValueError(answer.decode(errors="replace"))
+    if program.returncode != 0:
+        raise ValueError(f"it takes more than {_SECONDS} s or {_MEMORY >> 20} MiB to read; send JSON")
+    return msgspec.json.decode(answer)
+
+
+def parse(body: bytes) -> Any:
+    """The value of one YAML document. Raises ValueError with what is wrong."""
+    try:
+        return _Builder(_Loader(body)).value()
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+class _Builder:
+    """Builds a value from the events of a document. `events` counts those that were read."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self.events = 0
+
+    def value(self) -> Any:
+        """The one document, None if there is none. Raises ValueError and YAMLError."""
+        documents: list[Any] = []
+        open_: list[list[Any] | dict[str, Any]] = []
+        keys: list[Any] = []
+        missing = object()
+        while (event := self._next()) is not None:
+            if isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+                open_.pop()
+                keys.pop()
+                continue
             if isinstance(event, yaml.AliasEvent):  # a few lines of aliases unfold to gigabytes
-                raise bad_request("YAML with aliases is not read; write it out or send JSON")
-        return yaml.load(body, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise bad_request(f"the body of the request is not valid YAML: {str(error)[:300]}") from None
+                raise ValueError("aliases are not read; write them out or send JSON")
+            if not isinstance(event, (*_STARTS, yaml.ScalarEvent)):
+                continue
+            value = self._begin(event)
+            if not open_:
+                documents.append(value)
+            elif isinstance(parent := open_[-1], list):
+                parent.append(value)
+            elif keys[-1] is missing:
+                if isinstance(event, _STARTS):
+                    raise ValueError("a key is a list or a map: want text")
+                keys[-1] = _key(value)
+                continue
+            else:
+                parent[keys[-1]] = value
+                keys[-1] = missing
+            if isinstance(event, _STARTS):
+                if len(open_) >= MAX_DEPTH:
+                    raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+                open_.append(value)
+                keys.append(missing)
+        if len(documents) > 1:
+            raise ValueError("it holds more than one document")
+        return documents[0] if documents else None
+
+    def _next(self) -> Any:
+        if not self._loader.check_event():
+            return None
+        self.events += 1
+        if self.events > MAX_EVENTS:
+            raise ValueError(
+                f"it has more than {MAX_EVENTS} events (keys, values, and where lists and maps begin and end)"
+            )
+        return self._loader.get_event()
+
+    def _begin(self, event: Any) -> Any:
+        if isinstance(event, _STARTS):
+            is_map = isinstance(event, yaml.MappingStartEvent)
+            if event.tag not in (None, "!", _TAG + ("map" if is_map else "seq")):
+                raise ValueError(f"the tag {event.tag[:60]!r} is not read")
+            return {} if is_map else []
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        return _scalar(tag, event.value)
+
+
+def _scalar(tag: str, text: str) -> Any:
+    match tag.removeprefix(_TAG):
+        case "null":
+            return None
+        case "bool" if text.lower() in ("yes", "true", "on", "no", "false", "off"):
+            return text.lower() in ("yes", "true", "on")
+        case "int" | "float" if ":" in text or len(text) > 400:  # no numbers of base 60: 1:30 is text
+            return text
+        case "int":
+            return _integer(text.replace("_", ""))
+        case "float":
+            return _float(text.replace("_", ""))
+        case "str" | "merge" | "value":
+            return text
+    raise ValueError(f"the tag {tag[:60]!r} of {text[:60]!r} is not read")
+
+
+def _integer(text: str) -> int | float:
+    digits = text.lstrip("+-")
+    is_octal = digits.startswith("0") and digits.isdigit()
+    number = int(text, 8 if is_octal else 0)
+    return number if -(2**63) <= number < 2**64 else _float(str(number))
+
+
+def _float(text: str) -> float:
+    number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:60]!r} is no number of JSON")
+    return number
+
+
+def _key(value: Any) -> str:
+    """A key of JSON: numbers and booleans become text, as Kubernetes does."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        raise ValueError("a key is null: want text")
+    return json.dumps(value)
+
+
+def main() -> int:
+    """Parse the body on stdin: JSON on stdout and 0, or what is wrong and 1."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        answer, code = msgspec.json.encode(parse(sys.stdin.buffer.read())), 0
+    except ValueError as error:
+        answer, code = str(error)[:300].encode(errors="replace"), 1
+    sys.stdout.buffer.write(answer)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

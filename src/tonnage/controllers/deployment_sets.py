@@ -10,6 +10,7 @@ from typing import Any
 from tonnage.api import names
 from tonnage.api.kinds import DEPLOYMENTS
 from tonnage.api.meta import to_builtins
+from tonnage.api.number import whole
 from tonnage.api.workloads import Deployment, ReplicaSet, RollingUpdate
 from tonnage.controllers.pod_templates import digest, hashed_name, owner_reference, with_labels, without_hash
 from tonnage.controllers.rolling import Bounds, Size
@@ -46,8 +47,7 @@ def size_of(one: ReplicaSet) -> Size:
 
 def number(obj: ReplicaSet | Deployment, annotation: str) -> int:
     """A number in an annotation, 0 if there is none."""
-    text = obj.metadata.annotations.get(annotation, "")
-    return int(text) if text.isdecimal() else 0
+    return number_text(obj.metadata.annotations.get(annotation, ""))
 
 
 def last_revision(sets: Sequence[ReplicaSet]) -> int:
@@ -74,7 +74,7 @@ def set_annotations(
 
 def number_text(text: str) -> int:
     """The number that a text is, 0 for anything else."""
-    return int(text) if text.isdecimal() else 0
+    return whole(text) or 0
 
 
 def size_annotations(deployment: Deployment) -> Mapping[str, str]:

@@ -11,18 +11,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tonnage.api import names
+from tonnage.api.number import whole
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job, Uncounted
 
 INDEXED = "Indexed"
 
 
-def read_indexes(text: str) -> set[int]:
-    """`1,3-5` -> 1, 3, 4, 5."""
+def read_indexes(text: str, completions: int) -> set[int]:
+    """`1,3-5` -> 1, 3, 4, 5, those below completions. Parts that are no numbers, or out of order, are skipped."""
     found: set[int] = set()
-    for part in filter(None, text.split(",")):
+    after = 0
+    for part in text.split(","):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
+        start, end = whole(first), whole(last or first)
+        if start is not None and end is not None:
+            after, start = min(end + 1, completions), max(start, after)
+            found.update(range(start, after))
     return found
 
 
@@ -40,7 +45,7 @@ def write_indexes(indexes: Iterable[int]) -> str:
 def index_of(pod: Pod) -> int | None:
     """A pod's completion index."""
     text = pod.metadata.annotations.get(names.COMPLETION_INDEX, "")
-    return int(text) if text.isdecimal() else None
+    return whole(text)
 
 
 def is_tracked(pod: Pod) -> bool:
@@ -94,9 +99,9 @@ def count(job: Job, pods: Sequence[Pod]) -> Count:
     failures = status.failed + sum(uid not in tracked for uid in before.failed)
     ended_well = [pod for pod in tracked.values() if has_succeeded(pod)]
     if job.spec.completion_mode == INDEXED:
-        wanted = range(job.spec.completions or 0)
-        done = read_indexes(status.completed_indexes) | {n for pod in ended_well if (n := index_of(pod)) is not None}
-        done &= set(wanted)
+        completions = job.spec.completions or 0
+        done = read_indexes(status.completed_indexes, completions)
+        done |= {n for pod in ended_well if (n := index_of(pod)) is not None and n < completions}
         return Count(len(done), failures, Uncounted(failed=failed), frozenset(done), indexed=True)
     succeeded = [uid for uid in before.succeeded if uid in tracked]
     succeeded += [pod.metadata.uid for pod in ended_well if pod.metadata.uid not in before.succeeded]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tonnage.aio.clock import parse_rfc3339
 from tonnage.api import names
 from tonnage.api.meta import Condition
+from tonnage.api.number import signed
 from tonnage.api.pods import Pod
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -72,10 +73,7 @@ def deletion_order(pods: Iterable[Pod], on_node: Counter[str] | None = None) -> 
 
 
 def _cost(pod: Pod) -> int:
-    try:
-        return int(pod.metadata.annotations.get(names.POD_DELETION_COST, "0"))
-    except ValueError:
-        return 0
+    return signed(pod.metadata.annotations.get(names.POD_DELETION_COST, "0"), digits=10) or 0
 
 
 def _ready_since(pod: Pod) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from tonnage.api import names
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject
+from tonnage.api.number import whole
 from tonnage.api.workloads import Template
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -67,6 +68,6 @@ def with_labels(template: Template, labels: Mapping[str, str]) -> Template:
 def scaled(value: int | str | None, total: int, *, up: bool) -> int:
     """A count, or a percentage of total rounded up or down (intstr.GetScaledValueFromIntOrPercent)."""
     if isinstance(value, str):
-        hundredths = int(value.rstrip("%")) * total
+        hundredths = (whole(value.rstrip("%"), digits=9) or 0) * total
         return -(-hundredths // 100) if up else hundredths // 100
     return value or 0

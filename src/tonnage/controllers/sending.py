@@ -5,6 +5,7 @@ from __future__ import annotations
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
+from tonnage.api.number import whole
 from tonnage.api.storage import StorageClass
 from tonnage.kube.client import Client
 
@@ -34,7 +35,7 @@ async def send(
 def withdrawals(claim: PersistentVolumeClaim) -> int:
     """How often nodes have sent the claim back; 0 for what is no such count, since anybody may write there."""
     text = claim.metadata.annotations.get(names.WITHDRAWN, "0")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    return whole(text, digits=9) or 0
 
 
 def pause(claim: PersistentVolumeClaim, first: float = 0.5, longest: float = 60.0) -> float:

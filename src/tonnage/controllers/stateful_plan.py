@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tonnage.api import names
+from tonnage.api.number import whole
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import RollingUpdate, StatefulSet
 from tonnage.controllers.pod_states import is_available, is_ready
@@ -38,8 +39,8 @@ class Revisions:
 def ordinal(set_name: str, pod_name: str) -> int | None:
     """The number of a pod by its name `<set>-<number>`, None for any other name."""
     prefix, _, number = pod_name.rpartition("-")
-    written_plainly = number.isdecimal() and str(int(number)) == number
-    return int(number) if prefix == set_name and written_plainly else None
+    found = whole(number) if prefix == set_name else None
+    return found if str(found) == number else None
 
 
 def ordinals(stateful: StatefulSet) -> range:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api.kinds import PODS
+from tonnage.api.number import signed
 from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.errors import ApiError
 from tonnage.host.inotify import CLOSE_WRITE, CREATE, DELETE_SELF, MODIFY, MOVED_TO, Inotify
@@ -75,11 +76,11 @@ def _since(query: Mapping[str, str], clock: Clock) -> bytes:
     if seconds is not None and text:
         raise _invalid("at most one of `sinceTime` or `sinceSeconds` may be specified")
     if seconds is not None:
-        return stamp(int((clock.time() - seconds) * 1e9))
+        return stamp(max(0, int((clock.time() - seconds) * 1e9)))
     if not text:
         return b""
     try:
-        return stamp(int(parse_rfc3339(text) * 1e9))
+        return stamp(max(0, int(parse_rfc3339(text) * 1e9)))
     except ValueError:
         raise _bad(f"sinceTime {text[:60]!r} is not an RFC 3339 time") from None
 
@@ -95,10 +96,9 @@ def _number(query: Mapping[str, str], key: str, *, least: int) -> int | None:
     text = query.get(key, "")
     if not text:
         return None
-    try:
-        number = int(text)
-    except ValueError:
-        raise _bad(f"{key}={text[:20]!r} is not a number") from None
+    number = signed(text)
+    if number is None:
+        raise _bad(f"{key}={text[:20]!r} is not a number")
     if number < least:
         raise _invalid(f"{key}: Invalid value: {number}: must be greater than {'or equal to ' if least == 0 else ''}0")
     return number

@@ -222,3 +222,16 @@ async def test_scaled_in_the_middle_of_a_rollout_both_sets_grow(
     kubelet.judge = lambda pod: None
     await kube.patch(DEPLOYMENTS, "web", image("v3"), "default")
     await rolled_out("v3")
+
+
+async def test_annotations_of_5000_digits_stop_no_reconcile(
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, rolled_out: Any
+) -> None:
+    await workload(DEPLOYMENTS, "web", replicas=2)
+    await rolled_out("v1")
+    (old,) = (await kube.list(REPLICA_SETS, "default")).items
+    digits = dict.fromkeys((names.REVISION, names.MAX_REPLICAS, names.DESIRED_REPLICAS), "9" * 5000)
+    await kube.patch(REPLICA_SETS, old.metadata.name, {"metadata": {"annotations": digits}}, "default")
+    await kube.patch(DEPLOYMENTS, "web", {"metadata": {"annotations": digits}}, "default")
+    await kube.patch(DEPLOYMENTS, "web", image("v2"), "default")
+    await rolled_out("v2")

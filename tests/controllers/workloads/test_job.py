@@ -140,3 +140,22 @@ async def test_a_watch_that_tells_nothing_counts_nothing_twice(
         await controller.reconcile("default/j")
     status = (await kube.get(JOBS, "j", "default")).status
     assert (status.succeeded, status.active, len(await pods())) == (1, 1, 2)
+
+
+async def test_an_index_of_5000_digits_stops_no_reconcile(
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Any
+) -> None:
+    await workload(JOBS, "j", pod=NEVER, completions=2, parallelism=2, completionMode="Indexed")
+
+    async def both() -> list[Pod]:
+        return found if len(found := await pods()) == 2 else []
+
+    name = (await eventually(both))[0].metadata.name
+    for text in ("9" * 5000, "-1", "x"):
+        await kube.patch(PODS, name, {"metadata": {"annotations": {names.COMPLETION_INDEX: text}}}, "default")
+        odd = {"status": {"completedIndexes": f"{text},0-2147483646,{text}-{text}"}}
+        await kube.patch(JOBS, "j", odd, "default", subresource="status")
+    done(kubelet, "Succeeded")
+    for pod in await pods():
+        await kube.patch(PODS, pod.metadata.name, {"status": {"phase": "Succeeded"}}, "default", subresource="status")
+    assert (await eventually(lambda: ended(kube, "Complete"))).status.completed_indexes == "0,1"

@@ -55,7 +55,12 @@ def planned(one: Job, pods: list[Pod]) -> job_plan.Plan:
 
 @given(st.sets(st.integers(0, 60)))
 def test_indexes_are_written_and_read(indexes: set[int]) -> None:
-    assert read_indexes(write_indexes(indexes)) == indexes
+    assert read_indexes(write_indexes(indexes), completions=61) == indexes
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "0-2147483646," * 1000, "-", "5-3", "x,3-y,4-", "٣", "1-" + "9" * 5000])
+def test_completed_indexes_that_a_user_wrote(text: str) -> None:
+    assert read_indexes(text, completions=4) in (set(), {0, 1, 2, 3}, {3})
 
 
 def test_indexes_as_kubernetes_writes_them() -> None:

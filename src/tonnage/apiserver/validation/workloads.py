@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tonnage.api.meta import LabelSelector
+from tonnage.api.number import whole
 from tonnage.api.selectors import from_label_selector
 from tonnage.apiserver.validation import pod
 from tonnage.apiserver.validation.faults import Faults, immutable
@@ -224,7 +225,7 @@ def _deployment_strategy(faults: Faults, strategy: Obj) -> None:
 def int_or_percent(faults: Faults, value: int | str, path: str) -> None:
     """A number or a part in percent, not below zero."""
     if isinstance(value, str):
-        if not _PERCENT.fullmatch(value):
+        if share(value) < 0:
             detail = "a valid percent string must be a numeric string followed by an ending '%'"
             faults.invalid(path, value, f"{detail} (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")
     elif value < 0:
@@ -235,7 +236,8 @@ def share(value: int | str) -> int:
     """The number of a count or percentage; -1 for text that is neither."""
     if isinstance(value, int):
         return value
-    return int(value[:-1]) if _PERCENT.fullmatch(value) else -1
+    found = whole(value[:-1], digits=9) if _PERCENT.fullmatch(value) else None
+    return -1 if found is None else found
 
 
 def fixed(faults: Faults, new: Obj, old: Obj | None, *words: str) -> None:

@@ -1,0 +1,275 @@
+"""No request stops the process: what is too deep, too large or too long is refused, by count."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tonnage.api import selectors
+from tonnage.apiserver import yaml_body
+from tonnage.errors import Invalid
+from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+REVISIONS = "/apis/apps/v1/namespaces/default/controllerrevisions"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+YAML = "application/yaml"
+HEAD = b"metadata: {name: x, labels: {a: b}}\n"
+
+
+def nested(depth: int, inner: Any = "x") -> Any:
+    """A value in so many lists."""
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def flat(keys: int) -> bytes:
+    """A ConfigMap in YAML with so many keys."""
+    return HEAD + b"data:\n" + b"".join(b"  k%d: v\n" % n for n in range(keys))
+
+
+@pytest.mark.parametrize("size", [80_000, 3000])  # by a program, and in the loop
+async def test_yaml_that_is_nested_deeply(api: Any, size: int) -> None:
+    for text in (b"a: " + b"[" * size, b"{a: " * (size // 4), b"- " * (size // 2), b"? " * (size // 2)):
+        answer = await api.create(MAPS, text, want=400, content_type=YAML)
+        assert "is not valid YAML" in answer["message"]
+
+
+@pytest.mark.parametrize("depth", [64, 65])
+def test_the_depth_of_yaml(depth: int) -> None:
+    text = b"[" * depth + b"]" * depth
+    if depth > yaml_body.MAX_DEPTH:
+        with pytest.raises(ValueError, match="nested more than 64 deep"):
+            yaml_body.parse(text)
+    else:
+        assert json.dumps(yaml_body.parse(text)) == text.decode()
+
+
+async def test_yaml_of_many_events(api: Any) -> None:
+    answer = await api.create(MAPS, flat(200_000), want=400, content_type=YAML)
+    assert "more than 100000 events" in answer["message"]
+    made = await api.create(MAPS, flat(40_000), content_type=YAML)
+    assert len(made["data"]) == 40_000
+
+
+def test_events_are_counted_before_values_are_built() -> None:
+    builder = yaml_body._Builder(yaml_body._Loader(b"[" + b",".join([b"1"] * 200_000) + b"]"))
+    with pytest.raises(ValueError, match="more than 100000 events"):
+        builder.value()
+    assert builder.events == yaml_body.MAX_EVENTS + 1
+
+
+async def test_large_yaml_is_read_by_another_process(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    parse = yaml_body.parse
+
+    def here(body: bytes) -> Any:
+        sizes.append(len(body))
+        return parse(body)
+
+    monkeypatch.setattr(yaml_body, "parse", here)
+    for keys in (5, 6000):
+        await api.create(MAPS, flat(keys), content_type=YAML)
+        await api.delete(f"{MAPS}/x")
+    assert sizes == [len(flat(5))]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1: a", {"1": "a"}),
+        ("true: a", {"true": "a"}),
+        ("1.5: a", {"1.5": "a"}),
+        ("a: 0x" + "f" * 5000, {"a": "0x" + "f" * 5000}),
+        ("a: 1:30", {"a": "1:30"}),
+        ("a: 0x10", {"a": 16}),
+        ("a: -017", {"a": -15}),
+        ("a: 18446744073709551616", {"a": float(2**64)}),
+        ("a: 1_000", {"a": 1000}),
+        ("a: 1.5e+3", {"a": 1500.0}),
+        ("a: 2001-01-01", {"a": "2001-01-01"}),
+        ("a: yes\nb: ~\nc:\nd: 'yes'\ne: <<", {"a": True, "b": None, "c": None, "d": "yes", "e": "<<"}),
+        ("- {a: [b, {}]}\n- |\n  c\n", [{"a": ["b", {}]}, "c\n"]),
+        ("", None),
+    ],
+)
+def test_yaml_as_json(text: str, value: Any) -> None:
+    assert yaml_body.parse(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{[a]: b}",
+        b"? {a: b}\n: c",
+        b"null: a",
+        b"a: .nan",
+        b"a: -.inf",
+        b"a: !!binary aGk=",
+        b"a: !!set {b}",
+        b"a: !!timestamp 2001-01-01",
+        b"a: !!int x",
+        b"a: !!bool x",
+        b"a: !x b",
+        b"a: &b [c]\nd: *b",
+        b"a: 0x" + b"f" * 390,
+        b"--- a\n--- b",
+        b"\xff",
+        b'a: "\\ud800"',
+        b"a: [",
+    ],
+)
+async def test_yaml_that_is_no_json(api: Any, text: bytes) -> None:
+    for body in (text, text + b"\n#" + b" " * yaml_body.MAX_INSIDE):
+        answer = await api.create(MAPS, body, want=400, content_type=YAML)
+        assert "the body of the request is not valid YAML: " in answer["message"]
+
+
+@pytest.mark.parametrize(("depth", "code"), [(63, 201), (64, 400), (100_000, 400)])
+async def test_the_depth_of_json(api: Any, depth: int, code: int) -> None:
+    body = b'{"metadata":{"name":"x"},"unknown":' + b"[" * depth + b"]" * depth + b"}"
+    await api.create(MAPS, body, want=code)
+
+
+async def test_what_patches_make_of_an_object_is_as_deep(api: Any) -> None:
+    await api.create(MAPS, {"metadata": {"name": "x"}, "data": {"a": "b"}})
+    path, grown = f"{MAPS}/x", {"op": "add", "path": "/b", "value": nested(40)}
+    await api.patch(path, [grown], content_type=JSON_PATCH)
+    inner = "/b" + "/0" * 39
+    for patch in (
+        [grown, {"op": "add", "path": f"{inner}/0", "value": nested(40)}],
+        [grown, {"op": "copy", "from": "/b", "path": f"{inner}/0"}],
+        [{"op": "add", "path": "/b" + "/c" * n, "value": {}} for n in range(300)],
+    ):
+        answer = await api.patch(path, patch, want=400, content_type=JSON_PATCH)
+        assert "nested" in answer["message"]
+    deep: Any = "x"
+    for _ in range(64):
+        deep = {"a": deep}
+    for kind in (MERGE_PATCH, STRATEGIC_PATCH):
+        await api.patch(path, {"b": deep["a"]}, content_type=kind)
+        answer = await api.patch(path, {"b": deep}, want=400, content_type=kind)
+        assert "nested more than 64 deep" in answer["message"]
+    assert (await api.get(path))["data"] == {"a": "b"}
+
+
+async def test_many_objects_and_lists_in_json(api: Any) -> None:
+    body = b'{"metadata":{"name":"x"},"unknown":[' + b",".join([b"{}"] * 250_000) + b"]}"
+    assert "more than 250000 objects and lists" in (await api.create(MAPS, body, want=400))["message"]
+
+
+async def test_bodies_of_3_mib(api: Any) -> None:
+    head = b'{"metadata":{"name":"x"}}'
+    await api.create(MAPS, head + b" " * ((3 << 20) - len(head)))
+    for method, path, content_type in (
+        ("POST", MAPS, "application/json"),
+        ("POST", MAPS, YAML),
+        ("PUT", f"{MAPS}/x", "application/json"),
+        ("PATCH", f"{MAPS}/x", STRATEGIC_PATCH),
+        ("DELETE", f"{MAPS}/x", "application/json"),
+    ):
+        body = head + b" " * ((3 << 20) + 1 - len(head))
+        answer = await api.call(method, path, body, want=413, content_type=content_type)
+        assert answer["message"] == "Request entity too large: limit is 3145728"
+        assert answer["reason"] == "RequestEntityTooLarge"
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 20, "-" + "9" * 20])
+async def test_whole_numbers_of_many_digits(api: Any, number: str) -> None:
+    for path, fields in (
+        (MAPS, '"metadata":{"name":"x","generation":%s}'),
+        (REVISIONS, '"metadata":{"name":"x"},"revision":1,"data":{"a":[%s]}'),
+        (PODS, '"metadata":{"name":"x"},"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":%s}}}]}'),
+    ):
+        await api.create(path, ("{" + fields % number + "}").encode(), want=400)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"limit": "9" * 400},
+        {"limit": "-1"},
+        {"limit": "٣"},
+        {"continue": "9" * 400},
+        {"continue": "A" * 60_000},
+        {"continue": "é"},
+        {"resourceVersion": "9" * 400},
+        {"timeoutSeconds": "9" * 400},
+        {"labelSelector": "a" + " " * 60_000 + "("},
+        {"labelSelector": "a in" + " " * 60_000},
+        {"labelSelector": "!" * 60_000},
+        {"labelSelector": "a," * 20_000},
+        {"fieldSelector": "x" * 60_000},
+        {"fieldSelector": "metadata.name!=a," * 3000},
+        {"watch": "1" * 60_000},
+    ],
+)
+async def test_odd_queries(api: Any, query: dict[str, str]) -> None:
+    answer = await api.get(MAPS, query=query, want=400)
+    assert len(answer["message"]) < 1000
+
+
+async def test_the_largest_numbers_of_a_query(api: Any) -> None:
+    await api.get(MAPS, query={"limit": str(2**63 - 1)})
+    await api.get(MAPS, query={"labelSelector": "a>" + "9" * 5000})
+
+
+def test_a_selector_has_a_thousand_requirements_at_most() -> None:
+    assert len(selectors.parse_labels("a," * 999 + "b").requirements) == selectors.MAX_REQUIREMENTS
+    for parse, part in ((selectors.parse_labels, "a"), (selectors.parse_fields, "a=b")):
+        with pytest.raises(Invalid, match="at most 1000 requirements"):
+            parse(",".join([part] * 1001))
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2024-99-99T00:00:00.000000Z",
+        "2023-02-29T00:00:00.000000Z",
+        "0000-01-01T00:00:00.000000Z",
+        "0001-01-01T00:00:00+23:59",
+        "9999-12-31T23:59:59-23:59",
+        "2024-01-01T24:00:00.000000Z\n",
+        "２０２４-01-01T00:00:00.000000Z",
+    ],
+)
+async def test_times_that_do_not_exist(api: Any, time: str) -> None:
+    answer = await api.create(LEASES, {"metadata": {"name": "x"}, "spec": {"renewTime": time}}, want=400)
+    assert "parsing time" in answer["message"]
+
+
+async def test_a_leap_day_exists(api: Any) -> None:
+    made = await api.create(LEASES, {"metadata": {"name": "x"}, "spec": {"renewTime": "2024-02-29T00:00:00.000000Z"}})
+    assert made["spec"]["renewTime"] == "2024-02-29T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize("grace", [2**62, 2**63 - 1])
+async def test_a_grace_period_that_never_ends(api: Any, grace: int) -> None:
+    spec = {"nodeName": "n", "terminationGracePeriodSeconds": grace, "containers": [{"name": "c", "image": "i"}]}
+    for name, query, body in (("a", None, None), ("b", {"gracePeriodSeconds": str(grace)}, None), ("c", None, grace)):
+        await api.create(PODS, {"metadata": {"name": name}, "spec": spec})
+        options = {"gracePeriodSeconds": body} if body is not None else None
+        gone = await api.delete(f"{PODS}/{name}", options, query=query)
+        assert gone["metadata"]["deletionTimestamp"] == "9999-12-31T23:59:59Z"
+
+
+@pytest.mark.parametrize("field", ["maxSurge", "maxUnavailable"])
+async def test_percentages_of_many_digits(api: Any, field: str) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    rolling = {"strategy": {"rollingUpdate": {field: "9" * 5000 + "%"}}}
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    await api.create(path, {"metadata": {"name": "x"}, "spec": spec | rolling}, want=422)
+    budget = {"metadata": {"name": "x"}, "spec": {"selector": {}, "minAvailable": "9" * 5000 + "%"}}
+    await api.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget, want=422)
+
+
+@pytest.mark.parametrize("schedule", ["9" * 5000 + " * * * *", "*/" + "9" * 5000 + " * * * *", "*/٣ * * * *"])
+async def test_schedules_of_many_digits(api: Any, schedule: str) -> None:
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    spec = {"schedule": schedule, "jobTemplate": {"spec": {"template": pod}}}
+    await api.create("/apis/batch/v1/namespaces/default/cronjobs", {"metadata": {"name": "x"}, "spec": spec}, want=422)
