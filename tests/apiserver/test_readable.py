@@ -180,8 +180,15 @@ def test_an_event_of_the_new_group_is_stored_as_one_of_the_old() -> None:
             kinds.EVENTS.decode(msgspec.json.encode(row.inward(obj)))
 
 
+def _is_long(value: Any) -> bool:
+    """Whether it is a number that no body may hold."""
+    return isinstance(value, int) and value >= 2**63
+
+
 @pytest.mark.parametrize(
-    "data", [value for value in ODD if value is not None and not isinstance(value, dict)], ids=repr
+    "data",
+    [value for value in ODD if value is not None and not isinstance(value, dict) and not _is_long(value)],
+    ids=repr,
 )
 async def test_data_of_a_revision_must_be_an_object(api: Any, data: Any) -> None:
     """In the words of kube-apiserver 1.36, which takes no other since 1.34."""

@@ -179,7 +179,9 @@ def test_a_node_is_deleted_and_comes_back(cluster: Machines) -> None:
         assert plane.get("pv", f"pvc-{kept}")["spec"] == volume
 
         # A deleted node forces its pods' deletion, so Kubernetes no longer promises that one pod at a time writes.
-        until(plane, "the kubelet has ended the old pod", lambda: not any(old in m for m in cluster.mounts(node, kept)))
+        until(
+            plane, "the old pod has ended", lambda: old not in cluster.inside(node, "cat /proc/[0-9]*/cgroup || true")
+        )
         with registering_with_taint(cluster, node):
             part.stop_kubelet()
             part.start_kubelet()
