@@ -88,6 +88,8 @@ def main(arguments: list[str]) -> int:
     for folder in ("src", "tests"):  # guests see this tree: nothing in it changes while they run
         compileall.compile_dir(folder, quiet=2)
     _adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
+        signal.signal(number, signal.default_int_handler)
     chosen, options = (REST, arguments[1:]) if arguments[:1] == ["--rest"] else (QUICK, arguments)
     with tempfile.TemporaryDirectory(prefix="tonnage-tests-") as temporary:
         lanes = _run_lanes(chosen, options, Path(temporary))
@@ -220,6 +222,7 @@ def _adopt_orphans() -> None:
 
 
 def _interrupt_with_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 

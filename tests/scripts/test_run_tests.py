@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 SCRIPT = """
 import pathlib, sys
 from scripts import run_tests
@@ -26,8 +28,7 @@ def run(folder: Path, body: str, *, repeat: bool = False, limit: float = 300) ->
     (folder / "repeat.txt").write_text("test_it.py::test_it  # known\n" if repeat else "")
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, str(limit)],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT,
     )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def test_a_process_that_is_left_is_killed_and_fails_the_run(tmp_path: Path) -> N
     assert ended.returncode == 1
     assert "left behind, and killed: process" in ended.stdout
     assert "sleep 4711" in ended.stdout
-    assert subprocess.run(["pgrep", "-f", "^sleep 4711$"], capture_output=True, check=False).returncode == 1
+    assert not _is_running("sleep 4711")
 
 
 def test_a_lane_that_hangs_is_ended_and_its_test_named(tmp_path: Path) -> None:
@@ -77,3 +78,22 @@ def test_a_lane_that_hangs_is_ended_and_its_test_named(tmp_path: Path) -> None:
 
 def test_a_lane_that_cannot_start_fails_the_run(tmp_path: Path) -> None:
     assert run(tmp_path, "import nothing_of_that_name").returncode == 1
+
+
+def _is_running(command: str) -> bool:
+    return subprocess.run(["pgrep", "-f", f"^{command}$"], capture_output=True, check=False).returncode == 0
+
+
+def test_who_ends_the_run_ends_its_tests(tmp_path: Path) -> None:
+    """Also where the run is a shell's background job, which ignores SIGINT."""
+    body = "import subprocess\ndef test_it(): subprocess.run(['sleep', '4712'])"
+    (tmp_path / "test_it.py").write_text(body)
+    (tmp_path / "repeat.txt").touch()
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", SCRIPT, "300"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=ENVIRONMENT) as running:
+        while not _is_running("sleep 4712"):
+            assert running.poll() is None
+            time.sleep(0.1)
+        running.terminate()
+    assert running.returncode != 0
+    assert not _is_running("sleep 4712")
