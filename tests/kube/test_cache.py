@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +73,29 @@ def test_index_added_late_and_twice() -> None:
     cache.add_index("node", lambda p: ["other"])
 
     assert [p.key for p in cache.by("node", "n1")] == ["a"]
+
+
+def test_a_handler_that_fails_keeps_no_change_from_the_others() -> None:
+    cache: Cache[Pod] = Cache()
+    told: list[str] = []
+
+    def picky(old: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.spec.node_name == "odd":
+            raise ValueError(new.key)
+
+    cache.on_change(picky)
+    cache.on_change(lambda old, new: told.append(new.key if new else "gone"))
+    with pytest.raises(ValueError, match="a"):
+        cache.replace([pod("a", "odd", 1), pod("b", "n1", 1), pod("c", "odd", 1), pod("d", "n1", 1)])
+    assert told == ["a", "b", "c", "d"]
+    assert sorted(cache.keys()) == ["a", "b", "c", "d"]
+    with pytest.raises(ValueError, match="b"):
+        cache.put(pod("b", "odd", 2))
+    assert told[4:] == ["b"]
+
+
+def test_what_is_to_stay_stays() -> None:
+    cache: Cache[Pod] = Cache()
+    cache.replace([pod("a", "n1", 1), pod("b", "n1", 1), pod("c", "n1", 1)])
+    cache.replace([pod("a", "n2", 2)], keep={"b", "x"})
+    assert {o.key: o.spec.node_name for o in cache} == {"a": "n2", "b": "n1"}

@@ -297,3 +297,24 @@ async def test_namespaces_are_named() -> None:
         ApiUnreadable, match=r"^pods ns/p: cannot be read: spec.containers\[0\].env\[0\].name: Expected"
     ):
         await Client(Scripted(obj)).list(PODS)
+
+
+async def test_a_handler_that_cannot_stand_an_object_ends_no_informer(caplog: pytest.LogCaptureFixture) -> None:
+    server = Scripted(good("odd"), good("a"))
+    informers = Informers(Client(server))
+    informer = informers.of(CSI_NODES)
+    told: list[str] = []
+
+    def picky(old: CSINode | None, new: CSINode | None) -> None:
+        if new is not None and new.key == "odd":
+            raise KeyError("what no list has")
+
+    informer.cache.on_change(picky)
+    informer.cache.on_change(lambda old, new: told.append(new.key if new else "gone"))
+    informers.start()
+    server.send("MODIFIED", good("odd", 6))
+    server.send("ADDED", good("b", 7))
+    await until(informer, odd=6, a=5, b=7)
+    assert told == ["odd", "a", "odd", "b"]
+    assert "change not handled kind=csinodes" in caplog.text
+    await informers.close()

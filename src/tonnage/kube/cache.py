@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
 from tonnage.api.meta import KubeObject
@@ -16,7 +17,8 @@ class Cache(Generic[T]):
     """Objects by `namespace/name` (or name), and by what indexers say of them.
 
     Handlers are called as handler(old, new) after each change: old None is an addition, new None a removal. After a
-    removal an object "is no longer there for us": gone, or no longer matched by the informer's selectors.
+    removal an object "is no longer there for us": gone, or no longer matched by the informer's selectors. When one
+    fails, all others are called all the same; then its exception is raised.
     """
 
     def __init__(self) -> None:
@@ -84,10 +86,8 @@ class Cache(Generic[T]):
         keep: keys of objects that stay as they are although they are not in the list.
         """
         fresh = {obj.key: obj for obj in objects}
-        for key in [k for k in self._objects if k not in fresh and k not in keep]:
-            self.remove(key)
-        for obj in fresh.values():
-            self.put(obj)
+        gone = [key for key in self._objects if key not in fresh and key not in keep]
+        _all([*(partial(self.remove, key) for key in gone), *(partial(self.put, obj) for obj in fresh.values())])
 
     def _reindex(self, key: str, old: T | None, new: T | None) -> None:
         for name, indexer in self._indexers.items():
@@ -102,5 +102,16 @@ class Cache(Generic[T]):
                 index.setdefault(value, {})[key] = new  # type: ignore[assignment]
 
     def _tell(self, old: T | None, new: T | None) -> None:
-        for handler in self._handlers:
-            handler(old, new)
+        _all([partial(handler, old, new) for handler in self._handlers])
+
+
+def _all(calls: Iterable[Callable[[], None]]) -> None:
+    """Make all calls, whichever fail. Raises the first exception."""
+    failures: list[Exception] = []
+    for call in calls:
+        try:
+            call()
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]

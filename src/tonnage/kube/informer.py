@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tonnage.aio.backoff import Backoff
@@ -146,7 +147,7 @@ class Informer(Generic[T]):
         self._went_back(listing.resource_version)
         received = [obj.metadata for obj in listing.items] + [found.metadata for found in listing.unreadable]
         self._count(*received, others=listing.others)
-        self.cache.replace(listing.items, keep=self._stale(listing.unreadable))
+        self._change(partial(self.cache.replace, listing.items, keep=self._stale(listing.unreadable)))
         for key in set(self._unreadable) - {found.metadata.key for found in listing.unreadable}:
             self._readable(key)
         self._version = self._latest = listing.resource_version
@@ -196,15 +197,22 @@ class Informer(Generic[T]):
             # The last version that could be read stays: the object is there, and to take it for gone would delete what
             # belongs to it. A cache may always be behind, and what must not be is read live (and refused, as this is).
             if not self._is_cached(obj.metadata):
-                self.cache.remove(obj.key)
+                self._change(partial(self.cache.remove, obj.key))
         elif event.type != "BOOKMARK":
             self._readable(obj.key)
             if event.type in ("DELETED", "OTHER"):
-                self.cache.remove(obj.key)
+                self._change(partial(self.cache.remove, obj.key))
             else:
-                self.cache.put(obj)
+                self._change(partial(self.cache.put, obj))
         # "" where not even that can be read: the watch goes on, and a resumed one begins a little earlier.
         self._version = self._latest = obj.metadata.resource_version or self._latest
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the cache. A handler that cannot stand an object must not end the informer: no other would follow."""
+        try:
+            change()
+        except Exception:
+            log.exception("change not handled kind=%s", self.kind.plural)
 
     def _note(self, key: str, error: ApiUnreadable) -> None:
         if self._unreadable.get(key) == str(error):
