@@ -33,15 +33,22 @@ def phase(containers: Containers) -> str:
 
 
 def build(
-    pod: Pod, containers: Containers, *, address: str, started: str, now: float, ready_volumes: bool = True
+    pod: Pod,
+    containers: Containers,
+    *,
+    address: str,
+    started: str,
+    now: float,
+    ready_volumes: bool = True,
+    evicted: str = "",
 ) -> Status:
-    """The status to write: what the scheduler and others wrote into conditions is kept."""
-    current = phase(containers)
+    """The status to write: what the scheduler and others wrote into conditions is kept. evicted: why the pod is."""
+    current = "Failed" if evicted and not containers.alive else phase(containers)
     over = current in ("Succeeded", "Failed")
     ready = current == "Running" and all(run.running for run in containers.mains)
     status: Status = {
         "phase": current,
-        "conditions": _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes),
+        "conditions": _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes, evicted=evicted),
         "hostIP": address,
         "hostIPs": [{"ip": address}],
         "podIP": address,
@@ -53,6 +60,8 @@ def build(
         status["initContainerStatuses"] = [_container(run, containers) for run in containers.inits]
     if not ready_volumes:
         del status["podIP"], status["podIPs"]
+    if evicted:
+        status |= {"reason": "Evicted", "message": evicted}
     return status
 
 
@@ -67,13 +76,13 @@ def _comparable(status: PodStatus) -> tuple[Any, ...]:
 
 
 def _conditions(
-    pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool
+    pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool, evicted: str
 ) -> list[dict[str, Any]]:
     not_ready = [run.container.name for run in containers.mains if not run.running]
     why: dict[str, str] = {}
     if not ready:
         if over:
-            why = {"reason": "PodCompleted" if containers.failed is None else "PodFailed"}
+            why = {"reason": "PodFailed" if evicted or containers.failed is not None else "PodCompleted"}
         else:
             why = {
                 "reason": "ContainersNotReady",
