@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +169,12 @@ async def test_a_pod_above_its_limit_has_failed(
 
 
 def _left(folder: Path) -> list[str]:
-    """Files of some size below a folder."""
+    """Files of some size below a folder, which may vanish meanwhile."""
     found = []
     for at, _, names in os.walk(folder):
-        found += [f"{at}/{name}" for name in names if os.lstat(f"{at}/{name}").st_size > 65536]
+        for name in names:
+            with suppress(FileNotFoundError):
+                found += [name] if os.lstat(f"{at}/{name}").st_size > 65536 else []
     return found
 
 

@@ -10,6 +10,7 @@ from tonnage.aio.clock import rfc3339
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.kubelet.containers import CREATING, INITIALIZING, Containers, Run
 from tonnage.kubelet.runtime import Process
+from tonnage.kubelet.termination import TOGETHER
 
 Status = dict[str, Any]
 _SCHEDULED = "PodScheduled"
@@ -117,6 +118,16 @@ def _conditions(
 
 
 def _container(run: Run, containers: Containers) -> dict[str, Any]:
+    status = _full(run, containers)
+    most = TOGETHER // len(containers.all)  # bytes, as the kubelet shares them out
+    for state in (status["state"], status["lastState"]):
+        terminated = state.get("terminated") or {}
+        if len(text := terminated.get("message", "").encode()) > most:
+            terminated["message"] = text[:most].decode(errors="ignore")
+    return status
+
+
+def _full(run: Run, containers: Containers) -> dict[str, Any]:
     ended = run.ended
     restarting = ended is not None and containers.restarts(run)
     status: dict[str, Any] = {
