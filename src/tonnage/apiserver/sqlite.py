@@ -3,7 +3,8 @@
 One thread writes. What gathers while it is busy goes into the next commit together (WAL, synchronous=FULL), as one
 statement, so that the thread and the event loop rarely wait for each other. A write becomes visible, to readers and
 watchers alike, when it is durable. Deletions leave a row without data until later, which keeps the revision counter.
-The history of watches is not kept: after a start older revisions are gone (410) and clients list again.
+The history of watches is not kept: after a start older revisions are gone (410) and clients list again. Each row has a
+checksum: a start that reads anything else than was written changes nothing and reports what to do.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ import asyncio
 import errno
 import fcntl
 import functools
+import logging
 import os
 import sqlite3
+import struct
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tonnage.apiserver.store import HISTORY_BYTES, Extract, Key, MemoryStore, Obj, Record
 from tonnage.errors import Busy, Exhausted, Precondition, TonnageError, Unavailable
 
+log = logging.getLogger(__name__)
 APPLICATION_ID = 0x746F6E6E  # "tonn"
-FORMAT = 1
+FORMAT = 2
+_REMEDY = "restore it from a copy, or start an empty cluster, which keeps all volumes, with `tonnage up --recover`"
+_FILES = ("", "-wal", "-shm", "-journal")
+"""What SQLite adds to the name of a database."""
 _BATCH = 128
 _TOMBSTONES = 1024
 _SCHEMA = """
@@ -35,11 +43,21 @@ CREATE TABLE IF NOT EXISTS objects (
     name TEXT NOT NULL,
     revision INTEGER NOT NULL,
     data BLOB,
+    checksum INTEGER,
     PRIMARY KEY (collection, namespace, name)
 )
 """
 _PURGE = "DELETE FROM objects WHERE data IS NULL AND revision < (SELECT max(revision) FROM objects)"
-_Row = tuple[str, str, str, int, bytes | None]
+_HEADER, _FRAME = 32, 24
+"""Bytes of the header of a write-ahead log, and of each of its frames without the page."""
+_MAGIC = 0x377F0682
+_Row = tuple[str, str, str, int, bytes | None, int]
+_Loaded = tuple[list[tuple[str, str, str, int, bytes]], int]
+"""Rows with data, and the highest revision."""
+
+
+class _Damaged(Unavailable):
+    """The database is not what was written: missing, empty, cut short or changed."""
 
 
 class _Write(NamedTuple):
@@ -48,15 +66,29 @@ class _Write(NamedTuple):
     done: asyncio.Future[None]
 
     def row(self) -> _Row:
-        return (*self.record.key, self.record.revision, None if self.removed else self.record.data)
+        data = None if self.removed else self.record.data
+        return (*self.record.key, self.record.revision, data, _checksum(*self.record.key, self.record.revision, data))
 
 
 class SqliteStore(MemoryStore):
-    """A Store in one SQLite file, opened by one process at a time."""
+    """A Store in one SQLite file, opened by one process at a time.
 
-    def __init__(self, path: Path, fields: Extract, *, history_bytes: int = HISTORY_BYTES) -> None:
+    used: objects were in it before, so a file that is missing or empty is damage. recover: rename a damaged file and
+    begin with an empty one; without damage it changes nothing.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        fields: Extract,
+        *,
+        history_bytes: int = HISTORY_BYTES,
+        used: bool = False,
+        recover: bool = False,
+    ) -> None:
         super().__init__(fields, history_bytes=history_bytes)
         self._path = path
+        self._used, self._recover = used, recover
         self._file: _File | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._waiting: deque[_Write] = deque()
@@ -64,11 +96,14 @@ class SqliteStore(MemoryStore):
         self._writing = False
 
     async def start(self) -> None:
-        """See Store. Raises Busy (another process has it), Precondition (not ours), Unavailable."""
+        """See Store. Raises Busy (another process has it), Precondition (not ours), Unavailable (damaged).
+
+        Idempotent. A start that raises leaves the database and its log as they were.
+        """
         if self._file is not None:
             return
         loop = asyncio.get_running_loop()
-        file = _File(self._path)
+        file = _File(self._path, used=self._used, recover=self._recover)
         rows, revision = await loop.run_in_executor(self._thread, file.open)
         self._file = file
         self._load((Record(Key(*place), at, data, self._extract) for *place, at, data in rows), revision)
@@ -138,23 +173,22 @@ class SqliteStore(MemoryStore):
 class _File:
     """The SQLite file and its lock. Lives in the store's thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, used: bool = False, recover: bool = False) -> None:
         self._path = path
+        self._used, self._recover = used, recover
         self._lock = -1
         self._connection: sqlite3.Connection | None = None
         self._tombstones = 0
 
-    def open(self) -> tuple[Sequence[tuple[str, str, str, int, bytes]], int]:
+    def open(self) -> _Loaded:
         """Lock and open the file; all rows, and the revision."""
         try:
             self._take_lock()
-            self._examine()
+            found = self._examined()
             self._connection = self._connect()
             self._prepare(self._connection)
             self._connection.execute(_PURGE)
-            (revision,) = self._connection.execute("SELECT coalesce(max(revision), 0) FROM objects").fetchone()
-            read = "SELECT collection, namespace, name, revision, data FROM objects WHERE data IS NOT NULL"
-            return self._connection.execute(read).fetchall(), revision
+            return found
         except BaseException as error:
             self.close()
             raise _clear(error, self._path) from error
@@ -170,19 +204,97 @@ class _File:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 
-    def _examine(self) -> None:
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
+
+    def _examined(self) -> _Loaded:
+        """Rows and revision of a file that is whole. Raises _Damaged, Precondition."""
+        try:
+            if self._path.is_symlink():
+                return [], 0  # opening refuses it
+            if self._path.exists() and self._path.stat().st_size:
+                return self._read()
+            if self._used:
+                state = "empty" if self._path.exists() else "missing"
+                raise _Damaged(f"the database {self._path} is {state}, and its folder had a cluster: {_REMEDY}")
+        except _Damaged as damage:
+            if not self._recover:
+                raise
+            self._set_aside(damage)
+        return [], 0
+
+    def _read(self) -> _Loaded:
         """Look whether the file is whole before anything is written to it: a damaged one stays as it is.
 
         Opened to be read only, for the end of a connection that may write folds the log into the file.
         """
-        if not self._path.is_file() or self._path.is_symlink() or not self._path.stat().st_size:
-            return
         address = f"{self._path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)) as connection:
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        # SQLite makes both to read, and leaves them.
+        made = [file for file in (self._beside("-wal"), self._beside("-shm")) if not file.exists()]
+        try:
+            with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)) as connection:
+                return self._checked(connection)
+        except (sqlite3.Error, MemoryError, OverflowError, ValueError, TypeError) as failure:
+            if not self._used and getattr(failure, "sqlite_errorname", "") == "SQLITE_NOTADB":
+                raise  # never ours
+            if not isinstance(_clear(failure, self._path), (Busy, Exhausted)):
+                raise self._damaged(failure) from failure
+            raise
+        finally:
+            for file in made:
+                file.unlink(missing_ok=True)
+
+    def _checked(self, connection: sqlite3.Connection) -> _Loaded:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
-            first = str(found).splitlines()[-1]
-            raise Unavailable(f"the database {self._path} is damaged: restore it from a copy ({first})")
+            raise self._damaged(str(found).splitlines()[-1])
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (owner,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if (tables or owner) and owner != APPLICATION_ID:
+            if self._used:
+                raise self._damaged(f"its application id is {owner:#x}")
+            raise Precondition(f"{self._path} is a database of another program: name another data folder")
+        if owner and not version:
+            raise self._damaged("it has no format")
+        if owner and version > FORMAT:
+            raise Precondition(
+                f"{self._path} has format {version}, this version of tonnage reads up to {FORMAT}: use the version "
+                "that made it, or restore it from a copy"
+            )
+        if fault := _fault_of_log(self._beside("-wal"), self._beside("-shm")):
+            raise self._damaged(fault)
+        if not tables:
+            rows: list[Any] = []
+        elif version == 1:
+            rows = connection.execute("SELECT *, NULL FROM objects").fetchall()
+        else:
+            rows = connection.execute("SELECT * FROM objects").fetchall()
+        for *row, checksum in rows:
+            if checksum != _checksum(*row) and (version > 1 or checksum is not None):
+                raise self._damaged(f"the row of {row[0]!r} {row[1]!r} {row[2]!r} is not what was written")
+        if not rows and self._used:
+            raise _Damaged(f"the database {self._path} is empty, and its folder had a cluster: {_REMEDY}")
+        return [row[:5] for row in rows if row[4] is not None], max((row[3] for row in rows), default=0)
+
+    def _damaged(self, why: object) -> _Damaged:
+        return _Damaged(f"the database {self._path} is damaged ({why}): {_REMEDY}")
+
+    def _set_aside(self, damage: _Damaged) -> None:
+        """Rename the database, then its log: a kill between leaves a log without database, which is refused too."""
+        number = 1
+        while any(self._beside(f".damaged-{number}{suffix}").exists() for suffix in _FILES):
+            number += 1
+        for suffix in _FILES:
+            file = self._beside(suffix)
+            if file.exists() and file.stat().st_size:
+                file.rename(self._beside(f".damaged-{number}{suffix}"))
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        log.warning("beginning with an empty database, the old files are renamed .damaged-%d: %s", number, damage)
 
     def _connect(self) -> sqlite3.Connection:
         """Open the database, made with mode 0600."""
@@ -192,18 +304,15 @@ class _File:
         )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if (tables or owner) and owner != APPLICATION_ID:
-            raise Precondition(f"{self._path} is a database of another program: name another data folder")
-        if owner and version > FORMAT:
-            raise Precondition(f"{self._path} has format {version}; this version of tonnage reads up to {FORMAT}")
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA cache_size=-256")  # KiB: everything is read from memory, SQLite is only written to
         connection.execute("PRAGMA journal_size_limit=16777216")
+        (owned,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if owned and version < FORMAT:
+            _upgrade(connection)
         connection.execute(f"PRAGMA user_version={FORMAT}")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")  # before the table: a kill leaves it ours
         connection.execute(_SCHEMA)
@@ -233,9 +342,63 @@ class _File:
 @functools.cache
 def _upsert(rows: int) -> str:
     """One statement for so many rows: the thread gives up the interpreter's lock once, not once a row."""
-    values = ",".join(["(?,?,?,?,?)"] * rows)
-    change = "DO UPDATE SET revision = excluded.revision, data = excluded.data"
+    values = ",".join(["(?,?,?,?,?,?)"] * rows)
+    change = "DO UPDATE SET revision = excluded.revision, data = excluded.data, checksum = excluded.checksum"
     return f"INSERT INTO objects VALUES {values} ON CONFLICT (collection, namespace, name) {change}"
+
+
+def _checksum(collection: str, namespace: str, name: str, revision: int, data: bytes | None) -> int:
+    """CRC-32 of a row: SQLite finds damage of its trees, and none inside what they hold."""
+    place = f"{collection}\0{namespace}\0{name}\0{revision}\0{data is None}\0".encode()
+    return zlib.crc32(data or b"", zlib.crc32(place))
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Add the checksums that format 1 lacks, and the number of the format, in one transaction."""
+    connection.execute("BEGIN")
+    connection.execute("ALTER TABLE objects ADD COLUMN checksum INTEGER")
+    connection.create_function("checksum", 5, _checksum, deterministic=True)
+    connection.execute("UPDATE objects SET checksum = checksum(collection, namespace, name, revision, data)")
+    connection.execute(f"PRAGMA user_version={FORMAT}")
+    connection.execute("COMMIT")
+
+
+def _fault_of_log(wal: Path, index: Path) -> str:
+    """Damage inside the write-ahead log, "" for none.
+
+    SQLite reads the log up to the first frame that is not what was written, and drops the rest: a power cut may cut
+    the last transaction short, which nobody was answered. More than one after the end of what it reads is damage.
+    index: SQLite's index of the log while a connection reads it.
+    """
+    if not wal.exists() or wal.stat().st_size <= _HEADER or not index.exists():
+        return ""
+    with open(wal, "rb") as file, open(index, "rb") as known:
+        header = file.read(_HEADER)
+        (page,) = struct.unpack(">I", header[8:12])
+        (end,) = struct.unpack("=I", os.pread(known.fileno(), 4, 16))
+        if not any(header) and not any(file.read(_FRAME)):
+            return ""  # allocated, and never written
+        if not _is_header(header):
+            return f"the header of {wal.name} is not what was written"
+        commits = 0
+        for frame in range((wal.stat().st_size - _HEADER) // (_FRAME + page)):
+            head = os.pread(file.fileno(), _FRAME, _HEADER + frame * (_FRAME + page))
+            if frame >= end and head[8:16] == header[16:24]:
+                commits += head[4:8] != b"\0\0\0\0"
+    return f"transactions in {wal.name} after frame {end} cannot be read" if commits > 1 else ""
+
+
+def _is_header(header: bytes) -> bool:
+    """Whether a write-ahead log's header has its checksum."""
+    magic, first, second = struct.unpack(">I20xII", header)
+    if magic & ~1 != _MAGIC:
+        return False
+    words = struct.unpack(f"{'>' if magic & 1 else '<'}6I", header[:24])
+    one = two = 0
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        one = (one + even + two) & 0xFFFFFFFF
+        two = (two + odd + one) & 0xFFFFFFFF
+    return (one, two) == (first, second)
 
 
 def _clear(error: BaseException, path: Path) -> BaseException:
@@ -248,9 +411,9 @@ def _clear(error: BaseException, path: Path) -> BaseException:
     if name.startswith("SQLITE_NOTADB"):
         return Precondition(f"{path} is not a database: name another data folder")
     if name.startswith("SQLITE_CORRUPT"):
-        return Unavailable(f"the database {path} is damaged: restore it from a copy ({error})")
+        return Unavailable(f"the database {path} is damaged ({error}): {_REMEDY}")
     if name.startswith("SQLITE_READONLY") or getattr(error, "errno", 0) in (errno.EROFS, errno.EACCES):
         return Unavailable(f"{path} cannot be written: it, or its file system, is read-only")
     if name.startswith("SQLITE_BUSY"):
         return Busy(f"{path} is in use by another program")
-    return Unavailable(f"the store {path} failed: {error}")
+    return Unavailable(f"the store {path} failed: {error}; repair its disk, or restore it from a copy")

@@ -35,7 +35,8 @@ class BoxNode:
     """start() brings the node up, published() waits for its capacity, stop() takes everything down.
 
     drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
-    sources: folders whose content new volumes may get. capacity: how room is published, "tiers" or "exact".
+    sources: folders whose content new volumes may get. former_clusters: uids of clusters that the data folder had
+    before. capacity: how room is published, "tiers" or "exact".
     hold_back: see hold_back.py.
     """
 
@@ -54,6 +55,7 @@ class BoxNode:
         sources: Sequence[Path],
         runtime: str,
         cluster_uid: str,
+        former_clusters: Sequence[str],
         capacity: str,
         hold_back: int,
         max_pods: int,
@@ -78,6 +80,7 @@ class BoxNode:
             client,
             node_name=name,
             cluster_uid=cluster_uid,
+            former_clusters=former_clusters,
             endpoints=endpoints,
             clients=self.driver.clients(),
             capacity=capacity,
