@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import re
@@ -186,9 +187,11 @@ def laid(folder: Path, files: Mapping[Path, bytes]) -> None:
 @pytest.mark.parametrize("harm", ["flip", "cut", "zeros"])
 @pytest.mark.parametrize("killed", [False, True])
 async def test_each_damage_is_reported_or_changed_nothing_that_was_written(
-    tmp_path: Path, harm: str, killed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str, killed: bool
 ) -> None:
     """Sampled over database and log. A log's last transaction may be missing: a power cut leaves the same bytes."""
+    for size, few in (("_LOG_BYTES", 1 << 16), ("_STEP", 1 << 12), ("_PIECE", 1 << 12), ("_PIECES", 4)):
+        monkeypatch.setattr(f"tonnage.apiserver.sqlite.{size}", few)
     folder = tmp_path / "s"
     folder.mkdir()
     files, held = await written(folder / "state.db", killed=killed)
@@ -287,17 +290,101 @@ async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_a_full_disk_refuses_the_write_and_loses_nothing(path: Path) -> None:
+@pytest.fixture
+def small_disk(real_folder: Path) -> Path:
+    """An ext4 of 64 MiB."""
+    image, place = real_folder / "disk", real_folder / "mnt"
+    with open(image, "wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], check=True)
+    place.mkdir()
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    return place
+
+
+def fill(disk: Path) -> Path:
+    """Take all blocks of a disk, to the last."""
+    other = disk / "other"
+    with open(other, "ab", buffering=0) as file:
+        for size in (1 << 20, 1024):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+        assert os.statvfs(disk).f_bavail < 4
+    return other
+
+
+def pieces(store: SqliteStore) -> int:
+    assert store._file is not None
+    return store._file._pieces
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_on_a_full_disk_deletions_status_and_events_go_on(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    monkeypatch.setattr("tonnage.apiserver.sqlite._PIECES", 4)
+    monkeypatch.setattr("tonnage.apiserver.sqlite._FOR_REMOVALS", 1)
+    path = small_disk / "state.db"
+    store = await opened(path)
+    made = {n: await store.put(key(f"x{n}"), thing(f"x{n}", 3000), 0) for n in range(400)}
+    if killed:  # as the files are after a kill, with the log beside
+        kept = {f: f.read_bytes() for f in small_disk.glob("state.db*")}
+        await store.stop()
+        for file, data in kept.items():
+            file.write_bytes(data)
+        store = await opened(path)
+    assert path.with_name("state.db-wal").stat().st_blocks * 512 >= 8 << 20
+    assert pieces(store) == 4
+    other = fill(small_disk)
+
+    async def vital(n: int) -> None:
+        """A pod's end: its status, the timestamp of its deletion, its removal; and an Event."""
+        before = made.pop(n)
+        status = {**thing(f"x{n}", 3000), "status": "s" * 5000}
+        changed = await store.put(key(f"x{n}"), status, before.revision)
+        slow = await store.put(key(f"x{n}"), {**status, "deletionTimestamp": "now"}, changed.revision)
+        await store.put(Key("events", "a", f"e{n}"), thing(f"e{n}", 500), 0)
+        await store.remove(key(f"x{n}"), status, slow.revision)
+
+    refusals = 0
+    for n in range(100):
+        try:
+            await store.put(key(f"new{n}"), thing(f"new{n}", 20000), 0)
+        except Exhausted:
+            refusals += 1
+        await vital(n)
+    assert refusals > 50
+    for n in range(100, 120):  # other requests of the same batch do not stop it
+        large = (store.put(key(f"big{n}-{m}"), thing("big", 1 << 19), 0) for m in range(3))
+        await asyncio.gather(vital(n), *large, return_exceptions=True)
+        assert store.get(key(f"x{n}")) is None
+    for n in range(1000, 2600, 16):  # more than the reserve has: the oldest give way
+        names = [f"e{n + m}" for m in range(16)]
+        await asyncio.gather(*(store.put(Key("events", "a", name), thing(name, 800), 0) for name in names))
+    assert 0 < pieces(store) < 4
+    await vital(399)
+
+    other.unlink()
+    await store.put(key("after"), thing("after", 100_000), 0)
+    assert pieces(store) == 4
+    left = {record.key for collection in ("things", "events") for record in store.records(collection)}
+    await store.stop()
+    again = await opened(path)
+    assert {record.key for collection in ("things", "events") for record in again.records(collection)} == left
+    await again.stop()
+
+
+async def test_a_full_disk_refuses_the_write_and_loses_nothing(small_disk: Path) -> None:
+    path = small_disk / "state.db"
     store = await opened(path)
     first = await store.put(key("small"), thing("small"), 0)
-    assert store._file is not None
-    assert store._file._connection is not None
-    (pages,) = store._file._connection.execute("PRAGMA page_count").fetchone()
-    store._file._connection.execute(f"PRAGMA max_page_count={pages + 2}")
+    other = fill(small_disk)
     with pytest.raises(Exhausted, match="full"):
         await store.put(key("large"), thing("large", 1 << 20), 0)
     assert store.get(key("large")) is None
     assert store.revision == first.revision
+    other.unlink()
     after = await store.put(key("tiny"), thing("tiny"), 0)
     await store.stop()
     again = await opened(path)

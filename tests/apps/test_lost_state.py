@@ -93,7 +93,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def up(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tonnage.cli", "up", "--data", str(folder), "--port", "0", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def gone(state: Path) -> None:
@@ -102,8 +102,8 @@ def gone(state: Path) -> None:
 
 def flipped(state: Path) -> None:
     data = bytearray(state.read_bytes())
-    data[random.Random(1).randrange(4096, len(data))] ^= 0x55
-    data[len(data) // 2] ^= 0x55
+    for at in range(4036, len(data), 4096):
+        data[at] ^= 0x55
     state.write_bytes(data)
 
 
