@@ -6,8 +6,9 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,15 @@ _UNREACHABLE = (
     "requires go >=",
     "toolchain not available",
 )
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., Any]) -> Iterator[Any]:
+    """Three nodes of 30716Mi with real volumes and containers, on a disk that may have less."""
+    cluster = make_cluster("--nodes", "3", "--pool", "image,name=scratch,size=30716Mi,sparse=yes,overcommit=yes")
+    cluster.said = cluster.up()
+    yield cluster
+    cluster.down("--purge")
 
 
 def _cache() -> Path:

@@ -167,9 +167,10 @@ class Box:
         for name, node in self.nodes.items():
             self._logs.add(name, node.logs)
         try:
-            async with asyncio.TaskGroup() as starting:
-                for node in self.nodes.values():
-                    starting.create_task(node.start())
+            for begin in (BoxNode.open, BoxNode.start):
+                async with asyncio.TaskGroup() as starting:
+                    for node in self.nodes.values():
+                        starting.create_task(begin(node))
         except* TonnageError as failures:
             raise failures.exceptions[0] from None
         for name, node in self.nodes.items():
