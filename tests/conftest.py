@@ -289,8 +289,8 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
 
 @pytest.fixture(scope="module")
 def cluster(make_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
-    """Three nodes of 30716Mi with real volumes and containers."""
-    cluster = make_cluster("--nodes", "3", "--pool-size", "30716Mi")
+    """Three nodes of 30716Mi with real volumes and containers, on a disk that may have less."""
+    cluster = make_cluster("--nodes", "3", "--pool", "image,name=scratch,size=30716Mi,sparse=yes,overcommit=yes")
     cluster.said = cluster.up()
     yield cluster
     cluster.down("--purge")

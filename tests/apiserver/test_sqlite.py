@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
+import re
 import signal
 import sqlite3
 import stat
@@ -17,7 +20,7 @@ import pytest
 
 from tonnage.apiserver.sqlite import SqliteStore
 from tonnage.apiserver.store import Key
-from tonnage.errors import ApiGone, Busy, Exhausted, Precondition, Unavailable
+from tonnage.errors import ApiGone, Busy, Exhausted, Precondition, TonnageError, Unavailable
 
 WRITER = """
 import asyncio, sys
@@ -144,9 +147,140 @@ async def test_a_damaged_database_is_refused_and_left_alone(path: Path, harm: st
     whole = path.read_bytes()
     path.write_bytes(whole[:10_000] if harm == "cut short" else whole[:8192] + b"\xff" * 16384 + whole[24576:])
     before = [file.read_bytes() if file.exists() else b"" for file in files]
-    with pytest.raises(Unavailable, match="is damaged: restore it from a copy"):
+    with pytest.raises(Unavailable, match=r"is damaged \(.*\): restore it from a copy, or .* `tonnage up --recover`"):
         await SqliteStore(path, no_fields).start()
     assert [file.read_bytes() if file.exists() else b"" for file in files] == before
+
+
+async def written(path: Path, *, killed: bool) -> tuple[dict[Path, bytes], list[dict[str, bytes]]]:
+    """The files of a store, and what it held after each of its writes."""
+    store = await opened(path)
+    held: list[dict[str, bytes]] = [{}]
+    for n in range(60):
+        record = await store.put(key(f"x{n}"), thing(f"x{n}", 37 * n), 0)
+        held.append({**held[-1], record.key.name: record.data})
+        if n == 30:
+            assert store._file is not None
+            assert store._file._connection is not None
+            store._file._connection.execute("PRAGMA wal_checkpoint")
+    files = [path, path.with_name("state.db-wal")]
+    kept = {file: file.read_bytes() for file in files}
+    await store.stop()
+    return (kept if killed else {path: path.read_bytes()}), held
+
+
+async def refusal(store: SqliteStore) -> str:
+    try:
+        await store.start()
+    except TonnageError as failure:
+        return str(failure)
+    return ""
+
+
+def laid(folder: Path, files: Mapping[Path, bytes]) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+    for file, data in files.items():
+        file.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "zeros"])
+@pytest.mark.parametrize("killed", [False, True])
+async def test_each_damage_is_reported_or_changed_nothing_that_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str, killed: bool
+) -> None:
+    """Sampled over database and log. A log's last transaction may be missing: a power cut leaves the same bytes."""
+    for size, few in (("_LOG_BYTES", 1 << 16), ("_STEP", 1 << 12), ("_PIECE", 1 << 12), ("_PIECES", 4)):
+        monkeypatch.setattr(f"tonnage.apiserver.sqlite.{size}", few)
+    folder = tmp_path / "s"
+    folder.mkdir()
+    files, held = await written(folder / "state.db", killed=killed)
+    dice, refused = random.Random(f"{harm} {killed}"), 0
+    for _ in range(120):
+        file = dice.choice(sorted(files))
+        data = bytearray(files[file])
+        at = dice.randrange(120) if dice.random() < 0.25 else dice.randrange(len(data))
+        if harm == "flip":
+            data[at] ^= 1 << dice.randrange(8)
+        elif harm == "cut":
+            del data[at:]
+        else:
+            data[at : at + 512] = bytes(len(data[at : at + 512]))
+        laid(folder, {**files, file: bytes(data)})
+        before = {f.name: f.read_bytes() for f in folder.iterdir()}
+        store = SqliteStore(folder / "state.db", no_fields, used=True)
+        failure = await refusal(store)
+        if failure:
+            refused += 1
+            assert re.search(r"restore it from a copy|use the version that made it", failure), failure
+            after = {f.name: f.read_bytes() for f in folder.iterdir() if f.name != "state.db.lock"}
+            assert after == before
+        else:
+            found = {record.key.name: record.data for record in store.records("things")}
+            assert found in ((held[-1],) if file.name == "state.db" else _ends(held, cut=harm == "cut")), (file, at)
+            await store.stop()
+    assert refused > 15
+
+
+def _ends(held: list[dict[str, bytes]], *, cut: bool) -> list[dict[str, bytes]]:
+    return held if cut else held[-2:]
+
+
+@pytest.mark.parametrize("left", ["missing", "no bytes", "no tables", "no rows"])
+async def test_a_used_database_that_is_gone_is_refused_until_it_is_to_be_recovered(path: Path, left: str) -> None:
+    if left == "no rows":
+        await (await opened(path)).stop()
+    elif left == "no tables":
+        with sqlite3.connect(path) as empty:
+            empty.execute("PRAGMA user_version=7")
+        empty.close()
+    elif left == "no bytes":
+        path.touch()
+    before = {f.name: f.read_bytes() for f in path.parent.iterdir()}
+    for _ in range(2):
+        with pytest.raises(
+            Unavailable, match=r"is (missing|empty), and its folder had a cluster: restore it from a copy"
+        ):
+            await SqliteStore(path, no_fields, used=True).start()
+        after = {f.name: f.read_bytes() for f in path.parent.iterdir() if f.name != "state.db.lock"}
+        assert after == {name: data for name, data in before.items() if name != "state.db.lock"}
+    for recover in (True, True, False):  # the second time there is nothing to recover
+        store = SqliteStore(path, no_fields, used=True, recover=recover)
+        await store.start()
+        if store.get(key("x")) is None:
+            await store.put(key("x"), thing("x"), 0)
+        assert store.count("things") == 1
+        await store.stop()
+
+
+async def test_recovering_keeps_the_damaged_files(path: Path) -> None:
+    files, _ = await written(path, killed=True)
+    damaged = {**files, path: files[path][:5000]}
+    for number in (1, 2):
+        laid(path.parent, {**damaged, **{f: f.read_bytes() for f in path.parent.glob("*.damaged-*")}})
+        store = SqliteStore(path, no_fields, used=True, recover=True)
+        await store.start()
+        assert store.count("things") == 0
+        await store.stop()
+        kept = path.with_name(f"state.db.damaged-{number}")
+        assert kept.read_bytes() == damaged[path]
+        assert kept.with_name(kept.name + "-wal").read_bytes() == damaged[path.with_name("state.db-wal")]
+
+
+async def test_a_database_without_checksums_gets_them(path: Path) -> None:
+    files, held = await written(path, killed=False)
+    laid(path.parent, files)
+    with sqlite3.connect(path) as old:
+        old.execute("ALTER TABLE objects DROP COLUMN checksum")
+        old.execute("PRAGMA user_version=1")
+    old.close()
+    for _ in range(2):
+        store = await opened(path)
+        assert {record.key.name: record.data for record in store.records("things")} == held[-1]
+        await store.stop()
+    with sqlite3.connect(path) as now:
+        assert now.execute("SELECT count(*) FROM objects WHERE checksum IS NULL").fetchone() == (0,)
+    now.close()
 
 
 async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
@@ -156,17 +290,101 @@ async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_a_full_disk_refuses_the_write_and_loses_nothing(path: Path) -> None:
+@pytest.fixture
+def small_disk(real_folder: Path) -> Path:
+    """An ext4 of 64 MiB."""
+    image, place = real_folder / "disk", real_folder / "mnt"
+    with open(image, "wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], check=True)
+    place.mkdir()
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    return place
+
+
+def fill(disk: Path) -> Path:
+    """Take all blocks of a disk, to the last."""
+    other = disk / "other"
+    with open(other, "ab", buffering=0) as file:
+        for size in (1 << 20, 1024):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+        assert os.statvfs(disk).f_bavail < 4
+    return other
+
+
+def pieces(store: SqliteStore) -> int:
+    assert store._file is not None
+    return store._file._pieces
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_on_a_full_disk_deletions_status_and_events_go_on(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    monkeypatch.setattr("tonnage.apiserver.sqlite._PIECES", 4)
+    monkeypatch.setattr("tonnage.apiserver.sqlite._FOR_REMOVALS", 1)
+    path = small_disk / "state.db"
+    store = await opened(path)
+    made = {n: await store.put(key(f"x{n}"), thing(f"x{n}", 3000), 0) for n in range(400)}
+    if killed:  # as the files are after a kill, with the log beside
+        kept = {f: f.read_bytes() for f in small_disk.glob("state.db*")}
+        await store.stop()
+        for file, data in kept.items():
+            file.write_bytes(data)
+        store = await opened(path)
+    assert path.with_name("state.db-wal").stat().st_blocks * 512 >= 8 << 20
+    assert pieces(store) == 4
+    other = fill(small_disk)
+
+    async def vital(n: int) -> None:
+        """A pod's end: its status, the timestamp of its deletion, its removal; and an Event."""
+        before = made.pop(n)
+        status = {**thing(f"x{n}", 3000), "status": "s" * 5000}
+        changed = await store.put(key(f"x{n}"), status, before.revision)
+        slow = await store.put(key(f"x{n}"), {**status, "deletionTimestamp": "now"}, changed.revision)
+        await store.put(Key("events", "a", f"e{n}"), thing(f"e{n}", 500), 0)
+        await store.remove(key(f"x{n}"), status, slow.revision)
+
+    refusals = 0
+    for n in range(100):
+        try:
+            await store.put(key(f"new{n}"), thing(f"new{n}", 20000), 0)
+        except Exhausted:
+            refusals += 1
+        await vital(n)
+    assert refusals > 50
+    for n in range(100, 120):  # other requests of the same batch do not stop it
+        large = (store.put(key(f"big{n}-{m}"), thing("big", 1 << 19), 0) for m in range(3))
+        await asyncio.gather(vital(n), *large, return_exceptions=True)
+        assert store.get(key(f"x{n}")) is None
+    for n in range(1000, 2600, 16):  # more than the reserve has: the oldest give way
+        names = [f"e{n + m}" for m in range(16)]
+        await asyncio.gather(*(store.put(Key("events", "a", name), thing(name, 800), 0) for name in names))
+    assert 0 < pieces(store) < 4
+    await vital(399)
+
+    other.unlink()
+    await store.put(key("after"), thing("after", 100_000), 0)
+    assert pieces(store) == 4
+    left = {record.key for collection in ("things", "events") for record in store.records(collection)}
+    await store.stop()
+    again = await opened(path)
+    assert {record.key for collection in ("things", "events") for record in again.records(collection)} == left
+    await again.stop()
+
+
+async def test_a_full_disk_refuses_the_write_and_loses_nothing(small_disk: Path) -> None:
+    path = small_disk / "state.db"
     store = await opened(path)
     first = await store.put(key("small"), thing("small"), 0)
-    assert store._file is not None
-    assert store._file._connection is not None
-    (pages,) = store._file._connection.execute("PRAGMA page_count").fetchone()
-    store._file._connection.execute(f"PRAGMA max_page_count={pages + 2}")
+    other = fill(small_disk)
     with pytest.raises(Exhausted, match="full"):
         await store.put(key("large"), thing("large", 1 << 20), 0)
     assert store.get(key("large")) is None
     assert store.revision == first.revision
+    other.unlink()
     after = await store.put(key("tiny"), thing("tiny"), 0)
     await store.stop()
     again = await opened(path)

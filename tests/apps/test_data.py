@@ -24,6 +24,8 @@ def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
     assert second.running() is None
     assert second.settings() == Settings(nodes=3)
     second.open(Settings(nodes=4))
+    assert second.settings() == Settings(nodes=3)  # until the cluster has started with them
+    second.keep(Settings(nodes=4), "uid-1")
     assert second.settings() == Settings(nodes=4)
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
     second.close()

@@ -82,6 +82,18 @@ def test_overcommit_is_said_plainly(tmp_path: Path, real_folder: Path) -> None:
     assert warnings[0].startswith("overcommitted: the pools may promise 900Ti together")
 
 
+@pytest.mark.real
+def test_the_default_grows_with_what_is_written_and_publishes_what_the_disk_has(
+    tmp_path: Path, real_folder: Path
+) -> None:
+    made = plan(DataFolder(tmp_path / "d"), Settings(nodes=2, runtime="none"), pool_size="900Ti")
+
+    assert [(p.sparse, p.overcommit) for pools in made.nodes.values() for p in pools] == [(True, 1.0)] * 2
+    (warning,) = made.warnings
+    assert warning.startswith("the pools are 1800Ti together, the disk under ")
+    assert "they publish no more than that" in warning
+
+
 def test_folders_of_content_are_kept_and_must_be_what_they_seem(tmp_path: Path) -> None:
     data, folder, link = DataFolder(tmp_path / "d"), tmp_path / "models", tmp_path / "link"
     folder.mkdir()

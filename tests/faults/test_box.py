@@ -69,7 +69,7 @@ def mounted(cluster: Any) -> list[str]:
 @pytest.fixture
 def killed(make_cluster: Callable[..., Any]) -> Iterator[Any]:
     """A cluster of two nodes that the test may kill."""
-    cluster = make_cluster("--nodes", "2", "--pool-size", "20Gi")
+    cluster = make_cluster("--nodes", "2", "--pool", "image,name=scratch,size=20Gi,sparse=yes,overcommit=yes")
     cluster.up()
     yield cluster
     cluster.down("--purge")
@@ -157,7 +157,7 @@ def test_down_after_a_kill_leaves_no_mount_loop_or_process(killed: Any) -> None:
 
 
 def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: Callable[..., Any]) -> None:
-    cluster = make_cluster("--nodes", "2", "--pool-size", "20Gi")
+    cluster = make_cluster("--nodes", "2", "--pool", "image,name=scratch,size=20Gi,sparse=yes,overcommit=yes")
     command = [
         sys.executable,
         "-m",

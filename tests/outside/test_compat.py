@@ -14,7 +14,9 @@ POD = "my-csi-app-inline-volume"
 @pytest.fixture(scope="module")
 def pmem(make_cluster):  # type: ignore[no-untyped-def]
     """A cluster that also serves pmem-csi.intel.com."""
-    cluster = make_cluster("--nodes", "2", "--pool-size", "30716Mi", "--compat", "pmem-csi")
+    cluster = make_cluster(
+        "--nodes", "2", "--pool", "image,name=scratch,size=30716Mi,sparse=yes,overcommit=yes", "--compat", "pmem-csi"
+    )
     cluster.up()
     yield cluster
     cluster.down("--purge")

@@ -57,7 +57,7 @@ def test_a_pod_writes_no_faster_than_its_class_says(make_cluster: Callable[..., 
         pytest.skip(f"no cgroup that limits IO can be made: {failure}")
     finally:
         Cgroups().remove_pod(uid)
-    cluster = make_cluster("--nodes", "1", "--pool-size", "1Gi")
+    cluster = make_cluster("--nodes", "1", "--pool", "image,name=scratch,size=1Gi,sparse=yes,overcommit=yes")
     cluster.up()
     for thing in (CLASS, POD):
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(thing))

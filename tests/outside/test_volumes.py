@@ -26,7 +26,9 @@ CLAIM = {
 @pytest.fixture(scope="module")
 def box(make_cluster: Callable[..., Any]) -> Iterator[Any]:
     """Two nodes that run no containers."""
-    box = make_cluster("--nodes", "2", "--runtime", "none", "--pool-size", "10Gi")
+    box = make_cluster(
+        "--nodes", "2", "--runtime", "none", "--pool", "image,name=scratch,size=10Gi,sparse=yes,overcommit=yes"
+    )
     box.up()
     yield box
     box.down("--purge")

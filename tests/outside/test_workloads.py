@@ -209,7 +209,7 @@ def placed(cluster: Any) -> list[str]:
 
 def test_a_cluster_that_was_killed_goes_on_with_what_it_had(make_cluster: Any) -> None:
     """kill -9 in the middle of a rollout, then up again: it is finished, no pod is made twice."""
-    cluster = make_cluster("--nodes", "2", "--pool-size", "20Gi")
+    cluster = make_cluster("--nodes", "2", "--pool", "image,name=scratch,size=20Gi,sparse=yes,overcommit=yes")
     cluster.up()
     cluster.kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: 6"))
     cluster.kubectl("rollout", "status", "deployment/web", "--timeout=300s")

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tonnage.errors import Exhausted
 from tonnage.pools.disks import Disk, Disks, Keep
@@ -99,3 +101,43 @@ def test_a_share_is_of_the_whole_disk(tmp_path: Path) -> None:
     room = [disk.room(ratio=1.0, enough=ANY_SIZE, keep=keep) for keep in (Keep(), Keep(percent=0.5))]
     assert room[0] == 0 or room[0] > room[1]
     assert [str(keep) for keep in (Keep(), Keep(10 * MI), Keep(percent=7.5))] == ["0", "10Mi", "7.5%"]
+
+
+_POOLS = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 900).map(lambda size: size and max(size, 1))), min_size=1, max_size=6
+)
+
+
+@given(pools=_POOLS, free=st.integers(0, 1000), larger=st.integers(0, 200))
+def test_what_pools_publish_together_is_not_more_than_the_disk_has(
+    pools: list[tuple[int, int]], free: int, larger: int
+) -> None:
+    """Sizes in MiB. A volume takes from the share of its own pool only."""
+
+    def shares(used: list[int], left: int) -> list[int]:
+        disk = Small(Path("/"), left * MI)
+        for n, (_, size) in enumerate(pools):
+            disk.join(Path(f"/{n}"), lambda n=n, size=size: (used[n] * MI, size * MI))  # type: ignore[misc]
+        wanted = [max(0, size - used[n]) * MI if size else ANY_SIZE for n, (_, size) in enumerate(pools)]
+        return [disk.room(ratio=1.0, enough=more, pool=Path(f"/{n}")) for n, more in enumerate(wanted)]
+
+    before = [used for used, _ in pools]
+    found = shares(before, free)
+    assert sum(found) <= free * MI
+    if sum((max(0, size - used) * 9 // 8 + 65) if size else 10**9 for used, size in pools) <= free:
+        assert found == [max(0, size - used) * MI for used, size in pools]
+    if (more := min(larger, found[0] // MI)) > 0:
+        after = shares([before[0] + more, *before[1:]], free - more)
+        assert after[0] == pytest.approx(found[0] - more * MI, abs=8)
+        if pools[0][1] == 0:
+            assert after[1:] == pytest.approx(found[1:], abs=8)
+
+
+def test_a_pool_that_leaves_makes_way(tmp_path: Path) -> None:
+    disk = Small(tmp_path, 100 * MI)
+    for name in "ab":
+        disk.join(tmp_path / name, lambda: (0, 0))
+    assert disk.room(ratio=1.0, enough=ANY_SIZE, pool=tmp_path / "a") == 50 * MI
+    assert disk.room(ratio=ANY, enough=ANY_SIZE, pool=tmp_path / "a") == ANY_SIZE
+    disk.leave(tmp_path / "b")
+    assert disk.room(ratio=1.0, enough=ANY_SIZE, pool=tmp_path / "a") == 100 * MI

@@ -247,13 +247,16 @@ class TestSpace:
     async def test_pools_on_a_disk_share_it(self, opened: Opener, small_disk: Path) -> None:
         one = await opened("one", small_disk, ratio=1.0)
         two = await opened("two", small_disk, ratio=1.0)
-        before = (await two.capacity(block=True)).free
-        assert 40 * MI < before < 64 * MI
-        await one.create(VolumeRequest("a", 30 * MI, block=True))
-        assert (await two.capacity(block=True)).free == pytest.approx(before - 30 * MI, abs=MI)
+        half = (await two.capacity(block=True)).free
+        assert 20 * MI < half <= 24 * MI
+        assert (await one.capacity(block=True)).free == half
+        await one.create(VolumeRequest("a", 16 * MI, block=True))
+        assert (await one.capacity(block=True)).free == pytest.approx(half - 16 * MI, abs=MI)
+        assert (await two.capacity(block=True)).free == pytest.approx(half, abs=MI)
         with pytest.raises(Exhausted):
             await two.create(VolumeRequest("b", 30 * MI, block=True))
         await one.delete("a")
+        await one.close()
         await two.create(VolumeRequest("b", 30 * MI, block=True))
 
     async def test_what_is_found_at_start_stays_promised(self, opened: Opener, small_disk: Path) -> None:

@@ -122,6 +122,9 @@ PARAMETER_PREFIX = "tonnage.dev/"
 ROLLBACK = "tonnage.dev/rollback"
 # Keys that tonnage's agent adds to CreateVolume's parameters; the driver keeps them in the volume's record.
 PARAM_CLUSTER = "tonnage.dev/cluster"
+FORMER_CLUSTERS = "tonnage.dev/former-clusters"
+"""Annotation of the namespace kube-system: uids, joined by commas, of clusters whose database was lost. Their volumes
+are orphans."""
 PARAM_EPHEMERAL = "tonnage.dev/ephemeral"
 PARAM_RECLAIM = "tonnage.dev/reclaim"
 PARAM_CLASS = "tonnage.dev/class"

@@ -32,10 +32,11 @@ _READY_SECONDS = 30.0
 
 
 class BoxNode:
-    """start() brings the node up, published() waits for its capacity, stop() takes everything down.
+    """open() and start() bring the node up, published() waits for its capacity, stop() takes everything down.
 
     drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
-    sources: folders whose content new volumes may get. capacity: how room is published, "tiers" or "exact".
+    sources: folders whose content new volumes may get. former_clusters: uids of clusters that the data folder had
+    before. capacity: how room is published, "tiers" or "exact".
     hold_back: see hold_back.py.
     """
 
@@ -54,6 +55,7 @@ class BoxNode:
         sources: Sequence[Path],
         runtime: str,
         cluster_uid: str,
+        former_clusters: Sequence[str],
         capacity: str,
         hold_back: int,
         max_pods: int,
@@ -78,6 +80,7 @@ class BoxNode:
             client,
             node_name=name,
             cluster_uid=cluster_uid,
+            former_clusters=former_clusters,
             endpoints=endpoints,
             clients=self.driver.clients(),
             capacity=capacity,
@@ -107,13 +110,16 @@ class BoxNode:
         sizes = (from_bytes(p.size) if p.has_size else "whole disks" for p in self._configs)
         return ", ".join(f"pool {p.name} ({p.kind}) of {size}" for p, size in zip(self._configs, sizes, strict=True))
 
-    async def start(self) -> None:
-        """Open pools, serve and register the driver, run kubelet and agent; returns when the kubelet is ready."""
+    async def open(self) -> None:
+        """Open the pools and serve the driver: from here on they count in what others on the same disk publish."""
         for place in (self._folder, self._sockets, self._registry):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._registry != self._usual_registry:
             self._link_registry()
         await self.driver.start()
+
+    async def start(self) -> None:
+        """Run kubelet and agent; returns when the kubelet is ready."""
         for registrar in self._registrars:
             self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
         self._running = self._tasks.start(self._run_kubelet(), f"kubelet {self.name}")

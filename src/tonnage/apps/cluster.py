@@ -11,6 +11,7 @@ from socket import gethostname
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
+from tonnage.api.kinds import NAMESPACES
 from tonnage.apiserver import auth
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.sqlite import SqliteStore
@@ -42,7 +43,8 @@ class Box:
     """start(), then wait() or whatever you like, then stop(). progress(what, detail) is told what is ready, waiting(for
     what) what a start that takes long waits for.
 
-    port 0: any free one. kubeconfig: a second place to write it to. max_pods: what a node takes.
+    port 0: any free one. kubeconfig: a second place to write it to. max_pods: what a node takes. recover: where the
+    database is lost or damaged, begin with an empty cluster; volumes stay and are orphans.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Box:
         port: int = 0,
         kubeconfig: Path | None = None,
         max_pods: int = 110,
+        recover: bool = False,
         progress: Progress = lambda what, detail: None,
         waiting: Callable[[str], None] = lambda what: None,
         clock: Clock | None = None,
@@ -64,7 +67,7 @@ class Box:
         self.client: Client
         self._logs: LogRouter
         self._listen = (host, port)
-        self._max_pods = max_pods
+        self._max_pods, self._recover = max_pods, recover
         self._progress, self._waiting = progress, waiting
         self._clock = clock or RealClock()
         self._tasks = Background("box")
@@ -85,7 +88,8 @@ class Box:
     async def start(self) -> None:
         """Bring everything up; returns when all nodes are ready and have published their capacity.
 
-        Raises Invalid, Busy (data folder, port), HostError. After a kill the containers that still run are adopted.
+        Raises Invalid, Busy (data folder, port), Unavailable (the database is lost or damaged), HostError. After a kill
+        the containers that still run are adopted. A database that is refused leaves the folder as it was.
         """
         self.data.open(self.plan.settings)
         watching = self._tasks.start(self._report_waits(), "start")
@@ -115,16 +119,25 @@ class Box:
     async def _start_server(self) -> None:
         host, port = self._listen
         everywhere = host in _EVERYWHERE
-        credentials = auth.ensure(self.data.tls, self._clock, [gethostname()] if everywhere else [host])
-        store = SqliteStore(self.data.state, extractor())
+        store = SqliteStore(self.data.state, extractor(), used=self.data.had_cluster(), recover=self._recover)
+        await store.start()
+        try:
+            credentials = auth.ensure(self.data.tls, self._clock, [gethostname()] if everywhere else [host])
+        except BaseException:
+            await store.stop()
+            raise
         self._server = ApiServer(store, clock=self._clock, pod_logs=self._pod_logs, credentials=credentials)
         await self._server.start()
+        self.data.keep(self.plan.settings, self._server.cluster_id())
         url = await self._server.listen(host, port, expose=host not in auth.LOOPBACK)
         if everywhere:
             url = url.replace(_EVERYWHERE[host], "127.0.0.1")
         for file in {self.data.kubeconfig, self.kubeconfig}:
             auth.write_kubeconfig(file, url, credentials)
         self.client = Client(self._server.transport())
+        if former := self.data.clusters()[:-1]:
+            note = {"metadata": {"annotations": {names.FORMER_CLUSTERS: ",".join(former)}}}
+            await self.client.patch(NAMESPACES, "kube-system", note)
         self._logs = LogRouter(self.client)
         self._progress("API server", url)
 
@@ -167,6 +180,7 @@ class Box:
                 sources=[Path(text) for text in self.plan.settings.sources],
                 runtime=self.plan.settings.runtime,
                 cluster_uid=self._server.cluster_id(),
+                former_clusters=self.data.clusters()[:-1],
                 capacity=self.capacity,
                 hold_back=self.plan.settings.hold_back,
                 max_pods=self._max_pods,
@@ -175,9 +189,10 @@ class Box:
         for name, node in self.nodes.items():
             self._logs.add(name, node.logs)
         try:
-            async with asyncio.TaskGroup() as starting:
-                for node in self.nodes.values():
-                    starting.create_task(node.start())
+            for begin in (BoxNode.open, BoxNode.start):
+                async with asyncio.TaskGroup() as starting:
+                    for node in self.nodes.values():
+                        starting.create_task(begin(node))
         except* TonnageError as failures:
             raise failures.exceptions[0] from None
         for name, node in self.nodes.items():

@@ -50,8 +50,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """clusters: uids of the clusters that the folder had; the last is the present one."""
+
     format: int
     settings: Settings
+    clusters: list[str] = []
 
 
 def default_folder() -> Path:
@@ -77,6 +80,7 @@ class DataFolder:
         self.kubeconfig = self.path / "kubeconfig"
         self.log = self.path / "tonnage.log"
         self._marker = self.path / "tonnage.json"
+        self._fresh = self._marker.with_suffix(".new")  # a kill may leave one
         self._lock_file = self.path / "lock"
         self._lock: int | None = None
 
@@ -96,6 +100,20 @@ class DataFolder:
 
     def settings(self) -> Settings | None:
         """The settings kept here, or None in a fresh folder. Raises Invalid when the folder is somebody else's."""
+        marker = self._read()
+        return marker.settings if marker is not None else None
+
+    def clusters(self) -> list[str]:
+        """uids of the clusters that the folder had; the last is the present one. Raises Invalid as settings() does."""
+        marker = self._read()
+        return marker.clusters if marker is not None else []
+
+    def had_cluster(self) -> bool:
+        """Whether an API server once served here: both are made only after its database is."""
+        nodes = self.path / "nodes"
+        return self.kubeconfig.exists() or (nodes.is_dir() and any(nodes.iterdir()))
+
+    def _read(self) -> _Marker | None:
         if not self.exists():
             return None
         try:
@@ -107,10 +125,10 @@ class DataFolder:
                 f"data folder {self.path} has format {marker.format}, this tonnage writes {FORMAT}: use the version "
                 "that made it, or another --data"
             )
-        return marker.settings
+        return marker
 
     def open(self, settings: Settings) -> None:
-        """Take the folder for this process, making it when it is not there, and keep the settings.
+        """Take the folder for this process. A new one is made and gets the settings; others get them with keep().
 
         Raises Invalid (not ours, not writable, full) or Busy (another process runs a cluster here).
         """
@@ -119,7 +137,8 @@ class DataFolder:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take()
             self.path.chmod(0o700)
-            self._write(settings)
+            if not self.exists():
+                self._write(_Marker(FORMAT, settings))
             for folder in (self.sockets(), self.path / "nodes"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as failure:
@@ -132,7 +151,7 @@ class DataFolder:
     def _check_ours(self) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise Invalid(f"data folder {self.path} is not a folder")
-        own = (self._lock_file, self.log, self.path / _LOST)
+        own = (self._lock_file, self.log, self._fresh, self.path / _LOST)
         try:
             foreign = (
                 self.path.exists()
@@ -175,15 +194,24 @@ class DataFolder:
         os.pwrite(lock, f"{os.getpid()}\n".encode() if running else b"", 0)
         self._lock = lock
 
-    def _write(self, settings: Settings) -> None:
-        if self.exists() and self.settings() == settings:
+    def keep(self, settings: Settings, cluster: str) -> None:
+        """Write down settings and uid of a cluster that has started. Idempotent. Raises Invalid."""
+        found = self._read() or _Marker(FORMAT, settings)
+        clusters = [*(uid for uid in found.clusters if uid != cluster), cluster]
+        fresh = _Marker(FORMAT, settings, clusters)
+        if fresh == found:
             return
-        fresh = self._marker.with_suffix(".new")
-        with open(fresh, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(_Marker(FORMAT, settings))) + b"\n")
+        try:
+            self._write(fresh)
+        except OSError as failure:
+            raise Invalid(f"data folder {self.path}: settings cannot be written: {failure.strerror}") from failure
+
+    def _write(self, marker: _Marker) -> None:
+        with open(self._fresh, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(marker)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        os.replace(fresh, self._marker)
+        os.replace(self._fresh, self._marker)
 
     def log_for_writing(self) -> BinaryIO:
         """The log of a detached cluster, open for appending. Raises Invalid as open() does."""

@@ -7,7 +7,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -91,9 +91,9 @@ def remove(data: DataFolder) -> None:
                     f"{found.target} is a mount that is not tonnage's, in a folder that would be removed: unmount it "
                     "and repeat; nothing was removed"
                 )
-    prepared, cluster = _elsewhere(data, prepared=True), _cluster(data)
+    prepared, own = _elsewhere(data, prepared=True), {_cluster(data), *data.clusters()} - {""}
     for pool in (*elsewhere, *prepared):
-        _refuse_others(pool, cluster)
+        _refuse_others(pool, own)
     for pool in elsewhere:
         _erase(pool)
     for directory in prepared:
@@ -137,14 +137,16 @@ class _Owned(msgspec.Struct):
     volume: _Owned | None = None
 
 
-def _refuse_others(pool: Path, cluster: str) -> None:
-    """Raises Precondition for a pool that another cluster, given the same directory, has volumes in."""
-    clusters = {cluster} if cluster else set()
+def _refuse_others(pool: Path, own: Set[str]) -> None:
+    """Raises Precondition for a pool that another cluster, given the same directory, has volumes in. own: uids of the
+    clusters that the data folder had, none where they are not known."""
+    clusters = set()
     for record in (record for folder in (pool, pool / SNAPSHOTS, pool / OWN) for record in folder.glob("*.json")):
         with suppress(msgspec.MsgspecError, OSError):
             found = msgspec.json.decode(record.read_bytes(), type=_Owned)
-            clusters.add((found.volume or found).owner.get(names.PARAM_CLUSTER, cluster))
-        if len(clusters - {""}) > 1:
+            clusters.add((found.volume or found).owner.get(names.PARAM_CLUSTER, ""))
+        others = clusters - own - {""}
+        if len(others) > (0 if own else 1):
             raise Precondition(
                 f"pool directory {pool} has volumes of another cluster ({record.stem}): purge them there first, or"
                 " remove the directory yourself; nothing was removed"

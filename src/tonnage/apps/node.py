@@ -128,7 +128,8 @@ class NodeDriver:
 class NodeAgent:
     """All loops of one node over its drivers' sockets.
 
-    endpoints: the sockets. clients: drivers that are reached otherwise. cluster_uid: uid of the namespace kube-system.
+    endpoints: the sockets. clients: drivers that are reached otherwise. cluster_uid: uid of the namespace kube-system;
+    former_clusters: uids that it had before its database was lost.
     namespace: where capacity objects lie. poll: seconds between two looks at the room for what others do to the disk,
     0 for none. binding: "agent" or "controller". sweep_every: seconds between two comparisons of the drivers' volumes
     with the cluster, 0 for those at start and after losses. startup_taint: drivers that the kubelet must list before
@@ -143,6 +144,7 @@ class NodeAgent:
         *,
         node_name: str,
         cluster_uid: str,
+        former_clusters: Sequence[str] = (),
         endpoints: Sequence[Path] = (),
         clients: Sequence[CsiClient] = (),
         namespace: str = names.SYSTEM_NAMESPACE,
@@ -159,7 +161,7 @@ class NodeAgent:
     ) -> None:
         self._clock = clock or RealClock()
         self._number = number
-        self.scope = NodeScope(node_name, cluster_uid)
+        self.scope = NodeScope(node_name, cluster_uid, frozenset(former_clusters))
         self.drivers = Drivers()
         self.ledger = Ledger()
         metrics.PROMISES.count(self.ledger, node_name, lambda ledger: ledger.counts)

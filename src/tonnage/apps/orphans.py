@@ -46,12 +46,15 @@ class Registry:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self._cluster = ""
+        self._former: frozenset[str] = frozenset()
         self._volumes: dict[tuple[str, str], list[PersistentVolume]] = {}
         self._contents: dict[tuple[str, str], str] = {}
 
     async def look(self) -> None:
         """Read all PersistentVolumes and VolumeSnapshotContents. Raises ApiError, Unavailable."""
-        self._cluster = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata.uid
+        metadata = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata
+        self._cluster = metadata.uid
+        self._former = frozenset(filter(None, metadata.annotations.get(names.FORMER_CLUSTERS, "").split(",")))
         found = (await self._client.list(VOLUMES)).items
         self._volumes = {}
         for volume in found:
@@ -74,6 +77,8 @@ class Registry:
             return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
         if volume.inline:
             return Owner.POD
+        if volume.cluster in self._former:
+            return Owner.NOBODY
         if volume.cluster and volume.cluster != self._cluster:
             return Owner.FOREIGN
         if volume.snapshot_of:

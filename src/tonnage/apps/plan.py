@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -59,8 +59,10 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     nodes = _nodes(data, settings.nodes, templates)
     endpoints = foreign.endpoints(csi_endpoints, list(nodes))
     kept = replace_pools(settings, [str(pool) for pool in templates])
-    outlooks = pool_config.outlook(pool for pools in nodes.values() for pool in pools)
-    return Plan(kept, nodes, [_warning(o) for o in outlooks if not o.fits], endpoints)
+    all_pools = [pool for pools in nodes.values() for pool in pools]
+    outlooks = pool_config.outlook(all_pools)
+    is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
+    return Plan(kept, nodes, [_warning(o, is_more) for o in outlooks if not o.fits], endpoints)
 
 
 def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
@@ -86,7 +88,7 @@ def replace_pools(settings: Settings, pools: list[str]) -> Settings:
 
 def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
     size = _checked_size(pool_size or DEFAULT_POOL_SIZE)
-    texts = settings.pools or [f"image,name={DEFAULT_POOL_NAME},sparse=yes,overcommit=yes"]
+    texts = settings.pools or [f"image,name={DEFAULT_POOL_NAME},sparse=yes"]
     found = [pool_config.parse(text) for text in texts]
     pools = [pool if pool.size or not pool.has_size else replace(pool, size=size) for pool in found]
     names = [pool.name for pool in pools]
@@ -160,7 +162,12 @@ def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -
         )
 
 
-def _warning(outlook: pool_config.Outlook) -> str:
+def _warning(outlook: pool_config.Outlook, overcommitted: Set[str]) -> str:
+    if overcommitted.isdisjoint(outlook.pools):
+        return (
+            f"the pools are {from_bytes(outlook.promised)} together, the disk under {outlook.disk} has "
+            f"{_rough(outlook.free)} free: they publish no more than that. overcommit=yes in --pool lets them."
+        )
     return (
         f"overcommitted: the pools may promise {from_bytes(outlook.promised)} together, the disk under "
         f"{outlook.disk} has {_rough(outlook.free)} free. Files grow as they are written; "

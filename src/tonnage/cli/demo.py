@@ -29,6 +29,7 @@ from tonnage.observe import log as logs
 
 NAMESPACE = "default"
 POOL_SIZE = "30716Mi"
+POOL = "image,name=scratch,sparse=yes,overcommit=yes"  # the story is the same on a disk that has less
 NODE_COUNT = 3
 _WAIT = 60.0
 DF = "df -B1 --output=avail,target /data"
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     base = "/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir()
     with tempfile.TemporaryDirectory(prefix="tonnage-demo-", dir=base, ignore_cleanup_errors=True) as folder:
         data = DataFolder(Path(folder) / "data")
-        settings = Settings(nodes=NODE_COUNT, pools=[options.pool] if options.pool else [], runtime=options.runtime)
+        settings = Settings(nodes=NODE_COUNT, pools=[options.pool or POOL], runtime=options.runtime)
         story = Story(Output(), data, plan(data, settings, pool_size=POOL_SIZE))
         try:
             return asyncio.run(story.tell())

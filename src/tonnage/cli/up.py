@@ -62,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also serve the CSI driver behind this socket: register it with the node's kubelet and make its volumes; "
         "repeatable, to be given at every start; NODE= may be left out when there is one node",
     )  # fmt: skip
+    parser.add_argument(
+        "--recover", action="store_true",
+        help="where state.db is missing, empty or damaged: rename what there is of it and start an empty cluster; "
+        "volumes stay and are orphans (`tonnage volumes orphans`), no object comes back. Else it changes nothing",
+    )  # fmt: skip
     parser.add_argument("--detach", action="store_true", help="come back when it is ready, leave it running")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
 
@@ -80,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
     stream = os.fdopen(int(report), "w") if report else None
     out = Output(stream) if stream else Output()
     box = Box(
-        data, plan_, host=options.listen, port=options.port, kubeconfig=options.kubeconfig, progress=out.step,
-        waiting=out.waits,
+        data, plan_, host=options.listen, port=options.port, kubeconfig=options.kubeconfig, recover=options.recover,
+        progress=out.step, waiting=out.waits,
     )  # fmt: skip
     try:
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))

@@ -23,10 +23,12 @@ AHEAD = "its volumes are whole disks, which are PersistentVolumes already; a cla
 
 @dataclass(frozen=True)
 class NodeScope:
-    """Whose agent this is. cluster_uid: uid of the namespace kube-system. label: the value of `tonnage.dev/node`."""
+    """Whose agent this is. cluster_uid: uid of the namespace kube-system; former: uids that it had before its database
+    was lost. label: the value of `tonnage.dev/node`."""
 
     node: str
     cluster_uid: str
+    former: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:

@@ -171,6 +171,8 @@ class Sweep:
         if not driver.default_pool:
             return Verdict.ORPHAN  # not our record: only told of
         cluster = record.get(names.PARAM_CLUSTER, "")
+        if cluster in self._scope.former:
+            return Verdict.ORPHAN  # its objects are lost: whether anybody needs it is not known
         if cluster and cluster != self._scope.cluster_uid:
             return Verdict.FOREIGN
         if self._age(record) < AGE:

@@ -1,5 +1,5 @@
 """The Node object of this kubelet: made at the start, and written again only when something has changed, or every
-5 minutes as a sign of life."""
+5 minutes as a sign of life. DiskPressure is reported while the disk below the kubelet's folder is nearly full."""
 
 from __future__ import annotations
 
@@ -18,17 +18,26 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import NODES
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import ApiError, ApiNotFound, Unavailable
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 HEARTBEAT = 300.0
 KUBELET_VERSION = f"v1.34.0+tonnage-{__version__}"
+_DISK_EVERY = 10.0
+"""Seconds between two looks at the disk, as of the kubelet's eviction manager."""
+_PRESSURE_PART, _PRESSURE_MOST = 10, 1 << 30
+"""There is pressure when less than a tenth of the disk is available, and less than 1Gi."""
 _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 _HEALTHY = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+_PRESSED = tuple(
+    ("DiskPressure", "True", "KubeletHasDiskPressure", "kubelet has disk pressure") if row[0] == "DiskPressure" else row
+    for row in _HEALTHY
 )
 
 
@@ -66,8 +75,13 @@ class NodeObject:
         allocatable: Mapping[str, str],
         address: str,
         runtime: str,
+        root: Path,
+        events: EventRecorder,
         clock: Clock,
     ) -> None:
+        self._root, self._events = root, events
+        self._has_pressure = False
+        self._is_reported = False  # an earlier process may have reported otherwise
         self._client = client
         self._name = name
         self._labels = {
@@ -101,6 +115,38 @@ class NodeObject:
         ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
         return ready and node.status.allocatable == self._allocatable
 
+    async def watch_disk(self) -> None:
+        """Report DiskPressure, and its end, until cancelled."""
+        while True:
+            try:
+                await self._look_at_disk()
+            except (ApiError, Unavailable, OSError) as failure:
+                log.info("disk pressure not reported node=%s error=%s", self._name, failure)
+            await self._clock.sleep(_DISK_EVERY)
+
+    async def _look_at_disk(self) -> None:
+        found = os.statvfs(self._root)
+        free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        limit = min(total // _PRESSURE_PART, _PRESSURE_MOST)
+        has_pressure = free < (limit * 5 // 4 if self._has_pressure else limit)  # not to and fro at the limit
+        if has_pressure == self._has_pressure and self._is_reported:
+            return
+        node = await self._client.get(NODES, self._name)
+        self._has_pressure, self._is_reported = has_pressure, False
+        told = any(c.type == "DiskPressure" and c.status == "True" for c in node.status.conditions)
+        if told != has_pressure:
+            body = {"status": {"conditions": self._conditions(node)}}
+            await self._client.patch(NODES, self._name, body, subresource="status")
+        self._is_reported = True
+        if told == has_pressure:
+            return
+        text = f"{free >> 20}Mi of {total >> 20}Mi are available on the disk of {self._root}"
+        if has_pressure:
+            why = f"{text}: free space on it, or writes in volumes fail and new objects are refused"
+            self._events.warning(refer(NODES, node), "NodeHasDiskPressure", why)
+        else:
+            self._events.normal(refer(NODES, node), "NodeHasNoDiskPressure", text)
+
     async def beat(self) -> None:
         """Write the status every 5 minutes until cancelled."""
         while True:
@@ -116,7 +162,7 @@ class NodeObject:
         now = rfc3339(self._clock.time())
         old = {c.type: c for c in node.status.conditions} if node is not None else {}
         result = []
-        for kind, status, reason, message in _HEALTHY:
+        for kind, status, reason, message in _PRESSED if self._has_pressure else _HEALTHY:
             before = old.get(kind)
             same = before is not None and before.status == status
             since = before.last_transition_time if before is not None and same else now

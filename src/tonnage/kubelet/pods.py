@@ -82,6 +82,8 @@ class Kubelet:
             allocatable=amounts,
             address=address,
             runtime=self.runtime.name,
+            root=root,
+            events=events,
             clock=clock,
         )
         self._labels = dict(labels or {})
@@ -151,6 +153,7 @@ class Kubelet:
             tasks.create_task(supervise("plugins", self.plugins.run))
             tasks.create_task(self.workers.run())
             tasks.create_task(self._node.beat())
+            tasks.create_task(self._node.watch_disk())
             tasks.create_task(self._sweep())
             self.ready.set()
 

@@ -2,14 +2,15 @@
 
 Thick images are counted as well: a discard from inside punches holes, which stay promised. Called from threads. A
 disk is known by its device number; all pools on it share one account of what is promised but
-not yet allocated, which must not exceed what the disk has free.
+not yet allocated, which must not exceed what the disk has free. What may still be promised is divided among them: the
+sum of what they publish does not exceed it either.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,13 @@ from tonnage.api.quantity import from_bytes
 from tonnage.errors import Exhausted
 
 _BLOCK = 4096
+HUGE = 2**62
+"""Bytes: as much as anybody has."""
+_OVERHEAD = 8
+"""A file system needs less than this part of its size for itself, and _LEAST_OVERHEAD."""
+_LEAST_OVERHEAD = 64 * 1024**2
+Account = Callable[[], tuple[int, int]]
+"""Bytes that a pool has promised, and may promise in all, 0 for any number."""
 KEPT = 16 * 1024**2
 """Bytes of each disk that are never promised: records and the disk's own metadata need room."""
 
@@ -50,6 +58,17 @@ class Disk:
         self._lock = threading.Lock()
         self._promised: dict[Path, tuple[int, Callable[[Path], int]]] = {}
         self._total = 0
+        self._pools: dict[Path, Account] = {}
+
+    def join(self, pool: Path, account: Account) -> None:
+        """Divide what may be promised with that pool too, until it leaves. Idempotent."""
+        with self._lock:
+            self._pools[pool] = account
+
+    def leave(self, pool: Path) -> None:
+        """Divide among the others. Idempotent."""
+        with self._lock:
+            self._pools.pop(pool, None)
 
     def promise(
         self,
@@ -92,12 +111,33 @@ class Disk:
             self._total -= self._length(path)
             self._promised.pop(path, None)
 
-    def room(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP) -> int:
-        """Bytes that may still be promised. It is not counted further than `enough`, which saves looking at files."""
+    def room(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP, pool: Path | None = None) -> int:
+        """Bytes that may still be promised, by that pool alone if one is given that has joined.
+
+        It is not counted further than `enough`, which saves looking at files.
+        """
         if ratio == float("inf"):
             return enough
         with self._lock:
-            return max(0, min(enough, self._room(ratio, enough, keep)))
+            needs = self._needs(pool)
+            others = sum(cap - used for other, (used, cap) in needs.items() if other != pool)
+            left = max(0, self._room(ratio, enough + others, keep))
+            if pool in needs and left < enough + others:
+                used, cap = needs[pool]
+                left = min(left, max(0, min(_level(needs.values(), left), cap) - used))
+            return min(enough, left)
+
+    def _needs(self, pool: Path | None) -> dict[Path, tuple[int, int]]:
+        """What each pool has promised and would have at most, its file systems' own needs included. Every pool must
+        count alike here, or the shares would not add up."""
+        if pool not in self._pools:
+            return {}
+        found = {}
+        for other, account in self._pools.items():
+            used, size = account()
+            more = max(0, size - used)
+            found[other] = used, used + (more + more // _OVERHEAD + _LEAST_OVERHEAD if size else HUGE)
+        return found
 
     def free(self) -> int:
         """Bytes the disk has free for us now, whatever is promised."""
@@ -129,6 +169,19 @@ class Disk:
 
     def _exactly(self) -> int:
         return sum(max(0, length - allocated(path)) for path, (length, allocated) in self._promised.items())
+
+
+def _level(pools: Iterable[tuple[int, int]], left: int) -> int:
+    """How far all pools can be filled, each from what it has to its cap, with `left` bytes: equal totals for all that
+    are neither above it nor full. So a volume changes the share of its own pool only."""
+    steps = sorted(step for used, cap in pools for step in ((used, 1), (cap, -1)))
+    filling, level = 0, 0
+    for at, change in steps:
+        if filling and (at - level) * filling > left:
+            return level + left // filling
+        left -= (at - level) * filling
+        level, filling = at, filling + change
+    return level + left
 
 
 def _allocated(path: Path) -> int:

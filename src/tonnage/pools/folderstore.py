@@ -20,13 +20,12 @@ from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.pools.base import Capacity, Source, VolumeRequest
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.directory import Directory, Record
-from tonnage.pools.disks import Disk, Disks
+from tonnage.pools.disks import HUGE, Disk, Disks
 from tonnage.pools.erase import EraseJob, wipe
 from tonnage.pools.erasures import Erasures
 from tonnage.pools.foldercontent import Allocated, FolderContent, nothing
 from tonnage.pools.formats import BLOCK
 from tonnage.pools.parameters import ERASE, MKFS_OPTIONS, SOURCE
-from tonnage.pools.recordstore import HUGE
 from tonnage.pools.request import Want
 from tonnage.pools.snapshots import Snapshots
 
@@ -55,6 +54,8 @@ class FolderStore(FolderContent):
         """See RecordStore."""
         super().rebound(bounds)
         self.bounds = bounds
+        if self.is_open:
+            self._join()
 
     def open(self) -> None:
         """See RecordStore. Raises Invalid too."""
@@ -97,7 +98,15 @@ class FolderStore(FolderContent):
         self.used += self.snapshots.used() + self._erasures.used()
         self._disk = self.disks.of(self.directory.path)
         self._remember()
+        self._join()
         self.ready()
+
+    def _join(self) -> None:
+        """Divide the disk's free space with the other pools on it, unless overcommit= names no bound."""
+        if self.bounds.ratio == float("inf"):
+            self.account.leave(self.path)
+        else:
+            self.account.join(self.path, lambda: (self.used, self.bounds.size))
 
     def _discard(self, content: Path) -> None:
         try:
@@ -140,6 +149,7 @@ class FolderStore(FolderContent):
                 self._disk.forget(self.content(name))
             for name in self.snapshots.records:
                 self._disk.forget(self.snapshots.content(name))
+            self._disk.leave(self.path)
         self._disk = None
         self._erasures.close()
         self.snapshots.close()
@@ -179,7 +189,7 @@ class FolderStore(FolderContent):
         free, least = max(0, size - used) if size else HUGE, self.smallest(form)
         enough = self.length(form, free) if size else free
         try:
-            room = self.account.room(ratio=self.bounds.ratio, enough=enough, keep=self.bounds.keep)
+            room = self.account.room(ratio=self.bounds.ratio, enough=enough, keep=self.bounds.keep, pool=self.path)
         except OSError as failure:
             raise Unavailable(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
         if room < enough:

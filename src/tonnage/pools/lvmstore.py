@@ -33,6 +33,7 @@ from tonnage.host import dm, lvm
 from tonnage.pools import lvmdevice, lvmrecord, lvmrefresh
 from tonnage.pools.base import Capacity, VolumeRequest
 from tonnage.pools.directory import Record
+from tonnage.pools.disks import HUGE
 from tonnage.pools.ext4layout import BLOCK
 from tonnage.pools.formats import Format, form_of
 from tonnage.pools.lvmerase import LvmErasures
@@ -42,7 +43,6 @@ from tonnage.pools.lvmrecord import Entry, Kind
 from tonnage.pools.lvmtable import LvmTable
 from tonnage.pools.lvmthin import Bounds as Bounds  # part of what config.py hands over
 from tonnage.pools.parameters import ERASE, MKFS_OPTIONS, SOURCE, erase_of
-from tonnage.pools.recordstore import HUGE
 from tonnage.pools.request import Want
 
 log = logging.getLogger(__name__)

@@ -22,9 +22,6 @@ from tonnage.pools.directory import Record
 from tonnage.pools.erase import EraseRecords
 from tonnage.pools.request import Want
 
-HUGE = 2**62
-"""Bytes: as much as anybody has."""
-
 
 class RecordStore(ABC):
     """Volumes and their records. where: the pool and its place, as messages name it. most: bytes that may be promised,
