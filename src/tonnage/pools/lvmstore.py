@@ -8,6 +8,7 @@ next open. lvmnode.py shows volumes, lvmdepot.py has snapshots, copies and growt
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import logging
 import os
@@ -32,7 +33,7 @@ from tonnage.errors import (
 from tonnage.host import dm, lvm
 from tonnage.pools import lvmdevice, lvmrecord, lvmrefresh
 from tonnage.pools.base import Capacity, VolumeRequest
-from tonnage.pools.directory import Record
+from tonnage.pools.directory import Record, upgraded
 from tonnage.pools.ext4layout import BLOCK
 from tonnage.pools.formats import Format, form_of
 from tonnage.pools.lvmerase import LvmErasures
@@ -69,6 +70,7 @@ class LvmStore(LvmTable):
             self.thin.open(group)
             for lv, entry in list(self.entries.items()):
                 self._recover(lv, entry)
+            self._upgrade()
             self._wake()
             for name in list(self.records):
                 self._part(self.lv(name))
@@ -76,6 +78,19 @@ class LvmStore(LvmTable):
         except BaseException:
             self.close()
             raise
+
+    def _upgrade(self) -> None:
+        """Give records of the first format, which passed all checks, the checksum that they lack."""
+        volumes = {self.lv(name): Entry(Kind.VOLUME, record) for name, record in self.records.items()}
+        for lv, entry in {**volumes, **self.entries}.items():
+            if entry.record.version == lvmrecord.VERSION:
+                continue
+            after = dataclasses.replace(entry, record=upgraded(entry.record))
+            try:
+                self.retag(lv, entry, after)
+                self.keep(lv, after)
+            except TonnageError as failure:  # the next start does it
+                log.warning("record keeps its old format volume=%s/%s error=%s", self.group, lv, failure)
 
     def _take(self) -> None:
         if self.held >= 0:

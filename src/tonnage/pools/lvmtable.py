@@ -14,7 +14,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import Exhausted, HostError
 from tonnage.host import lvm
 from tonnage.host.lvm import Group
 from tonnage.pools import lvmlayout, lvmrecord
@@ -73,8 +73,6 @@ class LvmTable(RecordStore):
                     # lvcreate and lvremove bind and part a thick snapshot and its volume in a step of their own. One
                     # that is parted has no content any more, or not yet: what a kill left, to go at the next open.
                     entry = replace(entry, kind=Kind.SCRATCH)
-            except lvmrecord.Newer as failure:
-                raise Unavailable(f"volume {self.group}/{lv} was made by a newer tonnage ({failure})") from failure
             except ValueError as failure:
                 log.error("record is damaged, volume left alone volume=%s/%s error=%s", self.group, lv, failure)
                 damaged[lv] = str(failure)
@@ -165,8 +163,10 @@ class LvmTable(RecordStore):
 
     def retag(self, lv: str, before: Entry, after: Entry) -> None:
         """Change the record of a logical volume. Raises HostError."""
-        if words := lvmrecord.change(before, after):
+        found = self.account.find(lv)
+        if words := lvmrecord.change(found.tags if found else lvmrecord.encode(before), after):
             lvm.lvm("lvchange", "--quiet", *words, f"{self.group}/{lv}")
+            self.account.retagged(lv, lvmrecord.encode(after))
 
     def device_of(self, record: Record) -> str | None:
         """The device of a volume, None while it is not active."""

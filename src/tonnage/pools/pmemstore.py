@@ -22,7 +22,7 @@ from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import SECTOR, Namespace, Region
 from tonnage.pools import lvmdevice, pmemshape
 from tonnage.pools.base import Capacity, VolumeRequest
-from tonnage.pools.directory import Record
+from tonnage.pools.directory import VERSION, Damage, Record, upgraded
 from tonnage.pools.formats import MI, Format, form_of
 from tonnage.pools.parameters import MKFS_OPTIONS, SOURCE, erase_of
 from tonnage.pools.pmemerase import PmemErasures
@@ -68,8 +68,8 @@ class PmemStore(RecordStore):
         for region in self._regions:
             region.directory.clean()
             for found in region.directory.records():
-                if isinstance(found, str):
-                    self.damaged[found] = "it cannot be read, the log says why"
+                if isinstance(found, Damage):
+                    self.damaged[found.name] = found.fault
                 elif found.name in self.homes:
                     log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
                     self.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
@@ -82,7 +82,14 @@ class PmemStore(RecordStore):
                 self._undo(record)
         for name in self.damaged:
             self.records.pop(name, None)
+        for record in list(self.records.values()):
+            if record.version != VERSION:
+                self.write(upgraded(record))
         self.used = sum(record.size for record in self.records.values()) + self.erasures.used()
+
+    def problems(self) -> list[str]:
+        """See RecordStore."""
+        return list(self.erasures.faults)
 
     def _undo(self, record: Record) -> None:
         """Remove what was half made or half removed."""
