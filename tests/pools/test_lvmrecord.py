@@ -30,7 +30,15 @@ PAIRS = st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=60), 
 RECORD = Record("a", 4096, UUID_, fstype="ext4")
 
 
-@given(PAIRS, PAIRS, PAIRS, st.booleans(), st.floats(0, 1e10), st.sampled_from(list(Kind)), st.integers(0, 2**63 - 1))
+@given(
+    PAIRS,
+    PAIRS,
+    PAIRS,
+    st.booleans(),
+    st.floats(0, 1e10),
+    st.sampled_from([kind for kind in Kind if kind is not Kind.COPY]),
+    st.integers(0, 2**63 - 1),
+)
 def test_there_and_back(
     parameters: dict[str, str], owner: dict[str, str], mutable: dict[str, str], flag: bool, created: float,
     kind: Kind, number: int,
@@ -116,9 +124,9 @@ def test_an_erasure_is_a_job() -> None:
 
 
 def test_only_volumes_have_names_without_a_plus() -> None:
-    assert lv_name("vg0", Entry(Kind.VOLUME, RECORD)) == lv_name("vg0", Entry(Kind.COPY, RECORD)) == "a"
+    assert lv_name("vg0", Entry(Kind.VOLUME, RECORD)) == "a"
     assert lv_name("vg0", Entry(Kind.SNAPSHOT, RECORD)) == "s+a"
-    for kind in (Kind.ORIGIN, Kind.ERASING, Kind.SCRATCH):
+    for kind in (Kind.COPY, Kind.ORIGIN, Kind.ERASING, Kind.SCRATCH):
         assert (
             lv_name("vg0", Entry(kind, RECORD)) == f"{kind.value[0] if kind is not Kind.SCRATCH else 'x'}+{UUID_.hex}"
         )

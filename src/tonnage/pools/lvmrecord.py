@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from uuid import UUID
 
@@ -33,7 +33,7 @@ class Kind(Enum):
     VOLUME = ""
     SNAPSHOT = "snapshot"
     COPY = "copy"
-    """A volume that is being filled: nobody has seen it."""
+    """A volume that is being made: its tags are those of the volume, its name says that nobody has seen it."""
     ORIGIN = "origin"
     """A deleted volume that its thick snapshots still need."""
     ERASING = "erasing"
@@ -68,7 +68,8 @@ def encode(entry: Entry) -> list[str]:
     plain = {"v": str(record.version), "name": record.name, "size": str(record.size), "length": str(record.length)}
     plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
     plain["fs"] = "" if record.block else record.fstype
-    extra = {"kind": entry.kind.value, "from-snapshot": record.from_snapshot, "from-volume": record.from_volume}
+    kind = Kind.VOLUME if entry.kind is Kind.COPY else entry.kind
+    extra = {"kind": kind.value, "from-snapshot": record.from_snapshot, "from-volume": record.from_volume}
     extra |= {"from-folder": record.from_folder, "mkfs": record.mkfs}
     extra |= {"made": str(record.made or ""), "pending": "yes" if record.pending else ""}
     extra |= {"erase": entry.method, "erased": str(entry.done or "")}
@@ -159,16 +160,27 @@ def _record(
     )
 
 
-_SIGNS = {Kind.SNAPSHOT: "s", Kind.ORIGIN: "o", Kind.ERASING: "e", Kind.SCRATCH: "x"}
+_SIGNS = {Kind.SNAPSHOT: "s", Kind.COPY: "c", Kind.ORIGIN: "o", Kind.ERASING: "e", Kind.SCRATCH: "x"}
 
 
 def lv_name(group: str, entry: Entry) -> str:
     """The logical volume of a record. Only those of volumes have no '+' in their names, as volumes' names have none."""
-    if entry.kind in (Kind.VOLUME, Kind.COPY):
+    if entry.kind is Kind.VOLUME:
         return volume_name(group, entry.record.name)
     if entry.kind is Kind.SNAPSHOT:
         return snapshot_name(group, entry.record.name)
     return f"{_SIGNS[entry.kind]}+{entry.record.uuid.hex}"
+
+
+def found_at(group: str, lv: str, entry: Entry) -> Entry:
+    """What a logical volume of that name is whose tags say `entry`. Raises ValueError where the two do not agree, as
+    when the tags are of an earlier moment: nothing that has a volume's name is ever taken for half made."""
+    if entry.kind is Kind.VOLUME and lv == lv_name(group, replace(entry, kind=Kind.COPY)):
+        return replace(entry, kind=Kind.COPY)
+    is_renamed_later = entry.kind in (Kind.ORIGIN, Kind.ERASING)
+    if entry.kind is Kind.COPY or (lv != lv_name(group, entry) and not is_renamed_later):
+        raise ValueError(f"its tags are those of {entry.kind.value or 'volume'} {entry.record.name}")
+    return entry
 
 
 def volume_name(group: str, name: str) -> str:

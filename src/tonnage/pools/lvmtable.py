@@ -68,7 +68,7 @@ class LvmTable(RecordStore):
             if not lvmrecord.is_ours(volume.tags):
                 continue
             try:
-                entry = lvmrecord.decode(volume.tags)
+                entry = lvmrecord.found_at(self.group, lv, lvmrecord.decode(volume.tags))
                 if entry.kind is Kind.SNAPSHOT and not (volume.origin or volume.pool or entry.record.state == "new"):
                     # lvcreate and lvremove bind and part a thick snapshot and its volume in a step of their own. One
                     # that is parted has no content any more, or not yet: what a kill left, to go at the next open.
@@ -79,7 +79,7 @@ class LvmTable(RecordStore):
                 continue
             if entry.kind is not Kind.VOLUME:
                 entries[lv] = entry
-            elif self.lv(entry.record.name) == lv:
+            else:
                 records[entry.record.name] = entry.record
         self.records, self.entries, self.damaged = records, entries, damaged
         self.recount()
