@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class LvmTable(RecordStore):
     """Records in the tags of logical volumes. `entries`: those of ours that are no volumes, by LVM's names."""
 
-    remedy = "repair its tags (lvm lvchange --addtag) or remove it by hand"
+    remedy = "put its tags back as they were (lvm lvchange), or save its content and remove it by hand (lvm lvremove)"
 
     def __init__(self, name: str, group: str, bounds: Bounds, *, clock: Clock) -> None:
         super().__init__(f"volume group {group}", most=bounds.size, clock=clock)

@@ -38,7 +38,10 @@ _ENDS = MI  # bytes at both ends of a device where signatures are
 class PmemStore(RecordStore):
     """Namespaces of one or all regions. wanted: a region's name or cookie, "" for all. mode: of classes without one."""
 
-    remedy = "repair it, or remove the namespace by hand (ndctl destroy-namespace)"
+    remedy = (
+        "put a copy of the record back and restart the driver, or save its content and remove the namespace by hand"
+        " (ndctl destroy-namespace)"
+    )
 
     def __init__(self, name: str, wanted: str, *, mode: str, most: int = 0, clock: Clock) -> None:
         super().__init__(f"pmem pool {name!r}", most=most, clock=clock)
