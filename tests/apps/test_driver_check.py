@@ -174,7 +174,9 @@ def _foreign(path: Path) -> None:
 
 def _other_kind(path: Path) -> None:
     path.mkdir()
-    (path / ".tonnage-pool").write_text('{"kind":"btrfs","id":"00000000-0000-0000-0000-000000000000"}')
+    (path / ".tonnage-pool").write_text(
+        '{"kind":"btrfs","id":"00000000-0000-0000-0000-000000000000","version":1,"name":""}'
+    )
 
 
 def _damaged(path: Path) -> None:

@@ -12,7 +12,7 @@ from tonnage.apps import inventory, sources
 from tonnage.apps.driver import StandaloneDriver
 from tonnage.apps.driver_config import DriverConfig
 from tonnage.apps.inventory import Direct, Served
-from tonnage.apps.reports import GONE, NOT_MADE, Contents, VolumeReport
+from tonnage.apps.reports import GONE, NOT_MADE, Contents, VolumeReport, contents_of
 from tonnage.apps.sources import Wanted
 from tonnage.csi.client import CsiClient
 from tonnage.csi.driver import Driver
@@ -23,6 +23,7 @@ from tonnage.errors import Invalid, NotFound, Precondition, Unavailable
 from tonnage.pools import config as pool_config
 from tonnage.pools.base import VolumeRequest
 from tonnage.pools.config import PoolConfig, parse
+from tonnage.pools.status import PoolStatus
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability(AccessMode.SINGLE_NODE_WRITER)]
@@ -290,3 +291,10 @@ async def test_snapshots_and_erasures_read_directly(real_folder: Path) -> None:
 def test_what_a_report_is_called() -> None:
     assert VolumeReport("p/v", 1).what == "volume"
     assert VolumeReport("p/s", 1, snapshot_of="p/v").what == "snapshot"
+
+
+def test_volumes_with_damaged_records_are_listed_with_what_to_do() -> None:
+    pool = PoolStatus("p", "image", abnormal={"v": "its record is damaged: its checksum is wrong; put a copy back"})
+    [found] = contents_of([pool], node="n1").volumes
+    assert (found.id, found.node, found.size) == ("p/v", "n1", 0)
+    assert found.condition.endswith("put a copy back")

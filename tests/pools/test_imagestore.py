@@ -6,15 +6,13 @@ import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tonnage.errors import Invalid, OutOfRange, Precondition
+from tonnage.errors import HostError, Invalid, OutOfRange, Precondition
 from tonnage.host import loop
-from tonnage.pools import imagefile
+from tonnage.pools import fill
 from tonnage.pools.base import Source, State, VolumeRequest
 from tonnage.pools.bounds import Bounds
-from tonnage.pools.directory import Record
 from tonnage.pools.disks import Disks
 from tonnage.pools.image import ImagePool
 
@@ -138,18 +136,36 @@ async def test_a_source_that_is_gone_when_it_is_needed(pool: ImagePool, seeds: P
     assert (await pool.get("a")).state is State.FORMATTED
 
 
-async def test_killed_while_it_is_filled(pool: ImagePool, seeds: Path, real_folder: Path) -> None:
+async def test_killed_while_it_is_filled(
+    pool: ImagePool, seeds: Path, real_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
-    image, half = real_folder / "pool" / "a.img", real_folder / "half"
-    record = msgspec.json.decode((real_folder / "pool" / "a.json").read_bytes(), type=Record)
-    fd = imagefile.open_image(image)
-    imagefile.format_image(fd, image, record)
-    half.mkdir()
-    (half / "half").write_text("of it")
-    imagefile.fill_image(fd, image, record, half)
-    os.close(fd)
+    copy = fill.fill
 
+    def killed(folder: Path, target: int, size: int) -> None:
+        copy(folder, target, size)
+        (Path(f"/proc/self/fd/{target}") / "half").write_text("of it")
+        raise HostError("killed")
+
+    monkeypatch.setattr(fill, "fill", killed)
+    with pytest.raises(HostError, match="killed"):
+        await pool.stage("a", real_folder / "staging")
+    monkeypatch.undo()
     assert await _content(pool, "a", real_folder / "staging") == {"seed": "first"}
+
+
+async def test_what_was_filled_and_used_is_neither_formatted_nor_filled_again(
+    pool: ImagePool, seeds: Path, real_folder: Path
+) -> None:
+    await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
+    before = (real_folder / "pool" / "a.json").read_bytes()
+    await pool.stage("a", real_folder / "staging")
+    (real_folder / "staging" / "seed").write_text("second")
+    await pool.unstage("a", real_folder / "staging")
+    await pool.close()
+    (real_folder / "pool" / "a.json").write_bytes(before)  # state new
+    await pool.open()
+    assert await _content(pool, "a", real_folder / "staging") == {"seed": "second"}
 
 
 async def test_copies_have_their_sources_content(pool: ImagePool, seeds: Path, real_folder: Path) -> None:

@@ -162,7 +162,9 @@ async def test_room_is_counted(pool: ShelfPool) -> None:
 async def test_a_damaged_record_stops_only_its_volume(pool: ShelfPool) -> None:
     await pool.create(VolumeRequest("a", MI))
     pool.shelf.damaged["b"] = "it is blank"
-    with pytest.raises(HostError, match=r"record of volume b in shelf pool is damaged \(it is blank\): repair it"):
+    with pytest.raises(
+        HostError, match=r"record of volume b in shelf pool is damaged \(it is blank\), nothing was touched: put a copy"
+    ):
         await pool.get("b")
     assert (await pool.condition("b")).abnormal
     assert not (await pool.condition("a")).abnormal

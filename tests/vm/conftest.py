@@ -43,6 +43,12 @@ class Ended:
         assert self.results, output
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--guest-damage", type=int, default=4, help="changed records to start with, for each kind of pool in a guest"
+    )
+
+
 def _missing(runner: Path) -> str:
     asked = subprocess.run([sys.executable, runner, "--check"], capture_output=True, text=True, check=True, timeout=600)
     return asked.stdout.strip()

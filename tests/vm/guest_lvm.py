@@ -31,8 +31,10 @@ from tests.vm.lvm_bench import (
     peek,
     poke,
     report,
+    retag,
     settled,
     soil,
+    tags,
     unmount_all,
 )
 
@@ -137,25 +139,43 @@ async def test_a_foreign_signature_is_never_formatted_over(bench: Bench) -> None
         await pool.stage("a", bench.folder / "s")
 
 
-async def test_what_a_power_cut_in_lvcreate_left_is_wiped(bench: Bench) -> None:
+async def test_what_a_kill_in_create_left_is_removed(bench: Bench) -> None:
     pool = await bench.pool()
     await pool.create(VolumeRequest("a", 20 * MI))
     foreign("a")  # stands for what a former owner had there
+    half = f"c+{dict(tag.split('=') for tag in tags('a'))['tonnage.uuid'].replace('-', '')}"
+    lvm.lvm("lvrename", "vg0", "a", half)
     pool = await bench.pool()
+    assert report() == {}
+    await pool.create(VolumeRequest("a", 20 * MI))
     await pool.stage("a", bench.folder / "s")
     assert mount.is_mount(bench.folder / "s")
+
+
+async def test_tags_of_a_volume_are_never_taken_for_half_made(bench: Bench) -> None:
+    """By its name a logical volume is a volume, whatever its tags say."""
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    lvm.lvm("lvchange", "--addtag", "tonnage.kind=copy", "vg0/a")
+    pool = await bench.pool()
+    assert list(await pool.damaged()) == ["a"]
+    assert set(report()) == {"a"}
 
 
 async def test_an_interrupted_mkfs_is_made_anew_and_a_finished_one_never(bench: Bench) -> None:
     pool, staging = await bench.pool(), bench.folder / "s"
     await pool.create(VolumeRequest("a", 20 * MI))
+    before = tags("a")
+    uuid = dict(tag.split("=") for tag in before)["tonnage.uuid"]
+    run(["mkfs.ext4", "-q", "-U", uuid, device("a")])
     await pool.stage("a", staging)
+    assert (await pool.stats("a", staging)).available >= 20 * MI, "made anew: mkfs by itself reserves more"
     (staging / "file").write_text("content")
     await pool.unstage("a", staging)
-    lvm.lvm("lvchange", "--deltag", "tonnage.state=formatted", "--addtag", "tonnage.state=new", "vg0/a")
+    retag("a", before)
     pool = await bench.pool()
     await pool.stage("a", staging)
-    assert not (staging / "file").exists()
+    assert (staging / "file").read_text() == "content"
     await pool.unstage("a", staging)
     poke(device("a"), bytes(8192))
     with pytest.raises(HostError, match="cannot mount"):
@@ -358,7 +378,7 @@ async def test_damaged_tags_stop_only_their_volume(bench: Bench) -> None:
     pool = await bench.pool()
     assert [v.name for v in await pool.list()] == ["b"]
     for call in (pool.get("a"), pool.delete("a"), pool.create(VolumeRequest("a", 20 * MI))):
-        with pytest.raises(HostError, match=r"damaged \(there is no tag tonnage.size\)"):
+        with pytest.raises(HostError, match=r"damaged \(its checksum is wrong\)"):
             await call
     assert (await pool.capacity()).used > 40 * MI
     assert set(report()) == {"a", "b"}

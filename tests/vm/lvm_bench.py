@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -68,6 +68,20 @@ async def bench_in(folder: Path) -> AsyncIterator[Bench]:
     CONF.write_text(before)
     unmount_all(folder)
     lvm.lvm("lvremove", "--yes", "vg0")  # all that is in it
+
+
+def tags(name: str) -> list[str]:
+    """All tags of a logical volume."""
+    return [tag for tag in report("lv_tags")[name]["lv_tags"].split(",") if tag]
+
+
+def retag(name: str, wanted: Sequence[str]) -> None:
+    """Give a logical volume these tags and no others, by one command as the pool does."""
+    now = tags(name)
+    words = [word for tag in wanted if tag not in now for word in ("--addtag", tag)]
+    words += [word for tag in now if tag not in wanted for word in ("--deltag", tag)]
+    if words:
+        lvm.lvm("lvchange", *words, f"vg0/{name}")
 
 
 def device(name: str) -> str:

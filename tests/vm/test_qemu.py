@@ -70,6 +70,20 @@ def test_pmem(qemu_suite: Callable[..., Any]) -> None:
     qemu_suite("persistent memory", suite, PATIENCE, disks=disks, before=ONE_LABELLED, seconds=SECONDS).check()
 
 
+def test_damage(qemu_suite: Callable[..., Any], pytestconfig: pytest.Config) -> None:
+    count, kinds = pytestconfig.getoption("--guest-damage", 4), "pmem,pmem block"
+    ended = qemu_suite(
+        f"damaged records, {kinds}",
+        "tests/vm/guest_damage.py",
+        PATIENCE,
+        before=LABELS,
+        disks=["1G"],
+        seconds=SECONDS,
+        environment=[f"DAMAGE={count}", f"DAMAGE_KINDS={kinds}"],
+    )
+    ended.check()
+
+
 def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> None:
     """csi-sanity in the guest, against a driver in the guest; its program is built before."""
     need("sanity")

@@ -89,6 +89,21 @@ def test_quotas(guest_suite: Callable[..., Any]) -> None:
     guest_suite("project quotas", "tests/vm/guest_quota.py", disks=["2G"], seconds=SECONDS).check()
 
 
+@pytest.mark.parametrize("kinds", ["lvm thick,lvm thick block,lvm thin,lvm thin block", "quota xfs,quota ext4"])
+def test_damage(guest_suite: Callable[..., Any], kinds: str, pytestconfig: pytest.Config) -> None:
+    if "lvm" in kinds:
+        need_lvm()
+    count = pytestconfig.getoption("--guest-damage", 4)
+    ended = guest_suite(
+        f"damaged records, {kinds}",
+        "tests/vm/guest_damage.py",
+        disks=["2G", "2G"],
+        seconds=SECONDS,
+        environment=[f"DAMAGE={count}", f"DAMAGE_KINDS={kinds}"],
+    )
+    ended.check()
+
+
 @pytest.mark.parametrize(
     ("pool", "before", "access"),
     [

@@ -7,15 +7,13 @@ import shutil
 import stat
 from pathlib import Path
 
-import msgspec
-
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import HostError, Unavailable
 from tonnage.host import btrfs, fstab, loop
 from tonnage.host.run import PATH
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
-from tonnage.pools.directory import MARKER, NOTE, Marker
+from tonnage.pools.directory import MARKER, NOTE, marker_of
 
 _TOOLS = {
     "image": ("mkfs.ext4", "e2fsprogs"),
@@ -144,10 +142,10 @@ def _directory(pool: PoolConfig, where: Path) -> str:
 def _marker(pool: PoolConfig, where: Path) -> str:
     """Which kind of pool the directory belongs to, "" where its maker was killed. Raises Unavailable."""
     try:
-        text = (where / MARKER).read_bytes()
-        kind = msgspec.json.decode(text, type=Marker).kind if text else ""
-    except (OSError, msgspec.MsgspecError) as failure:
+        marker = marker_of(where)
+    except (OSError, ValueError) as failure:
         raise Unavailable(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
+    kind = marker.kind if marker is not None else ""
     if kind and kind not in _MARKS[pool.kind]:
         raise Unavailable(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
     return kind

@@ -149,6 +149,7 @@ class Contents:
 def contents_of(pools: Sequence[PoolStatus], *, node: str = "", driver: str = "") -> Contents:
     """What the pools say that they hold. driver: the name to be told for what does not say by which it was made."""
     volumes = [_volume(volume, pool, node, driver) for pool in pools for volume in pool.volumes]
+    volumes += [report for pool in pools for report in _unlisted(pool, node, driver)]
     snapshots = [_snapshot(snapshot, pool, node, driver) for pool in pools for snapshot in pool.snapshots]
     erasing = [_erasure(erasure, pool.pool, node) for pool in pools for erasure in pool.erasing]
     return Contents(
@@ -172,6 +173,16 @@ def _volume(volume: Volume, pool: PoolStatus, node: str, driver: str) -> VolumeR
         bandwidth=limits.bandwidth,
         place=volume.place,
     )
+
+
+def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
+    """Volumes of which no more is known than what is wrong with them: their records are damaged."""
+    known = {volume.name for volume in pool.volumes}
+    return [
+        VolumeReport(volume_id.join(pool.pool, name), 0, node=node, driver=driver, condition=fault)
+        for name, fault in sorted(pool.abnormal.items())
+        if name not in known
+    ]
 
 
 def _limits(volume: Volume) -> IoLimits:

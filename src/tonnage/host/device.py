@@ -46,13 +46,18 @@ def find(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result
 
 def is_pristine(fd: int) -> bool:
     """Whether no byte was ever written to an open sparse or preallocated file. Raises OSError."""
+    return not has_data(fd, 0)
+
+
+def has_data(fd: int, start: int) -> bool:
+    """Whether anything was written to an open sparse or preallocated file from there on. Raises OSError."""
     try:
-        os.lseek(fd, 0, os.SEEK_DATA)
+        os.lseek(fd, start, os.SEEK_DATA)
     except OSError as failure:
         if failure.errno == errno.ENXIO:
-            return True
+            return False
         raise
-    return False
+    return True
 
 
 _MAGICS: tuple[tuple[int, bytes, str], ...] = (

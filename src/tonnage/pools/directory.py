@@ -13,14 +13,18 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
+from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable
 from tonnage.host import fstab
-from tonnage.pools.base import MAX_NAME, Snapshot, Source, State, Volume
+from tonnage.pools import mkfs, sealed
+from tonnage.pools.base import MAX_NAME, Snapshot, Source, State, Volume, check_name
+from tonnage.pools.parameters import erase_of, reserve_of
 
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
@@ -28,14 +32,18 @@ NOTE = ".nothing-is-mounted-here"
 """A file in a mount point, below what is mounted there: it is seen when the disk is missing."""
 OWN = ".tonnage"
 """The folder for records in a directory that is not tonnage's own."""
-VERSION = 1
+VERSION = sealed.FORMAT
+_COPY = "trusted.tonnage.marker"
+"""The extended attribute of a pool's directory that has the marker a second time."""
 _RECORD = ".json"
 HALF = ".new-"
 _MARK = 512  # bytes of a marker, spaces at its end: so it is one sector, and written again as a whole or not at all
 _DAMAGE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG)  # one bad block is no end of the others
 _LONGEST = 1 << 20  # bytes of a record
 _LARGEST = 2**63 - 1
+_LATEST = 253402300799.0  # seconds since the epoch: the last that a date can say
 _OURS = frozenset({MARKER, "lost+found"})
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Marker(msgspec.Struct):
@@ -110,6 +118,71 @@ class Record(msgspec.Struct, frozen=True):
         )
 
 
+@dataclass(frozen=True)
+class Damage:
+    """A record that is not what was written. name: of its file, and so of its volume. fault: what is wrong."""
+
+    name: str
+    fault: str
+
+
+def check(record: Record) -> None:
+    """Check what a record says, whatever it is written on. Raises ValueError."""
+    try:
+        check_name(record.name)
+        parameters = record.volume().effective  # raises ValueError for an unknown state
+        erase_of(parameters)
+        reserve_of(parameters)
+        if record.fstype and record.mkfs:
+            mkfs.read(record.fstype, record.mkfs)
+    except (Invalid, KeyError) as failure:
+        raise ValueError(str(failure)) from None
+    if not 0 < record.size <= _LARGEST or not 0 <= record.length <= _LARGEST or not 0 <= record.made <= _LARGEST:
+        raise ValueError(f"its size is {record.size}, its length {record.length}, it was made for {record.made}")
+    if not 0 <= record.created <= _LATEST:
+        raise ValueError(f"it was created at {record.created}")
+    if not 0 <= record.project < 2**32:
+        raise ValueError(f"it is in project {record.project}")
+    if record.block == bool(record.fstype):
+        raise ValueError("it is raw block with a file system" if record.block else "it has no file system")
+
+
+def upgraded(record: Record) -> Record:
+    """The same record in the present format."""
+    return msgspec.structs.replace(record, version=VERSION)
+
+
+def read_marker(text: bytes) -> Marker:
+    """What a marker says. Raises ValueError when it is damaged or of a newer tonnage."""
+    marker = sealed.decode(text.rstrip(), Marker)
+    if marker.version == VERSION and text != _marker_text(marker):
+        raise ValueError(f"it has {len(text)} bytes")
+    return marker
+
+
+def marker_of(directory: Path) -> Marker | None:
+    """The marker of a pool's directory, or its copy; None where its maker was killed. Raises OSError, ValueError."""
+    text = (directory / MARKER).read_bytes()
+    try:
+        return read_marker(text)
+    except ValueError:
+        if (kept := _copy(directory)) is None and text:
+            raise
+        return kept
+
+
+def _marker_text(marker: Marker) -> bytes:
+    return sealed.encode(marker).ljust(_MARK)
+
+
+def _copy(directory: Path | int) -> Marker | None:
+    """The second marker of a directory, None where it has none that is whole."""
+    try:
+        return read_marker(os.getxattr(directory, _COPY))
+    except (OSError, ValueError):
+        return None
+
+
 class Directory:
     """One pool directory. All methods raise Unavailable when it cannot be reached, HostError when a write fails."""
 
@@ -119,16 +192,18 @@ class Directory:
         self._marker = -1
         self._at = -1
 
-    def open(self, name: str = "") -> None:
-        """Make the directory if it is missing, check that it is ours, take it. name: the pool's, "" for any.
+    def open(self, name: str = "", *, inside: bool = False) -> None:
+        """Make the directory if it is missing, check that it is ours, take it. name: the pool's, "" for any. inside:
+        it is a folder of a pool that was checked, so that a damaged marker is written anew.
 
         Raises Unavailable when it is not a plain directory, holds foreign files, belongs to another kind of pool, to
-        one of another name that has volumes, or a newer version, or is in use by another process; and when the disk
-        that it should be on is not mounted: what is below a mount point is not the pool, and its volumes are not gone.
+        one of another name that has volumes, or a newer version, or is in use by another process; when its marker is
+        damaged and it has no copy of it; and when the disk that it should be on is not mounted: what is below a mount
+        point is not the pool, and its volumes are not gone.
         """
         try:
             self._check()
-            self._take(name)
+            self._take(name, inside=inside)
         except OSError as failure:
             self.close()
             raise Unavailable(f"pool directory {self.path}: {failure.strerror}{_hint(failure)}") from failure
@@ -159,7 +234,7 @@ class Directory:
                 f"pool directory {self.path} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
             )
 
-    def _take(self, name: str) -> None:
+    def _take(self, name: str, *, inside: bool) -> None:
         self._at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if os.fstatvfs(self._at).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -169,20 +244,43 @@ class Directory:
             fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Unavailable(f"pool directory {self.path} is in use by another process: stop that one first") from None
-        text = os.pread(self._marker, 4096, 0)
-        if not text:  # new, or killed before the marker was written: nothing can be in it then
-            self._mark(Marker(self._kind, uuid4(), name=name))
-            return
-        try:
-            marker = msgspec.json.decode(text, type=Marker)
-        except msgspec.MsgspecError as failure:
-            raise Unavailable(f"pool directory {self.path}: its marker {MARKER} is damaged ({failure})") from failure
-        if marker.version > VERSION:
-            raise Unavailable(f"pool directory {self.path} was made by a newer tonnage (format {marker.version})")
+        marker = self._read_marker(name, inside=inside)
         if marker.kind != self._kind:
             raise Unavailable(f"pool directory {self.path} belongs to a pool of kind {marker.kind}, not {self._kind}")
         if name and marker.name != name:
             self._rename(marker, name)
+        elif marker.version != VERSION:
+            self._mark(marker)
+
+    def _read_marker(self, name: str, *, inside: bool) -> Marker:
+        text = os.pread(self._marker, 4096, 0)
+        try:
+            marker = read_marker(text)
+        except ValueError as failure:
+            if "newer" in str(failure):
+                raise Unavailable(f"pool directory {self.path}: {failure}") from failure
+            marker = self._restored(name, text, str(failure), inside=inside)
+        if marker.version == VERSION and _copy(self._at) != marker:
+            self._mark(marker)
+        return marker
+
+    def _restored(self, name: str, text: bytes, fault: str, *, inside: bool) -> Marker:
+        """The marker of a directory whose own is damaged. Raises Unavailable."""
+        made = Marker(self._kind, uuid4(), name=name)
+        is_new = not text and not {entry for entry in os.listdir(self._at) if not entry.startswith(HALF)} - _OURS
+        if is_new:  # or killed before the marker was written: nothing can be in it then
+            self._mark(made)
+            return made
+        if (kept := _copy(self._at)) is None and not inside:
+            example = msgspec.json.encode(msgspec.structs.replace(made, version=1)).decode()
+            raise Unavailable(
+                f"pool directory {self.path}: its marker {MARKER} is damaged ({fault}), nothing was touched: put a copy"
+                f" of it back; or if this is that pool's directory, write this line to it: {example}"
+            )
+        log.error("marker is damaged, written anew path=%s error=%s", self.path / MARKER, fault)
+        marker = kept or made
+        self._mark(marker)
+        return marker
 
     def _rename(self, marker: Marker, name: str) -> None:
         """Two pools whose names are swapped by mistake would each say of the other's volumes that they are gone."""
@@ -195,10 +293,15 @@ class Directory:
         self._mark(marker)
 
     def _mark(self, marker: Marker) -> None:
+        marker.version = VERSION
+        text = _marker_text(marker)
         fd = os.open(MARKER, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
         try:
-            os.pwrite(fd, msgspec.json.encode(marker).ljust(_MARK), 0)
+            os.pwrite(fd, text, 0)
+            os.ftruncate(fd, len(text))
             os.fsync(fd)
+            with suppress(OSError):  # a file system without such attributes, or a user who may not set them
+                os.setxattr(self._at, _COPY, text)
             os.fsync(self._at)
         finally:
             os.close(fd)
@@ -253,8 +356,8 @@ class Directory:
                 log.info("removing half-written file path=%s", self.path / entry)
                 os.unlink(self.path / entry)
 
-    def records(self) -> Iterator[Record | str]:
-        """All records; for one that cannot be read its name, logged."""
+    def records(self) -> Iterator[Record | Damage]:
+        """All records; for one that is damaged what is wrong with it, logged."""
         for entry in sorted(os.listdir(self.path)):
             name = entry.removesuffix(_RECORD)
             if name == entry or entry.startswith(".") or len(name) > MAX_NAME:
@@ -263,39 +366,45 @@ class Directory:
                 yield self.read(name)
             except NotFound:
                 continue  # it went while we looked
-            except (msgspec.MsgspecError, ValueError, OSError) as failure:
+            except (ValueError, OSError) as failure:
                 if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
                     raise
                 log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
-                yield name
+                yield Damage(name, str(failure))
 
     def read(self, name: str) -> Record:
         """One record. Raises NotFound, OSError, ValueError when it is damaged or of a newer tonnage."""
+        record = self.read_as(name, Record)
+        check(record)
+        if record.name != name:
+            raise ValueError(f"it is of volume {record.name!r}")
+        return record
+
+    def read_as(self, name: str, kind: type[T]) -> T:
+        """What put() wrote by that name. Raises NotFound, OSError, ValueError when it is anything else."""
         try:
-            fd = os.open(f"{name}{_RECORD}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.at)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
+            fd = os.open(f"{name}{_RECORD}", flags, dir_fd=self.at)
         except FileNotFoundError:
             raise NotFound(f"no record of volume {name}") from None
         try:
-            text = os.pread(fd, _LONGEST, 0)
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ValueError("it is no file")
+            text = os.pread(fd, _LONGEST + 1, 0)
         finally:
             os.close(fd)
-        record = msgspec.json.decode(text, type=Record)
-        if record.version > VERSION:
-            raise ValueError(f"it was made by a newer tonnage (format {record.version})")
-        if record.name != name:
-            raise ValueError(f"it is of volume {record.name!r}")
-        if not 0 < record.size <= _LARGEST or not 0 <= record.length <= _LARGEST:
-            raise ValueError(f"its size is {record.size}, its length {record.length}")
-        State(record.state)
-        return record
+        if len(text) > _LONGEST:
+            raise ValueError(f"it has more than {_LONGEST} bytes")
+        return sealed.decode(text, kind)
 
     def write(self, record: Record, *, durable: bool = True) -> None:
         """Write or replace a record, in one step for whoever looks. durable: on the disk when this returns; without
         it the caller commits the file system. Raises Exhausted, HostError."""
-        self.put(record.name, msgspec.json.encode(record), durable=durable)
+        self.put(record.name, record, durable=durable)
 
-    def put(self, name: str, text: bytes, *, durable: bool = True) -> None:
+    def put(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
         """Write or replace the record of that name, whatever a kind writes there; as write()."""
+        text = sealed.encode(value)
         half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -33,6 +33,7 @@ import msgspec
 
 from tonnage.errors import HostError, Unsupported
 from tonnage.host import device, libc
+from tonnage.pools import sealed
 from tonnage.pools.base import Erasure
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ CHUNK = 4 * 1024**2
 SHRED_PASSES = 3
 """How often shred writes random bytes before the zeros, as shred(1) does."""
 OVERWRITES = frozenset({"zero", "shred"})
-VERSION = 1
+_METHODS = OVERWRITES | {"discard", "quick"}
+VERSION = sealed.FORMAT
 _DISCARD_CHUNK = 1024**3
 _ALIGN = 4096
 _BLKDISCARD = 0x1277
@@ -73,6 +75,13 @@ class EraseJob(msgspec.Struct, frozen=True):
     def erasure(self, problem: str = "") -> Erasure:
         """As the pool's users see it."""
         return Erasure(self.name, self.method, self.total, self.done, room=self.room, problem=problem)
+
+
+def check(job: EraseJob) -> None:
+    """Check what a job says, wherever it is written down. Raises ValueError."""
+    numbers = (job.length, job.room, job.done)
+    if job.method not in _METHODS or not all(0 <= number < 2**63 for number in numbers):
+        raise ValueError(f"it says {job.method[:20]!r} of {job.length} bytes, {job.done} done, {job.room} counted")
 
 
 class EraseRecords(ABC):

@@ -20,7 +20,7 @@ import msgspec
 
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.pools.directory import Directory, Record
-from tonnage.pools.erase import VERSION, EraseJob, EraseRecords
+from tonnage.pools.erase import VERSION, EraseJob, EraseRecords, check
 
 log = logging.getLogger(__name__)
 FOLDER = ".erasing"
@@ -40,14 +40,14 @@ class Erasures(EraseRecords):
         self._folder = pool / FOLDER
         self._freed = freed
         self._entries: dict[str, _Entry] = {}
-        self._unreadable: list[str] = []
+        self._unreadable: dict[str, str] = {}
         self._is_open = False
         self._lock = threading.Lock()
         self._directory = Directory(self._folder, f"{kind}-erasing")
 
     def open(self) -> None:
         """Read the jobs. Raises Unavailable, HostError, OSError."""
-        self._entries, self._unreadable = {}, []
+        self._entries, self._unreadable = {}, {}
         if not self._folder.is_symlink() and not self._folder.exists():
             return
         self._take()
@@ -65,19 +65,31 @@ class Erasures(EraseRecords):
     def _read(self, key: str) -> _Entry | None:
         path = self._folder / f"{key}{_RECORD}"
         try:
-            entry = msgspec.json.decode(path.read_bytes(), type=_Entry)
-            if entry.key != key or entry.version > VERSION:
-                raise ValueError(f"it is of {entry.key!r}, format {entry.version}")
-        except (msgspec.MsgspecError, ValueError) as failure:
+            entry = self._directory.read_as(key, _Entry)
+            if entry.key != key:
+                raise ValueError(f"it is of {entry.key!r}")
+            check(entry)
+        except (ValueError, OSError) as failure:
             log.error("record is damaged, content is neither erased nor removed path=%s error=%s", path, failure)
-            self._unreadable.append(key)
+            self._unreadable[key] = str(failure)
             return None
+        if entry.version != VERSION:
+            entry = msgspec.structs.replace(entry, version=VERSION)
+            self._directory.put(key, entry)
         return entry
+
+    def faults(self) -> list[str]:
+        """What is wrong with jobs, and what to do."""
+        return [
+            f"deleted content {self._content(key)} is neither erased nor removed: its job {self._folder / key}{_RECORD}"
+            f" is damaged ({fault}): erase the content yourself (shred), then remove both"
+            for key, fault in sorted(self._unreadable.items())
+        ]
 
     def _take(self) -> None:
         with self._lock:  # of the first two at once, one makes the folder
             if not self._is_open:
-                self._directory.open()
+                self._directory.open(inside=True)
                 self._is_open = True
 
     def _prepare(self) -> None:
@@ -110,7 +122,7 @@ class Erasures(EraseRecords):
     def _add(self, entry: _Entry, content: Path) -> None:
         try:
             self._prepare()
-            self._directory.put(entry.key, msgspec.json.encode(entry))
+            self._directory.put(entry.key, entry)
             self._move(entry, content)
         except OSError as failure:
             raise HostError(f"cannot move {content} to {self._folder}: {failure.strerror}") from failure
@@ -144,7 +156,7 @@ class Erasures(EraseRecords):
         """See EraseRecords."""
         self._check()
         entry = msgspec.structs.replace(self._entries[job.key], method=job.method, done=job.done)
-        self._directory.put(job.key, msgspec.json.encode(entry))
+        self._directory.put(job.key, entry)
         self._entries[job.key] = entry
 
     def finish(self, job: EraseJob) -> None:

@@ -22,6 +22,8 @@ from tonnage.host.run import CommandFailed, run
 _BLOCK = 4096
 _TIMEOUT = 6 * 3600.0  # seconds: as long as a disk takes to read what fits on it
 _FULL = ("No space left on device", "Disk quota exceeded")
+_HALF = "trusted.tonnage.filling"
+"""The extended attribute that a root has while it is filled; no pod can set it."""
 _COPY = ("cp", "-dR", "--preserve=mode,ownership,timestamps,links,xattr", "--reflink=auto", "--sparse=auto", "-x")
 
 
@@ -55,6 +57,31 @@ def fill(folder: Path, target: int, size: int) -> None:
             raise
         except OSError as failure:
             raise HostError(f"cannot write the content of source {folder}: {failure.strerror}") from failure
+
+
+def fill_once(folder: Path, target: int, size: int) -> None:
+    """Like fill(), into the root of a volume's file system, which holds nothing or what an interrupted call left; one
+    that holds anything else was used by somebody and is left alone. May be repeated."""
+    with _writable(target) as fd:
+        if _is_half_filled(fd):
+            tree.empty(nofollow.by_fd(fd, "."))
+        elif any(entry != "lost+found" for entry in os.listdir(fd)):
+            return
+        os.setxattr(fd, _HALF, b"")
+        libc.syncfs(fd)
+        fill(folder, target, size)
+        os.removexattr(fd, _HALF)
+        libc.syncfs(fd)
+
+
+def _is_half_filled(fd: int) -> bool:
+    try:
+        os.getxattr(fd, _HALF)
+    except OSError as failure:
+        if failure.errno != errno.ENODATA:
+            raise
+        return False
+    return True
 
 
 @contextmanager

@@ -7,6 +7,7 @@ What content may still take of the disk is counted together with all pools of th
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import Exhausted, HostError, TonnageError, Unavailable
 from tonnage.pools.base import Capacity, Source, VolumeRequest
 from tonnage.pools.bounds import Bounds
-from tonnage.pools.directory import Directory, Record
+from tonnage.pools.directory import VERSION, Damage, Directory, Record, upgraded
 from tonnage.pools.disks import HUGE, Disk, Disks
 from tonnage.pools.erase import EraseJob, wipe
 from tonnage.pools.erasures import Erasures
@@ -30,6 +31,7 @@ from tonnage.pools.request import Want
 from tonnage.pools.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  # of one volume's content
 
 
 class FolderStore(FolderContent):
@@ -89,11 +91,15 @@ class FolderStore(FolderContent):
         for record in list(records.values()):
             try:
                 self.restore(record)
-            except (FileNotFoundError, ValueError) as failure:
+            except (OSError, ValueError) as failure:
+                if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
+                    raise
                 log.error("volume is damaged, left alone volume=%s error=%s", record.name, failure)
                 damaged[record.name] = str(failure)
                 del records[record.name]
         self.records, self.damaged = records, damaged
+        self._upgrade(self.directory, records)
+        self._upgrade(self.snapshots.directory, self.snapshots.records)
         self.used = sum(record.size for record in records.values()) + sum(map(self.held_by_damaged, damaged))
         self.used += self.snapshots.used() + self._erasures.used()
         self._disk = self.disks.of(self.directory.path)
@@ -107,6 +113,22 @@ class FolderStore(FolderContent):
             self.account.leave(self.path)
         else:
             self.account.join(self.path, lambda: (self.used, self.bounds.size))
+
+    def _upgrade(self, directory: Directory, records: dict[str, Record]) -> None:
+        """Give records of the first format, which passed all checks, the checksum that they lack."""
+        for record in list(records.values()):
+            if record.version == VERSION:
+                continue
+            try:
+                directory.write(upgraded(record), durable=self.durable)
+                records[record.name] = upgraded(record)
+            except TonnageError as failure:  # the next start does it
+                log.warning("record keeps its old format volume=%s error=%s", record.name, failure)
+
+    def problems(self) -> list[str]:
+        """See RecordStore."""
+        snapshots = [f"snapshot {name}: {self.snapshots.fault_of(name)}" for name in sorted(self.snapshots.damaged)]
+        return [*snapshots, *self._erasures.faults()]
 
     def _discard(self, content: Path) -> None:
         try:
@@ -124,8 +146,8 @@ class FolderStore(FolderContent):
     def _read(self) -> tuple[dict[str, Record], dict[str, str]]:
         records, damaged = {}, {}
         for found in self.directory.records():
-            if isinstance(found, str):
-                damaged[found] = "it cannot be read, the log says why"
+            if isinstance(found, Damage):
+                damaged[found.name] = found.fault
             else:
                 records[found.name] = found
         return records, damaged

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.errors import Busy, Exhausted, HostError, Precondition
+from tonnage.errors import Busy, Exhausted, HostError
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools import templates
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import OVERWRITES
+from tonnage.pools.formatonce import must_format
 from tonnage.pools.formats import form_of
 from tonnage.pools.parameters import erase_of
 
@@ -99,19 +100,15 @@ def _lock(fd: int) -> bool:
 
 
 def format_image(fd: int, path: Path, record: Record) -> None:
-    """Make the file system of a volume in state new, on a file that nobody was ever given.
+    """Make the file system of a volume in state new, unless it was used already: then it is kept.
 
     What an interrupted mkfs of ours left is thrown away. Raises Precondition when something foreign is on it,
     HostError.
     """
     try:
         is_pristine = device.is_pristine(fd)
-        found = None if is_pristine else device.probe(fd)
-        if found is not None and found.uuid != record.uuid:
-            raise Precondition(
-                f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
-                " it will not be formatted; look at it, then delete the volume"
-            )
+        if not is_pristine and not must_format(fd, str(path), record):
+            return
         if not is_pristine or os.fstat(fd).st_size != record.length:
             os.ftruncate(fd, 0)
             _extend(fd, record)
@@ -174,14 +171,15 @@ def _is_old(failure: CommandFailed) -> bool:
 def fill_image(fd: int, path: Path, record: Record, folder: Path) -> None:
     """Put what is in a folder of the node into the new file system of an image, which nobody sees yet.
 
-    Should we be killed meanwhile, it is made anew. Raises Exhausted, OutOfRange, Precondition, Invalid, HostError.
+    Should we be killed meanwhile, it is filled anew; one that was used is left alone. Raises Exhausted, OutOfRange,
+    Precondition, Invalid, HostError.
     """
     from tonnage.pools import fill
 
     attached = loop.attach(fd, str(path))
     try:
         with mount.unseen(attached.path, record.fstype, _OPTIONS[record.fstype]) as root:
-            fill.fill(folder, root, record.size)
+            fill.fill_once(folder, root, record.size)
     finally:
         attached.close()
     try:

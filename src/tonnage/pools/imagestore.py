@@ -16,14 +16,14 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExists, Busy, HostError, NotFound, Precondition, Unsupported
-from tonnage.host import loop, mount, superblock
+from tonnage.host import device, loop, mount, ondisk, superblock
 from tonnage.pools import ext4grow, filesystem, imagefile, stillness
 from tonnage.pools.base import Stats, VolumeRequest
 from tonnage.pools.directory import Record
 from tonnage.pools.erase import Medium, medium_of
 from tonnage.pools.foldercontent import Allocated, nothing
 from tonnage.pools.folderstore import FolderStore
-from tonnage.pools.formats import BLOCK, Format, form_of
+from tonnage.pools.formats import BLOCK, FORMATS, Format, form_of
 from tonnage.pools.parameters import MKFS_OPTIONS, SOURCE, source_of
 from tonnage.pools.request import Want
 
@@ -66,12 +66,22 @@ class ImageStore(FolderStore):
         self._seen = list(records.values())
 
     def restore(self, record: Record) -> None:
-        """Take back what an expand() that was killed before its record was written has added: nobody ever saw it."""
+        """Take back what an expand() that was killed before its record was written has added: nobody ever saw it.
+
+        Raises ValueError for an image that has more than that: its record is of an earlier moment.
+        """
+        if record.length < record.size:
+            raise ValueError(f"its size is {record.size}, its length {record.length}")
+        if not record.block and record.fstype not in FORMATS:
+            raise ValueError(f"it has the file system {record.fstype[:20]!r}")
         image = self.content(record.name)
         with suppress(FileNotFoundError):
-            if os.stat(image).st_size > record.length:
-                log.info("cutting what an unfinished expansion added path=%s to=%d", image, record.length)
-                os.truncate(image, record.length)
+            if os.lstat(image).st_size > record.length:
+                fd = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    _cut(fd, image, record)
+                finally:
+                    os.close(fd)
 
     def discard(self, content: Path) -> None:
         """See FolderStore."""
@@ -319,6 +329,15 @@ class ImageStore(FolderStore):
         if not mount.is_mount(path) or not imagefile.shows(self.content(name), path):
             raise NotFound(f"volume {name} is not mounted at {path}")
         return filesystem.stats(path)
+
+
+def _cut(fd: int, image: Path, record: Record) -> None:
+    if (length := ondisk.length(fd)) > record.length:
+        raise ValueError(f"its image {image} has a file system of {length} bytes, the record says {record.length}")
+    if device.has_data(fd, record.length):
+        raise ValueError(f"its image {image} has content behind the {record.length} bytes that the record says")
+    log.info("cutting what an unfinished expansion added path=%s to=%d", image, record.length)
+    os.ftruncate(fd, record.length)
 
 
 def _shown() -> set[str]:

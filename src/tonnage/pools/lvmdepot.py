@@ -43,21 +43,20 @@ class LvmDepot(LvmGrowth):
     def _fill(self, record: Record, origin: Record, source: Source) -> None:
         """Make a volume from another, or nothing."""
         half, layout = Entry(Kind.COPY, record), self.layout(record.parameters)
-        booking, lv = self.booking(half, layout), self.lv(record.name)
+        booking = self.booking(half, layout)
+        lv = booking.name
         origin_lv = self._lv_of(source)
         try:
             if layout.thin and self.layout_of(origin_lv, origin).thin:
                 self._branch(booking, origin_lv, origin, half)
             else:
                 self._copy(booking, origin_lv, origin, half)
-            record = self._adapt(record, origin)
-            self.retag(lv, half, Entry(Kind.VOLUME, record))
+            record = self._adapt(lv, record, origin)
+            self.retag(lv, half, Entry(Kind.COPY, record))
+            self.complete(lv, record)
         except BaseException:
-            with suppress(TonnageError):
-                if self.account.find(lv) is not None:
-                    self.discard(lv, half)
+            self.undo(lv, half)
             raise
-        self.keep(lv, Entry(Kind.VOLUME, record), key=record.name)
 
     def _lv_of(self, source: Source) -> str:
         if source.snapshot:
@@ -168,13 +167,13 @@ class LvmDepot(LvmGrowth):
 
         return lvmstill.still(path, origin, self.frozen_mark(origin.name))
 
-    def _adapt(self, record: Record, origin: Record) -> Record:
+    def _adapt(self, lv: str, record: Record, origin: Record) -> Record:
         """Give a copied file system a UUID and a size of its own; the record as it is then. Raises HostError."""
         if record.block:
             return record
         from tonnage.pools import imagecopy
 
-        path = self.activate(self.lv(record.name))
+        path = self.activate(lv)
         pending = origin.pending or record.length > origin.length
         with lvmdevice.locked(path) as fd:
             imagecopy.renew(fd, Path(path), record.fstype, record.uuid)

@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import Busy, HostError, Precondition
+from tonnage.errors import Busy, HostError
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools import filesystem, imagefile
 from tonnage.pools.directory import Record
+from tonnage.pools.formatonce import must_format
 from tonnage.pools.formats import FORMATS, form_of
 from tonnage.pools.parameters import SOURCE
 from tonnage.pools.parameters import source_of as folder_of
@@ -32,7 +33,6 @@ _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: udev looks at a device for a moment
 _ZEROOUT = 0x127F  # BLKZEROOUT
 _DISCARD = 0x1277  # BLKDISCARD
 _STEP = 256 * 1024**2
-_ENDS = 1024**2  # bytes at both ends of a device where signatures are
 
 
 @contextmanager
@@ -59,29 +59,22 @@ def locked(path: str) -> Iterator[int]:
 
 
 def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
-    """Make the content of a volume in state new: a file system with what its source folder has, or zeros for raw block.
-    May be repeated.
+    """Make the file system of a volume in state new, with what its source folder has; one that was used is kept. What
+    raw block has to begin with was made with the volume. May be repeated.
 
     zeroed: what was never written is read as zeros. What an interrupted mkfs of ours left is made anew. Raises
-    Precondition when something foreign is on it, HostError, and what fill() raises.
+    Precondition when something foreign is on it, HostError, and what fill_once() raises.
     """
     try:
         if record.block:
-            if not zeroed:
-                zero(fd)
             return
-        found = device.probe(fd)
-        if found is not None and found.uuid != record.uuid:
-            raise Precondition(
-                f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
-                " it will not be formatted; look at it, then delete the volume"
-            )
-        _mkfs(fd, path, record, zeroed=zeroed)
+        if must_format(fd, path, record):
+            _mkfs(fd, path, record, zeroed=zeroed)
         if folder := folder_of({SOURCE: record.from_folder}):
             from tonnage.pools import fill
 
             with mount.unseen(path, record.fstype, _OPTIONS[record.fstype]) as root:
-                fill.fill(folder, root, record.size)
+                fill.fill_once(folder, root, record.size)
         os.fsync(fd)
     except OSError as failure:
         raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
@@ -129,28 +122,6 @@ def discard(fd: int) -> None:
 def zero_range(fd: int, start: int, length: int) -> None:
     """Overwrite a piece of a device, both in multiples of 512. Not yet durable. Raises OSError."""
     fcntl.ioctl(fd, _ZEROOUT, struct.pack("=QQ", start, length))
-
-
-def wipe_stale(path: str, record: Record) -> None:
-    """Take away signatures of former owners of the blocks: lvcreate does so, unless the machine stopped before it.
-
-    Only for volumes in state new, which nobody was ever given. Raises HostError.
-    """
-    try:
-        with locked(path) as fd:
-            found = device.probe(fd)
-            if found is None or found.uuid == record.uuid:
-                return
-            log.warning("new volume holds an old signature, wiped volume=%s found=%s", record.name, found.kind)
-            end = device.size(fd)
-            ends = min(_ENDS, end)
-            zero_range(fd, 0, ends)
-            zero_range(fd, end - ends, ends)
-            os.fsync(fd)
-    except Busy:
-        return  # a mkfs of ours is at it
-    except OSError as failure:
-        raise HostError(f"cannot wipe {path}: {failure.strerror}") from failure
 
 
 def mount_at(path: str, record: Record, target: Path, options: Sequence[str]) -> None:

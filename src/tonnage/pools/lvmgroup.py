@@ -8,7 +8,7 @@ read anew before the next answer. Thread-safe.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -209,6 +209,12 @@ class Account:
             for volume in list(self.volumes.values()):
                 if volume.origin == name:
                     self.volumes[volume.name] = replace(volume, origin=to)
+
+    def retagged(self, name: str, tags: Sequence[str]) -> None:
+        """A logical volume has other tags of ours now."""
+        with self.lock:
+            if found := self.volumes.get(name):
+                self.volumes[name] = replace(found, tags=tuple(tags))
 
     def split(self, name: str) -> None:
         """A thick snapshot is a logical volume like others now."""

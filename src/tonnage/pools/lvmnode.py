@@ -21,11 +21,8 @@ class LvmNode(LvmStore, DeviceNode):
 
     def make_content(self, record: Record, device: str) -> str:
         """See DeviceNode."""
-        is_thin = self._is_thin(record)
-        if is_thin:
-            self.empty(self.lv(record.name))
         with lvmdevice.locked(device) as fd:
-            lvmdevice.prepare(fd, device, record, zeroed=is_thin)
+            lvmdevice.prepare(fd, device, record, zeroed=self._is_thin(record))
         return device
 
     def mount_options(self, record: Record, options: Sequence[str]) -> Sequence[str]:

@@ -1,13 +1,15 @@
 """The blocking half of the LVM pool: logical volumes with their records in tags, thread-safe.
 
 A caller holds a lock for each volume name. Order of steps, so that a kill between any two leaves nothing lost: create
-is one lvcreate with all tags; what is filled from something else says so in its tags (Kind.COPY) until it is complete;
-delete is one lvremove, or one lvchange that makes it Kind.ERASING or Kind.ORIGIN. What is of no use is removed at the
-next open. lvmnode.py shows volumes, lvmdepot.py has snapshots, copies and growth.
+is one lvcreate with all tags under a name that no volume has (Kind.COPY), what former owners left is taken away or it
+is filled, then one lvrename makes it the volume; delete is one lvremove, or one lvchange that makes it Kind.ERASING or
+Kind.ORIGIN. What is of no use is removed at the next open. lvmnode.py shows volumes, lvmdepot.py has snapshots, copies
+and growth.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import logging
 import os
@@ -32,7 +34,7 @@ from tonnage.errors import (
 from tonnage.host import dm, lvm
 from tonnage.pools import lvmdevice, lvmrecord, lvmrefresh
 from tonnage.pools.base import Capacity, VolumeRequest
-from tonnage.pools.directory import Record
+from tonnage.pools.directory import Record, upgraded
 from tonnage.pools.disks import HUGE
 from tonnage.pools.ext4layout import BLOCK
 from tonnage.pools.formats import Format, form_of
@@ -69,6 +71,7 @@ class LvmStore(LvmTable):
             self.thin.open(group)
             for lv, entry in list(self.entries.items()):
                 self._recover(lv, entry)
+            self._upgrade()
             self._wake()
             for name in list(self.records):
                 self._part(self.lv(name))
@@ -76,6 +79,19 @@ class LvmStore(LvmTable):
         except BaseException:
             self.close()
             raise
+
+    def _upgrade(self) -> None:
+        """Give records of the first format, which passed all checks, the checksum that they lack."""
+        volumes = {self.lv(name): Entry(Kind.VOLUME, record) for name, record in self.records.items()}
+        for lv, entry in {**volumes, **self.entries}.items():
+            if entry.record.version == lvmrecord.VERSION:
+                continue
+            after = dataclasses.replace(entry, record=upgraded(entry.record))
+            try:
+                self.retag(lv, entry, after)
+                self.keep(lv, after)
+            except TonnageError as failure:  # the next start does it
+                log.warning("record keeps its old format volume=%s/%s error=%s", self.group, lv, failure)
 
     def _take(self) -> None:
         if self.held >= 0:
@@ -117,24 +133,14 @@ class LvmStore(LvmTable):
         lvmrefresh.refresh(self.group, sizes)
 
     def _complete(self) -> None:
-        """What LVM does last when it makes a volume, for those that nobody was given yet: a kill may have been before
-        that. They are active, and nothing of former owners is in them. A fault is one of that volume only."""
+        """What LVM does last when it makes or renames a volume, for those that nobody was given yet: a kill may have
+        been before that. They are active. What is in them stays, whatever their records say."""
         new = [record for record in self.records.values() if record.state == "new"]
         if inactive := [f"{self.group}/{self.lv(record.name)}" for record in new if self.device_of(record) is None]:
             try:
                 lvm.lvm("lvchange", "--quiet", "--activate", "y", *inactive)
             except TonnageError as failure:
                 log.warning("cannot activate new volumes error=%s", failure)
-        for record in new:
-            if (path := self.device_of(record)) is None:
-                continue
-            try:
-                if self.layout_of(self.lv(record.name), record).thin:
-                    self.empty(self.lv(record.name))
-                elif not record.block:
-                    lvmdevice.wipe_stale(path, record)
-            except TonnageError as failure:  # also while a mkfs of ours is at it
-                log.warning("cannot empty new volume volume=%s error=%s", record.name, failure)
 
     def _recover(self, lv: str, entry: Entry) -> None:
         """Finish or undo what a kill left. One that cannot be is left for the next start: the others are served."""
@@ -216,20 +222,53 @@ class LvmStore(LvmTable):
 
     def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
         """See RecordStore."""
-        entry = Entry(Kind.VOLUME, self.new_record(request, want, origin))
+        entry = Entry(Kind.COPY, self.new_record(request, want, origin))
         self.check_name(request.name)
         booking = self.booking(entry, self.layout(request.parameters))
-        with self.counting(request.name, want.size), self.account.making(booking):
-            self.lvcreate(booking)
-            self.keep(booking.name, entry, key=request.name)
+        with self.counting(request.name, want.size):
+            try:
+                with self.account.making(booking):
+                    self.lvcreate(booking)
+                    self.keep(booking.name, entry)
+                if entry.record.block and not booking.layout.thin:
+                    self._zero(booking.name)
+                self.complete(booking.name, entry.record)
+            except BaseException:
+                self.undo(booking.name, entry)
+                raise
         return entry.record
+
+    def _zero(self, lv: str) -> None:
+        """Overwrite what former owners left of a raw block volume, which nobody else does. Raises HostError."""
+        try:
+            with lvmdevice.locked(self.activate(lv)) as fd:
+                lvmdevice.zero(fd)
+        except OSError as failure:
+            raise HostError(f"cannot overwrite {self.group}/{lv}: {failure.strerror}") from failure
+
+    def complete(self, lv: str, record: Record) -> None:
+        """Give what was made the name of its volume, which is there from now on. Raises HostError."""
+        name = self.lv(record.name)
+        lvm.lvm("lvrename", "--quiet", self.group, lv, name)
+        with self.account.lock:
+            self.account.renamed(lv, name)
+            self.entries.pop(lv, None)
+            self.keep(name, Entry(Kind.VOLUME, record), key=record.name)
+
+    def undo(self, lv: str, entry: Entry) -> None:
+        """Remove what a call that failed has made; what cannot be removed goes later."""
+        with suppress(TonnageError):
+            if self.account.find(lv) is not None:
+                self.discard(lv, entry)
 
     def check_name(self, name: str) -> None:
         """Make way for a volume of that name. Raises AlreadyExists when it is somebody else's, HostError."""
         self.check_damaged(name)
         lv = self.lv(name)
-        if (left := self.entries.get(lv)) is not None:  # a copy that failed and could not be removed then
-            self.discard(lv, left)
+        for left, entry in list(self.entries.items()):
+            is_half = entry.kind is Kind.COPY and entry.record.name == name
+            if left == lv or is_half:  # of a call that failed, and could not be removed then
+                self.discard(left, entry)
         for max_age in (float("inf"), 0.0):
             with self.account.lock:
                 self.account.fresh(max_age=max_age)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import Exhausted, HostError
 from tonnage.host import lvm
 from tonnage.host.lvm import Group
 from tonnage.pools import lvmlayout, lvmrecord
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class LvmTable(RecordStore):
     """Records in the tags of logical volumes. `entries`: those of ours that are no volumes, by LVM's names."""
 
-    remedy = "repair its tags (lvm lvchange --addtag) or remove it by hand"
+    remedy = "put its tags back as they were (lvm lvchange), or save its content and remove it by hand (lvm lvremove)"
 
     def __init__(self, name: str, group: str, bounds: Bounds, *, clock: Clock) -> None:
         super().__init__(f"volume group {group}", most=bounds.size, clock=clock)
@@ -68,20 +68,18 @@ class LvmTable(RecordStore):
             if not lvmrecord.is_ours(volume.tags):
                 continue
             try:
-                entry = lvmrecord.decode(volume.tags)
+                entry = lvmrecord.found_at(self.group, lv, lvmrecord.decode(volume.tags))
                 if entry.kind is Kind.SNAPSHOT and not (volume.origin or volume.pool or entry.record.state == "new"):
                     # lvcreate and lvremove bind and part a thick snapshot and its volume in a step of their own. One
                     # that is parted has no content any more, or not yet: what a kill left, to go at the next open.
                     entry = replace(entry, kind=Kind.SCRATCH)
-            except lvmrecord.Newer as failure:
-                raise Unavailable(f"volume {self.group}/{lv} was made by a newer tonnage ({failure})") from failure
             except ValueError as failure:
                 log.error("record is damaged, volume left alone volume=%s/%s error=%s", self.group, lv, failure)
                 damaged[lv] = str(failure)
                 continue
             if entry.kind is not Kind.VOLUME:
                 entries[lv] = entry
-            elif self.lv(entry.record.name) == lv:
+            else:
                 records[entry.record.name] = entry.record
         self.records, self.entries, self.damaged = records, entries, damaged
         self.recount()
@@ -165,8 +163,10 @@ class LvmTable(RecordStore):
 
     def retag(self, lv: str, before: Entry, after: Entry) -> None:
         """Change the record of a logical volume. Raises HostError."""
-        if words := lvmrecord.change(before, after):
+        found = self.account.find(lv)
+        if words := lvmrecord.change(found.tags if found else lvmrecord.encode(before), after):
             lvm.lvm("lvchange", "--quiet", *words, f"{self.group}/{lv}")
+            self.account.retagged(lv, lvmrecord.encode(after))
 
     def device_of(self, record: Record) -> str | None:
         """The device of a volume, None while it is not active."""

@@ -16,7 +16,7 @@ import msgspec
 from tonnage.errors import Unavailable
 from tonnage.host.ndctl import Namespace
 from tonnage.pools.directory import Directory, Record
-from tonnage.pools.erase import EraseJob, EraseRecords
+from tonnage.pools.erase import VERSION, EraseJob, EraseRecords, check
 from tonnage.pools.pmemregion import PmemRegion
 
 log = logging.getLogger(__name__)
@@ -31,22 +31,35 @@ class PmemErasures(EraseRecords):
         self._jobs: dict[str, EraseJob] = {}
         self._regions: dict[str, PmemRegion] = {}
         self._folders: dict[str, Directory] = {}  # region -> its folder of jobs
+        self.faults: list[str] = []
+        """What is wrong with jobs, and what to do."""
 
     def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, Record]) -> list[str]:
         """Read the jobs; the names of volumes whose record a kill has left. Raises Unavailable, HostError."""
+        self.faults = []
         by_uuid = {str(record.uuid): record.name for record in volumes.values()}
         for region in regions:
             folder = Directory(region.directory.path / _FOLDER, "pmem-erasing")
-            folder.open()
+            folder.open(inside=True)
             self._folders[region.name] = folder
             folder.clean()
             for path in sorted(folder.path.glob("*.json")):
                 try:
-                    job = msgspec.json.decode(path.read_bytes(), type=EraseJob)
+                    job = folder.read_as(path.stem, EraseJob)
+                    if job.key != path.stem:
+                        raise ValueError(f"it is of {job.key!r}")
                     UUID(job.key)
-                except (msgspec.MsgspecError, ValueError) as failure:
+                    check(job)
+                except (ValueError, OSError) as failure:
                     log.error("job is damaged, namespace left alone path=%s error=%s", path, failure)
+                    self.faults.append(
+                        f"namespace {path.stem} of a deleted volume is not erased: its job {path} is damaged"
+                        f" ({failure}): remove both (ndctl destroy-namespace)"
+                    )
                     continue
+                if job.version != VERSION:
+                    job = msgspec.structs.replace(job, version=VERSION)
+                    folder.put(job.key, job)
                 self._jobs[job.key], self._regions[job.key] = job, region
         return [by_uuid[key] for key in self._jobs if key in by_uuid]
 
@@ -66,7 +79,7 @@ class PmemErasures(EraseRecords):
     def _put(self, region: PmemRegion, job: EraseJob) -> None:
         if region.name not in self._folders:
             raise Unavailable(f"{region.name} is not open")
-        self._folders[region.name].put(job.key, msgspec.json.encode(job))
+        self._folders[region.name].put(job.key, job)
 
     def jobs(self) -> Sequence[EraseJob]:
         """See EraseRecords."""

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition, Unsupported
-from tonnage.host import device as devices
+from tonnage.errors import HostError, Unsupported
 from tonnage.host import mount, ndctl
-from tonnage.host.ndctl import Namespace, Ndctl
+from tonnage.host.ndctl import Namespace
 from tonnage.host.run import run
 from tonnage.pools import lvmdevice
 from tonnage.pools.devicenode import DeviceNode
 from tonnage.pools.directory import Record
+from tonnage.pools.formatonce import must_format
 from tonnage.pools.formats import form_of
 from tonnage.pools.parameters import BANDWIDTH, IOPS, SOURCE, source_of
 from tonnage.pools.pmemstore import PmemStore, is_character
@@ -38,9 +38,9 @@ class PmemNode(PmemStore, DeviceNode):
 
     def make_content(self, record: Record, device: str) -> str:
         """See DeviceNode."""
+        if record.block:
+            return device  # it was overwritten when it was made
         namespace = self.namespace(record)
-        if namespace.mode == "devdax":
-            return _zero_mapped(self.homes[record.name].tool, namespace).device
         with lvmdevice.locked(device) as fd:
             _make_content(fd, namespace, record)
             if folder := source_of({SOURCE: record.from_folder}):
@@ -69,19 +69,11 @@ class PmemNode(PmemStore, DeviceNode):
 
 
 def _make_content(fd: int, namespace: Namespace, record: Record) -> None:
-    """A file system, or zeros for raw block; what an interrupted mkfs of ours left is made anew."""
+    """A file system, unless it was used already; what an interrupted mkfs of ours left is made anew."""
     try:
-        if record.block:
-            lvmdevice.zero(fd)
-            return
-        found = devices.probe(fd)
-        if found is not None and found.uuid != record.uuid:
-            raise Precondition(
-                f"{namespace.device} of the new volume {record.name} holds {found.kind} that we did not make:"
-                " it will not be formatted; look at it, then delete the volume"
-            )
-        run(_mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
-        os.fsync(fd)
+        if must_format(fd, namespace.device, record):
+            run(_mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+            os.fsync(fd)
     except OSError as failure:
         raise HostError(f"cannot prepare {namespace.device}: {failure.strerror}") from failure
 
@@ -99,18 +91,4 @@ def _fill(namespace: Namespace, record: Record, folder: Path) -> None:
     from tonnage.pools import fill
 
     with mount.unseen(namespace.device, record.fstype, ("nodev",)) as root:
-        fill.fill(folder, root, record.size)
-
-
-def _zero_mapped(tool: Ndctl, namespace: Namespace) -> Namespace:
-    """Overwrite memory that can only be mapped: as a raw block device, whose writes reach the memory, behind what the
-    mode keeps in front of it."""
-    raw = tool.show_raw(namespace)
-    try:
-        with lvmdevice.locked(raw.device) as fd:
-            lvmdevice.zero(fd, namespace.size - namespace.usable)
-    except OSError as failure:
-        raise HostError(f"cannot overwrite {namespace.name}: {failure.strerror}") from failure
-    finally:
-        namespace = tool.restore(raw)
-    return namespace
+        fill.fill_once(folder, root, record.size)

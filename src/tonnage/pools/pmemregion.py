@@ -5,7 +5,8 @@ not at all) with the label RECORDS: they go where the DIMMs go, and nothing on a
 namespace is ours only if a record has its UUID; all others are left alone, whatever their labels say.
 
 A record whose length is 0 is of a namespace that is being made or removed: it is written before ndctl is called, so
-whatever a kill leaves can be told from what belongs to others, and goes at the next open. The records' own namespace
+whatever a kill leaves can be told from what belongs to others, and goes at the next open. Its namespace has the label
+HALF then: one with another label is never removed, as its record is of an earlier moment. The records' own namespace
 has the label UNFINISHED until it can be used.
 """
 
@@ -29,6 +30,8 @@ from tonnage.pools.formats import FORMATS, MI
 
 log = logging.getLogger(__name__)
 RECORDS, UNFINISHED = "tonnage-records", "tonnage-records-unfinished"
+HALF = "tonnage+unfinished"
+"""The label of a volume's namespace that is being made or removed; no volume has such a name."""
 RECORDS_SIZE = 32 * MI
 """Raw bytes that records take of a region, rounded up to its alignment: enough for as many as labels have room for."""
 _RUN = Path("/run/tonnage")
@@ -141,13 +144,23 @@ class PmemRegion:
             raise Exhausted(f"volume {record.name}: {raw} bytes do not fit any more into {self.name} in one piece")
         with self._lock:
             try:
-                made = self.tool.create(self.name, mode=mode, size=raw, uuid=record.uuid, label=label_of(record.name))
+                made = self.tool.create(self.name, mode=mode, size=raw, uuid=record.uuid, label=HALF)
                 if made.usable < record.made:
                     raise HostError(f"{made.name} has {made.usable} usable bytes, {record.made} are needed")
                 return made
             except BaseException:
                 self._destroy(record.uuid)
                 raise
+
+    def relabel(self, uuid: UUID, label: str) -> None:
+        """Give a volume's namespace another label; its device is gone for a moment. May be repeated.
+
+        Raises Precondition while it is in use, HostError.
+        """
+        with self._lock:
+            found = self.find(uuid)
+            if found is not None and found.label != label:
+                self.tool.rename(self.tool.ready(found), label)
 
     def destroy(self, uuid: UUID) -> None:
         """Give the memory of a namespace of ours back. May be repeated. Raises Precondition when in use, HostError."""

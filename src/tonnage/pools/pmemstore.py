@@ -1,8 +1,9 @@
 """The blocking half of the pmem pool: a namespace for each volume, its record in the region (pmemregion.py).
 
 Order of steps, so that a kill between any two leaves nothing lost: create writes a record of length 0, makes the
-namespace, takes away what former owners left at its ends, writes the record; delete writes length 0 again (or a job
-that says how to erase), destroys the namespace, removes the record. pmemnode.py shows volumes to pods.
+namespace with the label HALF, takes away what former owners left, writes the record, gives it its label; delete gives
+it the label HALF and writes length 0 again (or a job that says how to erase), destroys the namespace, removes the
+record. pmemnode.py shows volumes to pods.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from msgspec.structs import replace
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, Precondition, TonnageError, Unavailable
 from tonnage.host import mount, ndctl
-from tonnage.host.ndctl import SECTOR, Namespace, Region
+from tonnage.host.ndctl import SECTOR, Namespace, Ndctl, Region
 from tonnage.pools import lvmdevice, pmemshape
 from tonnage.pools.base import Capacity, VolumeRequest
-from tonnage.pools.directory import Record
+from tonnage.pools.directory import VERSION, Damage, Record, upgraded
 from tonnage.pools.formats import MI, Format, form_of
 from tonnage.pools.parameters import MKFS_OPTIONS, SOURCE, erase_of
 from tonnage.pools.pmemerase import PmemErasures
-from tonnage.pools.pmemregion import PmemRegion
+from tonnage.pools.pmemregion import HALF, PmemRegion, label_of
 from tonnage.pools.recordstore import RecordStore
 from tonnage.pools.request import Want
 
@@ -37,7 +38,10 @@ _ENDS = MI  # bytes at both ends of a device where signatures are
 class PmemStore(RecordStore):
     """Namespaces of one or all regions. wanted: a region's name or cookie, "" for all. mode: of classes without one."""
 
-    remedy = "repair it, or remove the namespace by hand (ndctl destroy-namespace)"
+    remedy = (
+        "put a copy of the record back and restart the driver, or save its content and remove the namespace by hand"
+        " (ndctl destroy-namespace)"
+    )
 
     def __init__(self, name: str, wanted: str, *, mode: str, most: int = 0, clock: Clock) -> None:
         super().__init__(f"pmem pool {name!r}", most=most, clock=clock)
@@ -68,8 +72,8 @@ class PmemStore(RecordStore):
         for region in self._regions:
             region.directory.clean()
             for found in region.directory.records():
-                if isinstance(found, str):
-                    self.damaged[found] = "it cannot be read, the log says why"
+                if isinstance(found, Damage):
+                    self.damaged[found.name] = found.fault
                 elif found.name in self.homes:
                     log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
                     self.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
@@ -80,19 +84,38 @@ class PmemStore(RecordStore):
         for record in list(self.records.values()):
             if not record.length:
                 self._undo(record)
+            else:
+                self._finish(record)
         for name in self.damaged:
             self.records.pop(name, None)
+        for record in list(self.records.values()):
+            if record.version != VERSION:
+                self.write(upgraded(record))
         self.used = sum(record.size for record in self.records.values()) + self.erasures.used()
+
+    def problems(self) -> list[str]:
+        """See RecordStore."""
+        return list(self.erasures.faults)
 
     def _undo(self, record: Record) -> None:
         """Remove what was half made or half removed."""
         log.info("removing unfinished volume volume=%s", record.name)
         try:
+            found = self.homes[record.name].find(record.uuid)
+            if found is not None and found.label != HALF:
+                raise HostError(f"{found.name} is complete, its record is of an earlier moment")
             self.homes[record.name].destroy(record.uuid)
             self._forget(record)
         except TonnageError as failure:
             log.error("cannot remove unfinished volume volume=%s error=%s", record.name, failure)
             self.damaged[record.name] = f"it is half made or half removed: {failure}"
+
+    def _finish(self, record: Record) -> None:
+        """Give a namespace its label, which a kill has kept from it."""
+        try:
+            self.homes[record.name].relabel(record.uuid, label_of(record.name))
+        except TonnageError as failure:  # nothing depends on it before the record is lost
+            log.warning("namespace keeps its label volume=%s error=%s", record.name, failure)
 
     def _forget(self, record: Record) -> None:
         self.homes[record.name].directory.remove(record.name)
@@ -154,10 +177,10 @@ class PmemStore(RecordStore):
         try:
             region.directory.write(record)
             namespace = region.make(record, mode)
-            if mode != "devdax":
-                wipe_ends(namespace.device)
+            _clear(region.tool, namespace, block=record.block)
             record = replace(record, length=record.made)
             self.write(record)
+            region.relabel(record.uuid, label_of(record.name))
         except BaseException:
             self.book(record.name, -record.size)
             self.records.pop(record.name, None)
@@ -232,17 +255,38 @@ class PmemStore(RecordStore):
             self.erasures.add(region, record, found, "zero" if method == "discard" else method)
             self._forget(record)
             return
-        region.directory.write(replace(record, length=0))
+        region.relabel(record.uuid, HALF)
         try:
+            region.directory.write(replace(record, length=0))
             region.destroy(record.uuid)
         except TonnageError:
             region.directory.write(record)
+            self._finish(record)
             raise
         self._forget(record)
         self.book(name, -record.size)
 
     def _erased(self, room: int) -> None:
         self.book("", -room)
+
+
+def _clear(tool: Ndctl, namespace: Namespace, *, block: bool) -> None:
+    """Take away what former owners left in a new namespace: all where nobody writes over it, else what file systems are
+    known by. Raises Busy, HostError."""
+    if not block:
+        wipe_ends(namespace.device)
+        return
+    # Memory that can only be mapped is written as a raw block device, behind what the mode keeps in front of it.
+    is_mapped = namespace.mode == "devdax"
+    shown = tool.show_raw(namespace) if is_mapped else namespace
+    try:
+        with lvmdevice.locked(shown.device) as fd:
+            lvmdevice.zero(fd, namespace.size - namespace.usable if is_mapped else 0)
+    except OSError as failure:
+        raise HostError(f"cannot overwrite {namespace.name}: {failure.strerror}") from failure
+    finally:
+        if is_mapped:
+            tool.restore(shown)
 
 
 def _form(fstype: str, parameters: Mapping[str, str]) -> Format | None:

@@ -27,7 +27,7 @@ class RecordStore(ABC):
     """Volumes and their records. where: the pool and its place, as messages name it. most: bytes that may be promised,
     0 for any number."""
 
-    remedy = "repair it or remove the volume by hand"
+    remedy = "put a copy of the record back and restart the driver, or save its content and remove both by hand"
     """What to do about a damaged record."""
 
     def __init__(self, where: str, *, most: int = 0, clock: Clock) -> None:
@@ -109,7 +109,9 @@ class RecordStore(ABC):
     def check_damaged(self, name: str) -> None:
         """Raises HostError when a damaged record has that name."""
         if (fault := self.damaged.get(name)) is not None:
-            raise HostError(f"the record of volume {name} in {self.where} is damaged ({fault}): {self.remedy}")
+            raise HostError(
+                f"the record of volume {name} in {self.where} is damaged ({fault}), nothing was touched: {self.remedy}"
+            )
 
     def record(self, name: str) -> Record:
         """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
@@ -157,6 +159,10 @@ class RecordStore(ABC):
     def pool_fault(self) -> str:
         """What is wrong with the pool, and so with all its volumes; "" for nothing."""
         return ""
+
+    def problems(self) -> list[str]:
+        """What is wrong with what the pool keeps beside its volumes, and what to do about it, a line each."""
+        return []
 
     def put_back(self, record: Record) -> None:
         """Count a volume as there again whose deletion was not made durable: it may come back."""

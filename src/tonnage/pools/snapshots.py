@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tonnage.errors import HostError, NotFound, Unavailable
 from tonnage.pools.base import VolumeRequest
-from tonnage.pools.directory import Directory, Record
+from tonnage.pools.directory import Damage, Directory, Record
 
 FOLDER = ".snapshots"
 
@@ -24,7 +24,8 @@ class Snapshots:
         self.path = pool / FOLDER
         self.records: dict[str, Record] = {}
         self._suffix = suffix
-        self._damaged: set[str] = set()
+        self.damaged: dict[str, str] = {}
+        """Snapshots whose records are damaged, and how."""
         self._is_open = False
         self._lock = threading.Lock()
         self.pool = ""
@@ -33,25 +34,25 @@ class Snapshots:
 
     def open(self, discard: Callable[[Path], None]) -> None:
         """Read the records; what lies there without one goes to discard. Raises Unavailable, HostError."""
-        self.records, self._damaged = {}, set()
+        self.records, self.damaged = {}, {}
         if not self.path.is_symlink() and not self.path.exists():
             return
         self._take()
         self.directory.clean()
         for found in self.directory.records():
-            if isinstance(found, str):
-                self._damaged.add(found)
+            if isinstance(found, Damage):
+                self.damaged[found.name] = found.fault
             else:
                 self.records[found.name] = found
         for entry in os.listdir(self.path):
             name = entry.removesuffix(self._suffix)
-            if name != entry and name not in self.records and name not in self._damaged:
+            if name != entry and name not in self.records and name not in self.damaged:
                 discard(self.path / entry)
 
     def _take(self) -> None:
         with self._lock:  # of the first two at once, one makes the folder
             if not self._is_open:
-                self.directory.open(self.pool)
+                self.directory.open(self.pool, inside=True)
                 self._is_open = True
 
     def close(self) -> None:
@@ -72,16 +73,23 @@ class Snapshots:
 
     def record(self, name: str) -> Record:
         """A record. Raises NotFound, HostError for a damaged one."""
-        if name in self._damaged:
-            raise HostError(f"the record of snapshot {name} in {self.path} is damaged: repair or remove it by hand")
+        if name in self.damaged:
+            raise HostError(f"snapshot {name}: {self.fault_of(name)}")
         try:
             return self.records[name]
         except KeyError:
             raise NotFound(f"{self.path} has no snapshot {name[:128]!r}") from None
 
+    def fault_of(self, name: str) -> str:
+        """What is wrong with a damaged snapshot, and what to do."""
+        return (
+            f"its record {self.path / name}.json is damaged ({self.damaged[name]}), nothing was touched: put a copy of"
+            f" it back and restart the driver, or remove it with its content {self.content(name)}"
+        )
+
     def find(self, name: str) -> Record | None:
         """A record, None for none. Raises HostError for a damaged one."""
-        return self.record(name) if name in self.records or name in self._damaged else None
+        return self.record(name) if name in self.records or name in self.damaged else None
 
     def add(self, record: Record, *, durable: bool) -> None:
         """Write a record: the snapshot exists from here on. Raises Exhausted, HostError."""

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
-from tonnage.errors import Unavailable
+from tonnage.errors import Invalid, NotFound, Unavailable
+from tonnage.pools import directory, erase, sealed
 from tonnage.pools.base import check_name
 from tonnage.pools.directory import Directory, Record
 from tonnage.pools.erase import EraseJob
 
 log = logging.getLogger(__name__)
-VERSION = 1
+VERSION = sealed.FORMAT
 _SUFFIX = ".json"
+_NAME = re.compile(rb'"volume":{"name":"([^"]{1,128})"')
+_LONGEST = 4096  # bytes before which the name is
 
 
 class DiskRecord(msgspec.Struct, frozen=True):
@@ -40,6 +45,8 @@ class DiskRecords:
     def __init__(self, path: Path) -> None:
         self.disks: dict[str, DiskRecord] = {}
         self.damaged: dict[str, str] = {}
+        self.volumes: dict[str, str] = {}
+        """Volumes that damaged records seem to be of -> entry."""
         self._directory = Directory(path, "static")
 
     def open(self, pool: str = "") -> None:
@@ -49,26 +56,48 @@ class DiskRecords:
         """
         self._directory.open(pool)
         self._directory.clean()
-        self.disks, self.damaged = {}, {}
+        self.disks, self.damaged, self.volumes = {}, {}, {}
         for name in sorted(os.listdir(self._directory.path)):
             entry = name.removesuffix(_SUFFIX)
             if entry == name or name.startswith("."):
                 continue
             try:
                 self.disks[entry] = self._read(entry)
-            except (msgspec.MsgspecError, ValueError) as failure:
+            except NotFound:
+                continue  # it went while we looked
+            except (ValueError, OSError) as failure:
                 log.error("record of a disk is damaged, disk left alone entry=%s error=%s", entry, failure)
                 self.damaged[entry] = str(failure)
+                if name := self._name_in(entry):
+                    self.volumes[name] = entry
+
+    def _name_in(self, entry: str) -> str:
+        """The volume that a damaged record seems to be of, "" where that cannot be read: good enough to report it."""
+        with suppress(OSError, Invalid):
+            text = (self._directory.path / f"{entry}{_SUFFIX}").read_bytes()[:_LONGEST]
+            found = _NAME.search(text)
+            return check_name(found[1].decode(errors="replace")) if found else ""
+        return ""
 
     def _read(self, entry: str) -> DiskRecord:
-        text = (self._directory.path / f"{entry}{_SUFFIX}").read_bytes()
-        record = msgspec.json.decode(text, type=DiskRecord)
-        if record.version > VERSION:
-            raise Unavailable(f"disk {entry} in {self._directory.path} has a record of a newer tonnage")
+        record = self._directory.read_as(entry, DiskRecord)
         if record.entry != entry or (record.volume is None) == (record.job is None):
             raise ValueError("it does not say of which disk and volume it is")
         if record.volume is not None:
-            check_name(record.volume.name)
+            directory.check(record.volume)
+        if record.job is not None:
+            erase.check(record.job)
+            if record.job.key != entry:
+                raise ValueError(f"its job is of disk {record.job.key!r}")
+        if record.version != VERSION:
+            volume, job = record.volume, record.job
+            record = replace(
+                record,
+                volume=volume and replace(volume, version=VERSION),
+                job=job and replace(job, version=VERSION),
+                version=VERSION,
+            )
+            self._directory.put(entry, record)
         return record
 
     @property
@@ -80,7 +109,7 @@ class DiskRecords:
 
     def write(self, record: DiskRecord) -> None:
         """Write a disk's record, durably; it is so from here on. Raises Exhausted, HostError."""
-        self._directory.put(record.entry, msgspec.json.encode(record))
+        self._directory.put(record.entry, record)
         self.disks[record.entry] = record
 
     def remove(self, entry: str) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Exhausted, HostError, OutOfRange, Precondition, Unavailable
+from tonnage.errors import Exhausted, HostError, NotFound, OutOfRange, Precondition, Unavailable
 from tonnage.host import disk as disks
 from tonnage.pools import staticmount
 from tonnage.pools.base import Capacity, Stats, VolumeRequest
@@ -71,6 +71,9 @@ class StaticStore(RecordStore):
             self.records[name], self._entries[name] = record.volume, entry
         for name in self.damaged:
             self.records.pop(name, None)
+        for name, entry in self.disk_records.volumes.items():
+            if name not in self.records:
+                self.damaged[name] = f"disk {entry}: {self.disk_records.damaged[entry]}"
         self.refresh()
         for name, entry in self._entries.items():
             if fault := self._absence(entry):
@@ -91,7 +94,9 @@ class StaticStore(RecordStore):
         """Look at the directory anew; entries that are refused are logged when that is news. Raises Unavailable."""
         found = look(self.directory)
         refused = dict(found.refused)
-        refused |= {entry: f"its record is damaged: {why}" for entry, why in self.disk_records.damaged.items()}
+        refused |= {
+            entry: f"its record is damaged ({why}): {self.remedy}" for entry, why in self.disk_records.damaged.items()
+        }
         for entry, disk in found.disks.items():
             if entry not in self.disk_records.disks and entry not in refused and (why := _taken_by_others(disk)):
                 refused[entry] = why
@@ -225,6 +230,7 @@ class StaticStore(RecordStore):
         self.check_open()
         if (record := self.records.get(name)) is None:
             self.check_damaged(name)
+            self._check_unknown(name)
             return
         disk = self._disk_of(name)
         staticmount.check_unused(name, disk)
@@ -235,6 +241,23 @@ class StaticStore(RecordStore):
                 job = job_for(disk, name, cleaner_of(record.parameters))
                 self.disk_records.write(DiskRecord(disk.entry, disk.identity, job=job))
             del self.records[name], self._entries[name]
+
+    def record(self, name: str) -> Record:
+        """See RecordStore."""
+        try:
+            return super().record(name)
+        except NotFound:
+            self._check_unknown(name)
+            raise
+
+    def _check_unknown(self, name: str) -> None:
+        """Raises HostError where an unknown volume may be that of a damaged record: it is not taken for gone."""
+        if damaged := sorted(self.disk_records.damaged.items()):
+            entry, why = damaged[0]
+            raise HostError(
+                f"volume {name[:128]} may be disk {self.directory / entry}, whose record is damaged ({why}), nothing"
+                f" was touched: {self.remedy}"
+            )
 
     def give_up(self) -> None:
         """Delete all volumes, as their cluster ends: cleaned here and now where that is quick, what is to be

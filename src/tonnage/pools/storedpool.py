@@ -193,7 +193,13 @@ class StoredPool(Pool, Generic[S]):
     async def damaged(self) -> Mapping[str, str]:
         """See Pool."""
         self._store.check_open()
-        return dict(sorted(self._store.damaged.items()))
+        remedy, found = self._store.remedy, sorted(self._store.damaged.items())
+        return {name.encode(errors="backslashreplace").decode(): f"{fault}; {remedy}" for name, fault in found}
+
+    async def problems(self) -> Sequence[str]:
+        """See Pool."""
+        self._store.check_open()
+        return await self._threads.run(self._store.problems)
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """See Pool."""
