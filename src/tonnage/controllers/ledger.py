@@ -161,6 +161,13 @@ class Ledger:
             self._move(promise, Stage.BOOKED)
         return None
 
+    def lacks(self, uids: Iterable[str], coming: Iterable[tuple[Source, int]]) -> Shortage | None:
+        """Why these claims and those that are yet to come could not be booked together; None when they could."""
+        asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
+        asking += [Promise("", source, size, "", 0.0) for source, size in coming]
+        found = (self._shortage(s, [p for p in asking if p.source.room == s.room]) for s in {p.source for p in asking})
+        return next(filter(None, found), None)
+
     def refuse(self, uids: Iterable[str]) -> None:
         """These claims will be sent back: stop counting those whose creation has not begun, and that are not kept."""
         for uid in uids:

@@ -19,13 +19,14 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.storage import StorageClass
-from tonnage.controllers.booking import SENT_BACK, Booking
+from tonnage.controllers.booking import Booking
+from tonnage.controllers.claim_group import LOOK_EVERY
 from tonnage.controllers.contents import Away, content_of
 from tonnage.controllers.delivery import Delivery
 from tonnage.controllers.drivers import AHEAD, Drivers, NodeScope, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.hold_back import HoldBack
-from tonnage.controllers.ledger import Ledger
+from tonnage.controllers.ledger import Ledger, Stage
 from tonnage.controllers.making import Making, Work, failed_text
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.refusals import Refusals
@@ -75,6 +76,7 @@ class Provisioner:
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         self._works: dict[str, Work] = {}
+        self._done_until: dict[str, float] = {}
         self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
         self._controller = Controller(
@@ -169,7 +171,7 @@ class Provisioner:
         """No longer sent to this node, or gone. What is under way goes on until its outcome is known."""
         uid = claim.metadata.uid
         self._ledger.forget(uid)
-        self._delivery.done.discard(uid)
+        self._forget_done(uid)
         self._making.infeasible.pop(uid, None)
         self._refusals.left(uid)
         self._booking.left(uid)
@@ -178,7 +180,7 @@ class Provisioner:
         uid = claim.metadata.uid
         if claim.spec.volume_name:
             if is_bound(claim) and claim.status.phase == "Bound":
-                self._delivery.done.discard(uid)
+                self._forget_done(uid)
                 return
         elif claim.metadata.deleting and uid not in self._works:
             self._ledger.forget(uid)
@@ -226,7 +228,29 @@ class Provisioner:
     # One claim
 
     async def reconcile(self, uid: str) -> float | None:
-        """Bring the claim with that uid one look further."""
+        """Reconcile one claim. While it is here and has no volume, there is always a next look."""
+        try:
+            after = await self._reconcile(uid)
+        except Exception:
+            if not self._is_booked(uid) and self._waits_here(uid):  # else the back-off is the driver's
+                self._controller.enqueue(uid, after=LOOK_EVERY)
+            raise
+        if self._waits_here(uid):
+            return min(LOOK_EVERY, LOOK_EVERY if after is None else after)
+        return after
+
+    def _waits_here(self, uid: str) -> bool:
+        """Whether a claim has this node and no volume, and nothing is being made for it."""
+        claim = next(iter(self._claims.by(_BY_UID, uid)), None)
+        if claim is None or uid in self._works or claim.spec.volume_name or claim.metadata.deleting:
+            return False
+        return self._scope.has_claim(claim.metadata) and self._drivers.get(provisioner_of(claim)) is not None
+
+    def _is_booked(self, uid: str) -> bool:
+        promise = self._ledger.get(uid)
+        return promise is not None and promise.stage is Stage.BOOKED
+
+    async def _reconcile(self, uid: str) -> float | None:
         if uid in self._blocked:
             return None  # unblock() asks again
         claim = next(iter(self._claims.by(_BY_UID, uid)), None)
@@ -235,7 +259,7 @@ class Provisioner:
             work.claim = claim or work.claim
             await self._make(uid, work)
             return None
-        if claim is None or uid in self._delivery.done:
+        if claim is None or self._is_handed_over(uid):
             return None
         if (volume := self._volume(claim)) is not None:
             await self._delivery.hand_over(claim, volume)
@@ -266,11 +290,25 @@ class Provisioner:
             self._booking.turn_away(uid)
         wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:
-            return None if wait == SENT_BACK else max(wait, SHORTEST_WAIT)
+            return max(wait, SHORTEST_WAIT)
         if self._works.setdefault(uid, work) is work:
             await self._make(uid, work)
             return RETRY_MAX if uid in self._making.infeasible else None
         return None
+
+    def _is_handed_over(self, uid: str) -> bool:
+        """Whether the claim is bound though the watch does not show it yet. For so long only: then it is done again."""
+        if uid not in self._delivery.done:
+            return False
+        now = self._clock.monotonic()
+        if now < self._done_until.setdefault(uid, now + LOOK_EVERY):
+            return True
+        self._forget_done(uid)
+        return False
+
+    def _forget_done(self, uid: str) -> None:
+        self._delivery.done.discard(uid)
+        self._done_until.pop(uid, None)
 
     async def _why_away(self, claim: PersistentVolumeClaim) -> str:
         """Why a copy, sent here or not, can only be made elsewhere; "" when it can be here, or that is not known."""

@@ -1,0 +1,93 @@
+"""Claim groups through a real agent: nothing of a pod stays on a node that cannot hold all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.errors import Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.transport import Request, Response, Transport
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+
+
+async def _nothing() -> None:
+    """Default of what happens during a patch."""
+
+
+class _Withdrawals:
+    """A transport that calls `during` in the first patch that takes selected-node off a claim. lost: the answer to that
+    patch never comes, though it took effect."""
+
+    def __init__(self, transport: Transport, during: Callable[[], Awaitable[None]] = _nothing, *, lost: bool = False):
+        self._transport, self.stream, self.close = transport, transport.stream, transport.close
+        self._during, self._lost, self.patches = during, lost, 0
+
+    async def request(self, request: Request) -> Response:
+        """Of the agent."""
+        if request.method != "PATCH" or names.WITHDRAWN.encode() not in (request.body or b""):
+            return await self._transport.request(request)
+        self.patches += 1
+        first = self.patches == 1
+        if first:
+            await self._during()
+        response = await self._transport.request(request)
+        if first and self._lost:
+            raise Unavailable("the answer was lost")
+        return response
+
+
+async def _start(node: Any, during: Callable[[], Awaitable[None]] = _nothing, *, lost: bool = False) -> _Withdrawals:
+    """The node's agent, over that transport."""
+    quick = node.kube
+    withdrawals = _Withdrawals(quick.transport, during, lost=lost)
+    node.kube = Client(withdrawals)
+    await node.start_agent()
+    node.kube = quick
+    return withdrawals
+
+
+def _off(node: Any, *claims: str) -> Callable[[], Awaitable[bool]]:
+    """Whether none of these claims has a node."""
+
+    async def ask() -> bool:
+        return all([names.SELECTED_NODE not in (await node.claim(c)).metadata.annotations for c in claims])
+
+    return ask
+
+
+async def _fill(node: Any, make_claim: Any, eventually: Any, size: str) -> None:
+    await make_claim("old", size, storageClassName="late")
+    await node.send("old")
+    await eventually(lambda: node.bound("old"))
+
+
+@pytest.mark.parametrize("apart", [0.05, 0.33, 3.0])
+async def test_a_claim_that_arrives_while_its_sibling_goes_back_goes_back_too(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, apart: float
+) -> None:
+    node = await make_node("10Gi", agent=False)
+
+    async def second() -> None:
+        await asyncio.sleep(apart)
+        await node.send("app-v0")
+        await asyncio.sleep(0.1)  # the watch tells of it before the patch is done
+
+    await _start(node, second)
+    await _fill(node, make_claim, eventually, "8Gi")
+    await scratch_pod("app", "6Gi", "4Gi")
+    await node.send("app-v1")
+    await asyncio.sleep(apart + 1.0)
+    await eventually(_off(node, "app-v0", "app-v1"))
+    assert await node.volumes() == [f"pvc-{(await node.claim('old')).metadata.uid}"]
+    await eventually(lambda: node.shows("2Gi", "2Gi"))
+    await node.release("old")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await node.send("app-v0", "app-v1")
+    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.bound("app-v1"))
