@@ -116,6 +116,11 @@ class Ledger:
         stages = [promise.stage for promise in list(self._promises.values())]
         return {stage.value: stages.count(stage) for stage in Stage}
 
+    @property
+    def unmade(self) -> Sequence[Promise]:
+        """Those of claims that have no volume yet; may be asked in another thread."""
+        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.MADE]
+
     def get(self, uid: str) -> Promise | None:
         """The claim's promise, or None."""
         return self._promises.get(uid)

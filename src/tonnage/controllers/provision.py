@@ -8,7 +8,8 @@ again, since nobody was ever given it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from tonnage.controllers.delivery import Delivery
 from tonnage.controllers.drivers import AHEAD, Drivers, NodeScope, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.hold_back import HoldBack
-from tonnage.controllers.ledger import Ledger, Stage
+from tonnage.controllers.ledger import Ledger, Promise, Stage
 from tonnage.controllers.making import Making, Work, failed_text
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.refusals import Refusals
@@ -38,10 +39,12 @@ from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
-from tonnage.observe import trace
+from tonnage.observe import metrics, trace
 
 WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 300.0
+LONG_WAIT = 60.0
+"""Seconds after which a claim that waits is counted by `tonnage_claims_waiting`."""
 SOURCE_WAIT = 5.0
 """Seconds between two looks at what a volume is to be a copy of, while that is not there yet."""
 SHORTEST_WAIT = 0.001
@@ -77,6 +80,7 @@ class Provisioner:
         self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         self._works: dict[str, Work] = {}
         self._done_until: dict[str, float] = {}
+        self._looked = 0.0  # when some claim was reconciled last
         self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
         self._controller = Controller(
@@ -117,6 +121,7 @@ class Provisioner:
         self._claims.on_change(self._claim_changed)
         self._classes.on_change(lambda _, new: self._class_changed(new))
         drivers.on_add(lambda _: self._look_at_all())
+        metrics.WAITING.count(self, scope.node, lambda provisioner: provisioner.waiting)
 
     async def ready(self) -> None:
         """Rebuild the ledger from the claims of this node; capacity may be published afterwards."""
@@ -139,6 +144,19 @@ class Provisioner:
     def busy(self) -> bool:
         """Whether a volume is being made, or its outcome is not known."""
         return bool(self._works)
+
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """How many claims have waited here for longer than a minute, by reason; may be asked in another thread."""
+        since = self._looked - LONG_WAIT  # clocks of loops have no time in other threads
+        return Counter(self._why_waits(p) for p in self._ledger.unmade if p.seen < since)
+
+    def _why_waits(self, promise: Promise) -> str:
+        if promise.stage in (Stage.BOOKED, Stage.CREATING):
+            return "driver"
+        if promise.stage is Stage.KEPT:
+            return "capacity"
+        return self._booking.reasons.get(promise.uid, "other")
 
     def block(self, uid: str) -> bool:
         """Make nothing for the claim of that uid until unblock(); False when something is being made for it."""
@@ -229,6 +247,7 @@ class Provisioner:
 
     async def reconcile(self, uid: str) -> float | None:
         """Reconcile one claim. While it is here and has no volume, there is always a next look."""
+        self._looked = self._clock.monotonic()
         try:
             after = await self._reconcile(uid)
         except Exception:
@@ -272,6 +291,7 @@ class Provisioner:
             return RETRY_MAX
         except Precondition as reason:
             self._ledger.refuse([uid])  # others may have the room meanwhile
+            self._booking.reasons[uid] = "source"
             await self._refusals.tell(claim, failed_text(claim.spec.storage_class_name or "", reason))
             return SOURCE_WAIT
         if work is None:
@@ -283,6 +303,7 @@ class Provisioner:
             work.request = replace(work.request, content=content)
         class_uid, why = self._making.infeasible.get(uid, ("", ""))
         if class_uid == work.storage_class.metadata.uid:
+            self._booking.reasons[uid] = "infeasible"
             await self._refusals.tell(claim, why)
             return RETRY_MAX
         if work.driver.publishes_ahead(work.storage_class):
@@ -351,6 +372,7 @@ class Provisioner:
         """The claim asks for what this agent never does: its room is free for others, and so it is with its siblings,
         which find the same fault (booking.py)."""
         self._ledger.refuse([claim.metadata.uid])
+        self._booking.reasons[claim.metadata.uid] = "infeasible"
         await self._refusals.tell(claim, failed_text(storage_class, reason))
 
     # Making

@@ -91,3 +91,85 @@ async def test_a_claim_that_arrives_while_its_sibling_goes_back_goes_back_too(
     await node.send("app-v0", "app-v1")
     await eventually(lambda: node.bound("app-v0"))
     await eventually(lambda: node.bound("app-v1"))
+
+
+async def test_a_lost_answer_leaves_no_window(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    """The patch took effect, its answer is lost, and the watch is behind: what comes up then is not for the group."""
+    node = await make_node("10Gi", agent=False)
+    withdrawals = await _start(node, lost=True)
+    await _fill(node, make_claim, eventually, "8Gi")
+    await scratch_pod("app", "6Gi", "4Gi")
+    await node.send("app-v0", "app-v1")
+    await eventually(_off(node, "app-v0", "app-v1"))
+    await asyncio.sleep(60)
+    for claim in ("app-v0", "app-v1"):
+        assert (await node.claim(claim)).metadata.annotations[names.WITHDRAWN] == "1", "each went back once"
+    assert withdrawals.patches == 2
+
+
+async def test_two_nodes_with_a_part_each_both_reschedule(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    one, two = await make_node("10Gi"), await make_node("10Gi", name="node-2")
+    await scratch_pod("app", "4Gi", "4Gi")
+    await one.send("app-v0")
+    await two.send("app-v1")
+    await eventually(_off(one, "app-v0", "app-v1"))
+    assert await one.volumes() == await two.volumes() == []
+
+
+async def test_plain_claims_on_two_nodes_are_not_made_one_by_one(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    one, two = await make_node("10Gi"), await make_node("10Gi", name="node-2")
+    for name in ("a", "b"):
+        await make_claim(name, "1Gi", storageClassName="late", annotations={names.WITH: "a,b"})
+    await make_pod("app", claims=["a", "b"])
+    await one.send("a")
+    await two.send("b")
+    await eventually(_off(one, "a", "b"))
+    assert await one.volumes() == await two.volumes() == []
+
+
+async def test_a_plain_claim_that_another_pod_needs_without_its_sibling_is_made(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    for name in ("a", "b"):
+        await make_claim(name, "1Gi", storageClassName="late", annotations={names.WITH: "a,b"})
+    await make_pod("both", claims=["a", "b"])
+    await make_pod("one", claims=["a"])
+    await node.send("a")
+    await eventually(lambda: node.bound("a"))
+
+
+async def test_a_single_claim_waits_for_nobody(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node = await make_node("10Gi")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await scratch_pod("app", "4Gi")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+    assert loop.time() - began < 0.2, "virtual seconds: no timer was set"
+
+
+async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every event about claims is ignored once they are known: only the look that is always pending is left."""
+    node = await make_node("10Gi", agent=False)
+    await _start(node)
+    await _fill(node, make_claim, eventually, "8Gi")
+    await make_claim("held", "4Gi", storageClassName="late", annotations={names.WITHDRAWN: "20"})
+    await node.send("held")
+    await asyncio.sleep(1)
+    provisioner = node.agents[0].provisioner
+    monkeypatch.setattr(provisioner, "_look_again", lambda uid: None)
+    monkeypatch.setattr(provisioner._booking, "_enqueue", lambda uid: None)
+    assert provisioner.waiting == {}
+    await asyncio.sleep(95)
+    assert provisioner.waiting == {"capacity": 1}
+    await node.release("old")
+    await eventually(lambda: node.bound("held"))
+    assert provisioner.waiting == {}
