@@ -73,7 +73,7 @@ class Booking:
         self._exhausted: dict[str, _Exhausted] = {}  # refused by the driver itself, whatever the ledger says
         self._pace = Pace()
         self._groups: dict[str, ClaimGroup] = {}  # rejected ones
-        self._group_of: dict[str, str] = {}  # uid of a claim that went back, and that the watch still shows
+        self._group_of: dict[str, str] = {}  # uid of a claim here -> its rejected group
         self._locks = KeyedLocks()
         self.reasons: dict[str, str] = {}
         """uid -> why the claim waits: "siblings", "capacity", "rescheduling" or "infeasible"."""
@@ -98,7 +98,8 @@ class Booking:
             return LOOK_EVERY
         if len(group.claims) > 1 and (away := await self._away([*filter(is_clone, here), *group.copies])):
             self.turn_away(uid, away)
-        state = self._groups.get(group.id) or ClaimGroup(self._pace)
+        known = (group.id, *(self._group_of.get(c.metadata.uid, "") for c in here))
+        state = next((self._groups[id_] for id_ in known if id_ in self._groups), None) or ClaimGroup(self._pace)
         missing, confirmed, most = group.missing if late else (), False, 0
         while True:
             promise, now = self._ledger.get(uid), self._clock.monotonic()
@@ -143,6 +144,7 @@ class Booking:
             state.reason = ready
             state.reject(members, self._clock.monotonic(), missing=bool(missing), at_least=most)
             self._groups[group.id] = state
+            self._group_of.update((m.uid, group.id) for m in members)
 
     async def _reschedule(
         self, group: Group, state: ClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int
@@ -153,7 +155,6 @@ class Booking:
         for uid in (c.metadata.uid for c in done):
             if self._ledger.get(uid) is not None:  # else the watch shows it already
                 state.patched(uid, self._clock.monotonic())
-                self._group_of[uid] = group.id
             self._forget([uid])
         if done and state.told < reschedules:
             state.told = reschedules

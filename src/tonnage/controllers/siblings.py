@@ -1,15 +1,17 @@
 """Which claims belong together: those that one pod needs from this node before it can start.
 
 An ephemeral claim tells its pod, and the pod tells its claims (one GET a pod; a pod's volumes never change); where our
-scheduler sent it, the claim may tell that it is the only one. A plain claim tells nothing; where a pod has several, the
-controller has written `tonnage.dev/with` on them.
+scheduler sent it, the claim may tell that it is the only one. The pods that wait for a plain claim are looked for;
+where there is none, `tonnage.dev/with` says which belong together.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec
@@ -28,6 +30,7 @@ from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 
 _REMEMBERED = 512
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,23 +77,24 @@ class Siblings:
         self._claims, self._classes = claims, classes
         self._drivers, self._scope = drivers, scope
         self._pods: OrderedDict[str, _PodClaims | None] = OrderedDict()
+        self._claimants: OrderedDict[str, list[_PodClaims]] = OrderedDict()
 
     async def of(self, claim: PersistentVolumeClaim) -> Group:
         """The claims that go with this one. Raises ApiError, Unavailable."""
         meta = claim.metadata
         owner = pod_owner(claim)
         if owner is not None and meta.annotations.get(names.ALONE) == meta.uid:
-            pod_ref = ObjectReference(
-                api_version="v1", kind="Pod", namespace=meta.namespace, name=owner.name, uid=owner.uid
-            )
-            return Group(owner.uid, meta.namespace, pod_ref, (claim.key,), frozenset((claim.key,)))
-        pod = await self._pod(owner, meta.namespace) if owner else None
-        if owner is not None and pod is not None:
-            found = await self._missing(meta.namespace, pod.claims, pod.templates)
-            return Group(owner.uid, meta.namespace, pod.pod, _keys(meta.namespace, pod.claims), *found)
+            return _single(claim)
+        if owner is not None:
+            pod = await self._pod(owner, meta.namespace)
+            return await self._of_pod(meta.namespace, pod) if pod is not None else _single(claim)
+        if self._class(claim.spec) is not None:
+            groups = [await self._of_pod(meta.namespace, pod) for pod in await self._users(claim)]
+            if groups:
+                return next((group for group in groups if not group.missing), groups[0])
         together = {n.strip() for n in meta.annotations.get(names.WITH, "").split(",")} - {""}
-        if not together or owner is not None:
-            return Group(meta.uid, meta.namespace, None, (claim.key,), frozenset((claim.key,)))
+        if not together:
+            return _single(claim)
         members = sorted(together | {meta.name})
         found = await self._missing(meta.namespace, members, {})
         group = f"{meta.namespace}/{','.join(members)}"
@@ -98,30 +102,41 @@ class Siblings:
 
     async def confirm(self, group: Group) -> tuple[tuple[str, ...], int]:
         """Which of the missing claims the pod still needs, and the most that one of them was rescheduled; read from the
-        API server. Raises ApiError, Unavailable."""
+        API server. None where no pod waits. Raises ApiError, Unavailable."""
         needed, most = [], 0
-        for key in group.missing:
+        for key in group.missing if group.pod is not None else ():
             try:
                 claim = await self._client.get(CLAIMS, key.partition("/")[2], group.namespace)
             except ApiNotFound:
-                needed += [key] if group.pod is not None else []
+                needed.append(key)
                 continue
             if self._will_come(claim):
                 needed.append(key)
                 most = max(most, withdrawals(claim))
-        if needed and group.pod is None and not await self._is_needed(group, needed):
-            needed = []
         return tuple(needed), most
 
-    async def _is_needed(self, group: Group, missing: Iterable[str]) -> bool:
-        """Whether each pod that waits for claims here needs one of the missing ones, too: plain claims may be shared by
-        pods, and one of these may be complete."""
-        absent = {key.partition("/")[2] for key in missing}
-        here = {key.partition("/")[2] for key in group.claims} - absent
-        pods = (await self._client.list(PODS, group.namespace)).items
-        waiting = [set(p.claim_names()) for p in pods if not p.spec.node_name and not p.metadata.deleting]
-        users = [claims for claims in waiting if claims & here]
-        return bool(users) and all(claims & absent for claims in users)
+    async def _of_pod(self, namespace: str, pod: _PodClaims) -> Group:
+        found = await self._missing(namespace, pod.claims, pod.templates)
+        return Group(pod.pod.uid, namespace, pod.pod, _keys(namespace, pod.claims), *found)
+
+    async def _users(self, claim: PersistentVolumeClaim) -> list[_PodClaims]:
+        """The pods that wait for a plain claim; read once each time that it is sent here. A StatefulSet's pod is found
+        by its name: its claims are named TEMPLATE-POD."""
+        meta = claim.metadata
+        turn = f"{meta.uid} {withdrawals(claim)}"
+        if turn not in self._claimants:
+            words = meta.name.split("-")
+            pods: list[Pod] = []
+            for at in range(1, len(words) - 1) if words[-1].isdecimal() else ():
+                with suppress(ApiNotFound):
+                    pods.append(await self._client.get(PODS, "-".join(words[at:]), meta.namespace))
+                if pods and meta.name in pods[-1].claim_names():
+                    break
+            else:
+                pods = (await self._client.list(PODS, meta.namespace, fields="spec.nodeName=")).items
+            users = (p for p in pods if meta.name in p.claim_names() and not p.metadata.deleting and not p.terminated)
+            _remember(self._claimants, turn, [_claims_of(p) for p in users])
+        return self._claimants[turn]
 
     async def _pod(self, owner: OwnerReference, namespace: str) -> _PodClaims | None:
         if owner.uid in self._pods:
@@ -134,9 +149,7 @@ class Siblings:
             found = _claims_of(pod) if pod.metadata.uid == owner.uid else None
         except ApiNotFound:
             pass
-        self._pods[owner.uid] = found
-        while len(self._pods) > _REMEMBERED:
-            self._pods.popitem(last=False)
+        _remember(self._pods, owner.uid, found)
         return found
 
     async def _missing(
@@ -205,6 +218,19 @@ def _claims_of(pod: Pod) -> _PodClaims:
         and v.ephemeral.volume_claim_template.spec.data_source is None
     }
     return _PodClaims(refer(PODS, pod), tuple(pod.claim_names()), templates)
+
+
+def _single(claim: PersistentVolumeClaim) -> Group:
+    meta = claim.metadata
+    owner = pod_owner(claim)
+    pod = ObjectReference("v1", "Pod", meta.namespace, owner.name, owner.uid) if owner is not None else None
+    return Group(pod.uid if pod else meta.uid, meta.namespace, pod, (claim.key,), frozenset((claim.key,)))
+
+
+def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
+    known[key] = value
+    while len(known) > _REMEMBERED:
+        known.popitem(last=False)
 
 
 def _keys(namespace: str, members: Iterable[str]) -> tuple[str, ...]:

@@ -173,3 +173,38 @@ async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
     await node.release("old")
     await eventually(lambda: node.bound("held"))
     assert provisioner.waiting == {}
+
+
+async def test_a_plain_claim_is_not_made_where_the_copy_of_its_pod_cannot_be(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    """The controller has not written yet that they belong together: once made, the plain one would stay for good."""
+    home, other = await make_node("10Gi"), await make_node("10Gi", name="node-2")
+    await make_claim("source", "1Gi", storageClassName="late")
+    await home.send("source")
+    await eventually(lambda: home.bound("source"))
+    await make_claim("plain", "1Gi", storageClassName="late")
+    source = {"kind": "PersistentVolumeClaim", "name": "source"}
+    await make_claim("copy", "1Gi", storageClassName="late", dataSource=source)
+    await make_pod("app", claims=["plain", "copy"])
+    await other.send("plain")
+    await eventually(_off(other, "plain"))
+    assert await other.volumes() == []
+    await home.send("plain", "copy")
+    await eventually(lambda: home.bound("plain"))
+
+
+async def test_plain_and_ephemeral_claims_of_a_pod_are_one_group(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await make_claim("data-web-0", "4Gi", storageClassName="late")
+    spec = {"storageClassName": "late", "resources": {"requests": {"storage": "8Gi"}}}
+    pod = await make_pod("web-0", claims=["data-web-0"], ephemeral={"tmp": spec})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": pod.metadata.uid, "controller": True}
+    await make_claim("web-0-tmp", "8Gi", owners=[owner], storageClassName="late")
+    await node.send("data-web-0")
+    await eventually(_off(node, "data-web-0"))
+    await node.send("web-0-tmp", "data-web-0")
+    await eventually(_off(node, "data-web-0", "web-0-tmp"))
+    assert await node.volumes() == []
