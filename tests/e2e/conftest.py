@@ -36,6 +36,13 @@ Object = dict[str, Any]
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the storms of test_two_volume_storm.py are repeated."""
+    group = parser.getgroup("tonnage")
+    group.addoption("--storms", type=int, default=1, help="storms in a row, of each kind (default %(default)s)")
+    group.addoption("--storm-seed", type=int, default=1, help="seed of the delays of writes (default %(default)s)")
+
+
 @dataclass(frozen=True)
 class Answer:
     """What the API server said: the HTTP status and the object, or the Status."""

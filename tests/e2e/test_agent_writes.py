@@ -139,8 +139,8 @@ async def test_all_that_an_agent_does_is_allowed(nodes: Nodes, tmp_path: Path, t
         plane.until("the claims are there", lambda: all(phase(name) == "Pending" for name in made))
         return made
 
-    def send(name: str) -> None:
-        notes = {"metadata": {"annotations": {names.SELECTED_NODE: node}}}
+    def send(name: str, *, alone: str = "") -> None:
+        notes = {"metadata": {"annotations": {names.SELECTED_NODE: node, names.ALONE: alone or None}}}
         assert plane.send("PATCH", f"{CLAIMS}/{name}", notes).status == 200
 
     async with agent(nodes, 1, tmp_path) as (transport, pool):
@@ -150,9 +150,9 @@ async def test_all_that_an_agent_does_is_allowed(nodes: Nodes, tmp_path: Path, t
         await eventually(nodes, "the large claim was sent back", lambda: sent_to("too-large") is None)
 
         small, large = await asyncio.to_thread(pod_with, "1Gi", "20Gi")
-        await asyncio.to_thread(send, small)
-        await eventually(nodes, "the sibling is made", lambda: phase(small) == "Bound")
         uid = (await asyncio.to_thread(claim, small))["metadata"]["uid"]
+        await asyncio.to_thread(lambda: send(small, alone=uid))  # as if the pod had no other
+        await eventually(nodes, "the sibling is made", lambda: phase(small) == "Bound")
         await asyncio.to_thread(send, large)
         await eventually(
             nodes, "the made sibling was given back", lambda: claim(small).get("metadata", {}).get("uid", uid) != uid

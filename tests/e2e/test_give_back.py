@@ -37,13 +37,13 @@ def _halved(machines: Machines, **spec: Any) -> None:
     machines.plane.apply(body)
     for claim in (FIRST, SECOND):
         until(machines.plane, f"{claim} is there", partial(is_there, machines, "pvc", claim))
-    _send(machines, FIRST)
+    _send(machines, FIRST, alone=machines.uid(FIRST))  # as if the pod had no other
     until(machines.plane, "the first is made", lambda: phase(machines, "pvc", FIRST) == "Bound")
 
 
-def _send(machines: Machines, claim: str) -> None:
+def _send(machines: Machines, claim: str, *, alone: str = "") -> None:
     """To node-1, as a scheduler does."""
-    body = {"metadata": {"annotations": {names.SELECTED_NODE: "node-1"}}}
+    body = {"metadata": {"annotations": {names.SELECTED_NODE: "node-1", names.ALONE: alone or None}}}
     path = f"/api/v1/namespaces/default/persistentvolumeclaims/{claim}"
     assert machines.plane.send("PATCH", path, body).status == 200
 

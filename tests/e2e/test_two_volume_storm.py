@@ -12,34 +12,49 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from benchmarks import kubernetes_stacks as stacks
 from benchmarks.kubernetes_nodes import kubelets
 from benchmarks.kubernetes_plane import Plane, plane
 from benchmarks.kubernetes_pods import NAMESPACE, pod
 from benchmarks.kubernetes_stacks import Stack
 from cluster import programs
+from cluster.processes import Processes
+from tests.e2e.delays import DelayingProxy
 
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS
+from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.controllers.sending import withdrawals
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(14400)]
 NODES, PODS_MADE = 4, 200
 SIZES = {"64Mi": 64, "32Mi": 32}
 ROOM = int(PODS_MADE * sum(SIZES.values()) / 0.95 / NODES)
 """MiB of a node: two pods more would fit on each."""
-LIMIT = 1500.0
+NO_PROGRESS = 120.0
+"""Seconds in which no pod starts: then some never will."""
+SLOWEST_WRITE = 2.0
 WRITERS = 16
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+KINDS = ("default limits", "delayed writes", "raised limits")
+BY_DEFAULT = KINDS[:2]
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[tuple[Plane, Stack]]:
+@pytest.fixture(params=KINDS)
+async def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, pytestconfig: pytest.Config
+) -> AsyncIterator[tuple[Plane, Stack]]:
     """Nodes without kubelets, an agent each, the scheduler of Kubernetes."""
+    kind, storms = request.param, pytestconfig.getoption("storms", 1)
+    if kind not in BY_DEFAULT and storms < 2:
+        pytest.skip("with --storms 2 or more")
     if os.geteuid() != 0:
         pytest.skip("needs root: pools of image files")
     try:
@@ -47,15 +62,53 @@ async def cluster() -> AsyncIterator[tuple[Plane, Stack]]:
         programs.kubectl()
     except programs.Missing as reason:
         pytest.skip(f"no real Kubernetes: {reason}")
-    async with plane(nodes=NODES, raised=True, drivers=stacks.DRIVERS) as made:
+    async with AsyncExitStack() as ends:
+        made = await ends.enter_async_context(plane(nodes=NODES, raised=kind != KINDS[0], drivers=stacks.DRIVERS))
         await stacks.install(made)
-        async with kubelets(made.client) as informers, stacks.tonnage(made, informers, room=f"{ROOM}Mi") as stack:
-            yield made, stack
+        agents = made
+        if kind == "delayed writes":
+            agents = await _delayed(made, ends, tmp_path, pytestconfig.getoption("storm_seed", 1))
+        informers = await ends.enter_async_context(kubelets(made.client))
+        stack = await ends.enter_async_context(stacks.tonnage(agents, informers, room=f"{ROOM}Mi"))
+        yield made, stack
 
 
-async def test_none_is_stuck(cluster: tuple[Plane, Stack], tell: Callable[[str], None]) -> None:
+async def _delayed(made: Plane, ends: AsyncExitStack, folder: Path, seed: int) -> Plane:
+    """Put delaying proxies before the scheduler, which is started anew, and before agents that are to come."""
+    pki = made.folder / "pki"
+    config = pki / "scheduler.kubeconfig"
+    proxy = DelayingProxy(config, folder, as_client=True, most=SLOWEST_WRITE, seed=seed)
+    server = await ends.enter_async_context(proxy.serve())
+    through = folder / "through.kubeconfig"
+    found = yaml.safe_load(config.read_text())
+    found["clusters"][0]["cluster"] = {"server": server}
+    found["users"][0]["user"] = {}
+    through.write_text(yaml.safe_dump(found))
+    processes = Processes(made.folder / "processes")
+    command = Path(f"/proc/{made.pid('kube-scheduler')}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+    await asyncio.to_thread(processes.end, "kube-scheduler")
+    processes.start("kube-scheduler", [*command, f"--kubeconfig={through}"])
+    proxy = DelayingProxy(pki / "admin.kubeconfig", folder, as_client=False, most=SLOWEST_WRITE, seed=seed + 1)
+    return replace(made, server=await ends.enter_async_context(proxy.serve()))
+
+
+async def test_none_is_stuck(
+    cluster: tuple[Plane, Stack],
+    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
+    tell: Callable[[str], None],
+) -> None:
     made, stack = cluster
-    began = time.monotonic()
+    for storm in range(pytestconfig.getoption("storms", 1)):
+        line = f"storm {storm + 1}, {request.node.callspec.params['cluster']}: {await _storm(made, stack)}"
+        tell(line)
+        print(line, flush=True)
+        await _clear(made)
+
+
+async def _storm(made: Plane, stack: Stack) -> str:
+    """All pods at once, until all run; what it took."""
+    began, withdrawn, failed = time.monotonic(), stack.withdrawn(), stack.failed()
     slots = asyncio.Semaphore(WRITERS)
 
     async def create(name: str) -> None:
@@ -76,10 +129,11 @@ async def test_none_is_stuck(cluster: tuple[Plane, Stack], tell: Callable[[str],
     placed = Counter(p.spec.node_name for p in pods)
     assert all(on_node * sum(SIZES.values()) <= ROOM for on_node in placed.values())
     again = Counter(c.metadata.controller_uid() for c in claims if names.WITHDRAWN in c.metadata.annotations)
-    tell(
-        f"storm: {PODS_MADE} pods with two volumes at 95 %, stock scheduler: all run after {took:.0f} s; "
-        f"{stack.withdrawn():g} claims sent back, {len(again)} pods rescheduled, "
-        f"at most {max(map(withdrawals, claims))} times; {stack.failed():g} failed CreateVolume; on nodes {sorted(placed.values())}"
+    return (
+        f"{PODS_MADE} pods with two volumes at 95 %, stock scheduler: all run after {took:.0f} s; "
+        f"{stack.withdrawn() - withdrawn:g} claims sent back, {len(again)} pods rescheduled, "
+        f"at most {max(map(withdrawals, claims))} times; {stack.failed() - failed:g} failed CreateVolume; "
+        f"on nodes {sorted(placed.values())}"
     )
 
 
@@ -91,15 +145,27 @@ def _likes(nodes: Sequence[str]) -> list[dict[str, Any]]:
 
 async def _all_run(made: Plane) -> list[Pod]:
     """Wait for it. Says of those that do not what their claims look like."""
-    deadline = time.monotonic() + LIMIT
+    fewest, progress = PODS_MADE + 1, time.monotonic()
     while True:
         pods = (await made.client.list(PODS, NAMESPACE)).items
         waiting = {p.metadata.name for p in pods if p.status.phase != "Running"}
         if not waiting:
             return list(pods)
-        if time.monotonic() > deadline:
+        if len(waiting) < fewest:
+            fewest, progress = len(waiting), time.monotonic()
+        if time.monotonic() > progress + NO_PROGRESS:
             claims = (await made.client.list(CLAIMS, NAMESPACE)).items
             theirs = [c for c in claims if any(c.metadata.name.startswith(f"{name}-data") for name in waiting)]
             shown = [(c.metadata.name, c.status.phase, c.metadata.annotations) for c in theirs]
             pytest.fail(f"{len(waiting)} pods do not start: {shown}")
+        await asyncio.sleep(1.0)
+
+
+async def _clear(made: Plane) -> None:
+    """Remove the pods, and wait for their volumes to go."""
+    for found in (await made.client.list(PODS, NAMESPACE)).items:
+        await made.client.delete(PODS, found.metadata.name, NAMESPACE, grace_seconds=0)
+    deadline = time.monotonic() + NO_PROGRESS + PODS_MADE
+    while (await made.client.list(CLAIMS, NAMESPACE)).items or (await made.client.list(VOLUMES)).items:
+        assert time.monotonic() < deadline, "volumes of the storm are left"
         await asyncio.sleep(1.0)

@@ -1,8 +1,8 @@
-"""All claims of a pod get their room on this node, or none does.
+"""Reserves capacity for all claims of a pod, or reschedules all of them.
 
-The scheduler sends a pod's claims one by one, so the first waits a moment for the others. Then the ledger books all of
-them, or all are sent back (withdrawal.py). Claims that are held before they go back are booked after all when room
-comes up. Claims with a sibling that can never have a volume stay here unserved: no node would do better.
+What to do with a group, and when to look again, the pure model says (ClaimGroup); here it is done. Claims that are held
+before they go back are booked after all when room comes up. Claims with a sibling that can never have a volume stay
+here unserved: no node would do better.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.origin import is_clone
+from tonnage.controllers.claim_group import LOOK_EVERY, Action, ClaimGroup, Member, Pace
 from tonnage.controllers.drivers import Driver
 from tonnage.controllers.feasibility import Feasibility
-from tonnage.controllers.ledger import Ledger, Shortage, Stage
+from tonnage.controllers.ledger import Ledger, Stage
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.refusals import Refusals
-from tonnage.controllers.siblings import Siblings
+from tonnage.controllers.sending import withdrawals
+from tonnage.controllers.siblings import Group, Siblings, is_there
 from tonnage.controllers.withdrawal import Withdrawal
 from tonnage.kube.cache import Cache
 
-SIBLINGS_WAIT = 0.2
-"""Seconds that the first claim of a pod waits for the others."""
-SENT_BACK = 0.0
 UNTOLD_WAIT = 60.0
 """Seconds after which a driver that has refused, and does not tell how much room it has, is asked again."""
-INFEASIBLE_WAIT = 300.0
-"""Seconds between two looks at claims that can never have their volumes as they are."""
+_AGAIN = 0.001
+"""Seconds: something changed while we looked."""
 
 
 @dataclass
@@ -71,49 +71,106 @@ class Booking:
         self._enqueue, self._why_away = enqueue, away
         self._held: set[str] = set()  # refused claims that wait here
         self._exhausted: dict[str, _Exhausted] = {}  # refused by the driver itself, whatever the ledger says
+        self._pace = Pace()
+        self._groups: dict[str, ClaimGroup] = {}  # rejected ones
+        self._group_of: dict[str, str] = {}  # uid of a claim here -> its rejected group
+        self._locks = KeyedLocks()
+        self.reasons: dict[str, str] = {}
+        """uid -> why the claim waits: "siblings", "capacity", "rescheduling" or "infeasible"."""
         readings.on_reading(self._wake_held)
 
     async def book(self, claim: PersistentVolumeClaim, driver: Driver, *, late: bool) -> float | None:
-        """None when the claim has its room, else the seconds to wait (SENT_BACK: it is no longer for us).
+        """None when the claim has its room, else the seconds after which to look again.
 
         late: the scheduler sends the claim together with its siblings. May be repeated. Raises ApiError, Unavailable.
         """
-        uid = claim.metadata.uid
         await self._readings.first(driver)
-        promise = self._ledger.get(uid)
-        if promise is None or promise.stage is Stage.MADE:  # it left while we waited, or all is done
-            return SENT_BACK
-        if promise.stage in (Stage.BOOKED, Stage.CREATING):
-            return None
+        if self._ledger.get(claim.metadata.uid) is None:  # it left while we waited
+            return LOOK_EVERY
         group = await self._siblings.of(claim)
-        if self._ledger.get(uid) is not promise:  # it left while we asked
-            return SENT_BACK
-        here = [c for key in group.claims if (c := self._claims.get(key)) is not None]
-        uids = [c.metadata.uid for c in here] or [uid]
-        waited = self._clock.monotonic() - min((p.seen for u in uids if (p := self._ledger.get(u))), default=0.0)
-        if group.missing and late and waited < SIBLINGS_WAIT:
-            return SIBLINGS_WAIT - waited
+        async with self._locks.hold(group.id):
+            return await self._decide(group, claim.metadata.uid, late=late)
+
+    async def _decide(self, group: Group, uid: str, *, late: bool) -> float | None:
+        here = self._here(group)
         if len(here) > 1 and await self._is_hopeless(here):
-            return INFEASIBLE_WAIT
+            self._wait(here, "infeasible")
+            return LOOK_EVERY
         if len(group.claims) > 1 and (away := await self._away([*filter(is_clone, here), *group.copies])):
             self.turn_away(uid, away)
-        if self._ledger.get(uid) is not promise:
-            return SENT_BACK
-        if any(self._withdrawal.is_going(c) for c in here):
-            return SENT_BACK
-        shortage: Shortage | None = None
-        if not self._withdrawal.leaving(group) and not any(self._is_exhausted(u) for u in uids):
-            shortage = self._ledger.book(uids)
-            if shortage is None:
-                self._booked(uids, uid)
-                self._withdrawal.settled(group)
+        known = (group.id, *(self._group_of.get(c.metadata.uid, "") for c in here))
+        state = next((self._groups[id_] for id_ in known if id_ in self._groups), None) or ClaimGroup(self._pace)
+        missing, confirmed, most = group.missing if late else (), False, 0
+        while True:
+            promise, now = self._ledger.get(uid), self._clock.monotonic()
+            if promise is None or promise.stage is Stage.MADE:
+                return LOOK_EVERY
+            if promise.stage in (Stage.BOOKED, Stage.CREATING):
                 return None
-        self._held.update(u for u in uids if self._ledger.get(u))
-        why = next((e.why for u in uids if (e := self._exhausted.get(u)) and e.why), "")
-        wait = await self._withdrawal.refuse(group, shortage, why)
-        if wait is None:
-            self._forget(uids)
-        return wait or SENT_BACK
+            here, missing = self._here(group), tuple(key for key in missing if not is_there(self._claims.get(key)))
+            if late and not group.present <= {c.key for c in here if is_there(c)}:
+                return _AGAIN  # one has left
+            pending = {c.metadata.uid: c for c in here if self._withdrawal.is_pending(c)}
+            members = [self._member(c, now) for c in pending.values()]
+            uids = [c.metadata.uid for c in here] or [uid]
+            refused = self._withdrawal.leaving(group) or any(self._is_exhausted(u) for u in uids)
+            lacks = self._ledger.lacks(uids, group.coming) if missing and not refused else None
+            fits = lacks is None and not refused
+            decision = state.decide(members, now, missing=bool(missing), fits=fits, confirmed=confirmed)
+            if decision.action is Action.WAIT:
+                self._wait(pending.values(), "siblings" if missing else "rescheduling")
+                return decision.look_at - now
+            if decision.action is Action.CONFIRM:
+                (missing, most), confirmed = await self._siblings.confirm(group), True
+                continue
+            if decision.action is Action.RESCHEDULE:
+                await self._reschedule(group, state, [pending[u] for u in decision.uids], decision.reschedules)
+                continue
+            if decision.action is Action.RESERVE and not refused:
+                lacks = self._ledger.book(uids)
+                if lacks is None:
+                    state.reserved(members)
+                    self._booked(group, uids, uid)
+                    return None
+            self._held.update(u for u in uids if self._ledger.get(u))
+            why = next((e.why for u in uids if (e := self._exhausted.get(u)) and e.why), "")
+            overdue = decision.action is Action.REJECT and confirmed
+            if overdue and fits:
+                why = self._withdrawal.overdue(missing)
+            ready = await self._withdrawal.prepare(group, list(pending.values()), lacks, patient=not overdue, why=why)
+            if not isinstance(ready, str):
+                self._wait(pending.values(), "capacity")
+                return min(ready, decision.look_at - now)
+            state.reason = ready
+            state.reject(members, self._clock.monotonic(), missing=bool(missing), at_least=most)
+            self._groups[group.id] = state
+            self._group_of.update((m.uid, group.id) for m in members)
+
+    async def _reschedule(
+        self, group: Group, state: ClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int
+    ) -> None:
+        self._ledger.refuse(c.metadata.uid for c in claims)
+        self._wait(claims, "rescheduling")
+        done, failure = await self._withdrawal.send_back(group, claims, reschedules, state.unseen)
+        for uid in (c.metadata.uid for c in done):
+            if self._ledger.get(uid) is not None:  # else the watch shows it already
+                state.patched(uid, self._clock.monotonic())
+            self._forget([uid])
+        if done and state.told < reschedules:
+            state.told = reschedules
+            self._withdrawal.tell(group, done, reschedules, state.reason)
+        if failure is not None:
+            raise failure
+
+    def _here(self, group: Group) -> list[PersistentVolumeClaim]:
+        return [c for key in group.claims if (c := self._claims.get(key)) is not None]
+
+    def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
+        promise = self._ledger.get(claim.metadata.uid)
+        return Member(claim.metadata.uid, withdrawals(claim), promise.seen if promise is not None else now)
+
+    def _wait(self, claims: Iterable[PersistentVolumeClaim], reason: str) -> None:
+        self.reasons.update((c.metadata.uid, reason) for c in claims)
 
     async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
         """Why the pod cannot be here: one of its claims is to be a copy of what is on another node. "" when it can."""
@@ -147,12 +204,19 @@ class Booking:
     def left(self, uid: str) -> None:
         """The claim is no longer sent here. One that is held may wait for just that."""
         self._forget([uid])
-        self._withdrawal.left(uid)
+        self.reasons.pop(uid, None)
+        if (group := self._groups.get(self._group_of.pop(uid, ""))) is not None:
+            group.left(uid)
+        now = self._clock.monotonic()
+        for id_ in [i for i, g in self._groups.items() if g.is_over(now)]:
+            del self._groups[id_]
         self._wake_held()
 
-    def _booked(self, uids: Iterable[str], asking: str) -> None:
+    def _booked(self, group: Group, uids: Sequence[str], asking: str) -> None:
+        self._withdrawal.settled(group)
         self._held.difference_update(uids)
         for uid in uids:
+            self.reasons.pop(uid, None)
             if uid != asking:
                 self._enqueue(uid)
 

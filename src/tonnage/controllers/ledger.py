@@ -116,6 +116,11 @@ class Ledger:
         stages = [promise.stage for promise in list(self._promises.values())]
         return {stage.value: stages.count(stage) for stage in Stage}
 
+    @property
+    def unmade(self) -> Sequence[Promise]:
+        """Those of claims that have no volume yet; may be asked in another thread."""
+        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.MADE]
+
     def get(self, uid: str) -> Promise | None:
         """The claim's promise, or None."""
         return self._promises.get(uid)
@@ -160,6 +165,13 @@ class Ledger:
             self._asked.setdefault(promise.source, deque(maxlen=REMEMBERED)).append(promise.size)
             self._move(promise, Stage.BOOKED)
         return None
+
+    def lacks(self, uids: Iterable[str], coming: Iterable[tuple[Source, int]]) -> Shortage | None:
+        """Why these claims and those that are yet to come could not be booked together; None when they could."""
+        asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
+        asking += [Promise("", source, size, "", 0.0) for source, size in coming]
+        found = (self._shortage(s, [p for p in asking if p.source.room == s.room]) for s in {p.source for p in asking})
+        return next(filter(None, found), None)
 
     def refuse(self, uids: Iterable[str]) -> None:
         """These claims will be sent back: stop counting those whose creation has not begun, and that are not kept."""

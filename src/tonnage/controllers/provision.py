@@ -8,7 +8,8 @@ again, since nobody was ever given it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +20,14 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.storage import StorageClass
-from tonnage.controllers.booking import SENT_BACK, Booking
+from tonnage.controllers.booking import Booking
+from tonnage.controllers.claim_group import LOOK_EVERY
 from tonnage.controllers.contents import Away, content_of
 from tonnage.controllers.delivery import Delivery
 from tonnage.controllers.drivers import AHEAD, Drivers, NodeScope, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.hold_back import HoldBack
-from tonnage.controllers.ledger import Ledger
+from tonnage.controllers.ledger import Ledger, Promise, Stage
 from tonnage.controllers.making import Making, Work, failed_text
 from tonnage.controllers.readings import Readings
 from tonnage.controllers.refusals import Refusals
@@ -37,10 +39,12 @@ from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
-from tonnage.observe import trace
+from tonnage.observe import metrics, trace
 
 WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 300.0
+LONG_WAIT = 60.0
+"""Seconds after which a claim that waits is counted by `tonnage_claims_waiting`."""
 SOURCE_WAIT = 5.0
 """Seconds between two looks at what a volume is to be a copy of, while that is not there yet."""
 SHORTEST_WAIT = 0.001
@@ -75,6 +79,8 @@ class Provisioner:
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         self._works: dict[str, Work] = {}
+        self._done_until: dict[str, float] = {}
+        self._looked = 0.0  # when some claim was reconciled last
         self._blocked: set[str] = set()  # what a sweep is just removing
         self._ready = False
         self._controller = Controller(
@@ -115,6 +121,7 @@ class Provisioner:
         self._claims.on_change(self._claim_changed)
         self._classes.on_change(lambda _, new: self._class_changed(new))
         drivers.on_add(lambda _: self._look_at_all())
+        metrics.WAITING.count(self, scope.node, lambda provisioner: provisioner.waiting)
 
     async def ready(self) -> None:
         """Rebuild the ledger from the claims of this node; capacity may be published afterwards."""
@@ -137,6 +144,19 @@ class Provisioner:
     def busy(self) -> bool:
         """Whether a volume is being made, or its outcome is not known."""
         return bool(self._works)
+
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """How many claims have waited here for longer than a minute, by reason; may be asked in another thread."""
+        since = self._looked - LONG_WAIT  # clocks of loops have no time in other threads
+        return Counter(self._why_waits(p) for p in self._ledger.unmade if p.seen < since)
+
+    def _why_waits(self, promise: Promise) -> str:
+        if promise.stage in (Stage.BOOKED, Stage.CREATING):
+            return "driver"
+        if promise.stage is Stage.KEPT:
+            return "capacity"
+        return self._booking.reasons.get(promise.uid, "other")
 
     def block(self, uid: str) -> bool:
         """Make nothing for the claim of that uid until unblock(); False when something is being made for it."""
@@ -169,7 +189,7 @@ class Provisioner:
         """No longer sent to this node, or gone. What is under way goes on until its outcome is known."""
         uid = claim.metadata.uid
         self._ledger.forget(uid)
-        self._delivery.done.discard(uid)
+        self._forget_done(uid)
         self._making.infeasible.pop(uid, None)
         self._refusals.left(uid)
         self._booking.left(uid)
@@ -178,7 +198,7 @@ class Provisioner:
         uid = claim.metadata.uid
         if claim.spec.volume_name:
             if is_bound(claim) and claim.status.phase == "Bound":
-                self._delivery.done.discard(uid)
+                self._forget_done(uid)
                 return
         elif claim.metadata.deleting and uid not in self._works:
             self._ledger.forget(uid)
@@ -226,7 +246,30 @@ class Provisioner:
     # One claim
 
     async def reconcile(self, uid: str) -> float | None:
-        """Bring the claim with that uid one look further."""
+        """Reconcile one claim. While it is here and has no volume, there is always a next look."""
+        self._looked = self._clock.monotonic()
+        try:
+            after = await self._reconcile(uid)
+        except Exception:
+            if not self._is_booked(uid) and self._waits_here(uid):  # else the back-off is the driver's
+                self._controller.enqueue(uid, after=LOOK_EVERY)
+            raise
+        if self._waits_here(uid):
+            return min(LOOK_EVERY, LOOK_EVERY if after is None else after)
+        return after
+
+    def _waits_here(self, uid: str) -> bool:
+        """Whether a claim has this node and no volume, and nothing is being made for it."""
+        claim = next(iter(self._claims.by(_BY_UID, uid)), None)
+        if claim is None or uid in self._works or claim.spec.volume_name or claim.metadata.deleting:
+            return False
+        return self._scope.has_claim(claim.metadata) and self._drivers.get(provisioner_of(claim)) is not None
+
+    def _is_booked(self, uid: str) -> bool:
+        promise = self._ledger.get(uid)
+        return promise is not None and promise.stage is Stage.BOOKED
+
+    async def _reconcile(self, uid: str) -> float | None:
         if uid in self._blocked:
             return None  # unblock() asks again
         claim = next(iter(self._claims.by(_BY_UID, uid)), None)
@@ -235,7 +278,7 @@ class Provisioner:
             work.claim = claim or work.claim
             await self._make(uid, work)
             return None
-        if claim is None or uid in self._delivery.done:
+        if claim is None or self._is_handed_over(uid):
             return None
         if (volume := self._volume(claim)) is not None:
             await self._delivery.hand_over(claim, volume)
@@ -248,6 +291,7 @@ class Provisioner:
             return RETRY_MAX
         except Precondition as reason:
             self._ledger.refuse([uid])  # others may have the room meanwhile
+            self._booking.reasons[uid] = "source"
             await self._refusals.tell(claim, failed_text(claim.spec.storage_class_name or "", reason))
             return SOURCE_WAIT
         if work is None:
@@ -259,6 +303,7 @@ class Provisioner:
             work.request = replace(work.request, content=content)
         class_uid, why = self._making.infeasible.get(uid, ("", ""))
         if class_uid == work.storage_class.metadata.uid:
+            self._booking.reasons[uid] = "infeasible"
             await self._refusals.tell(claim, why)
             return RETRY_MAX
         if work.driver.publishes_ahead(work.storage_class):
@@ -266,11 +311,25 @@ class Provisioner:
             self._booking.turn_away(uid)
         wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:
-            return None if wait == SENT_BACK else max(wait, SHORTEST_WAIT)
+            return max(wait, SHORTEST_WAIT)
         if self._works.setdefault(uid, work) is work:
             await self._make(uid, work)
             return RETRY_MAX if uid in self._making.infeasible else None
         return None
+
+    def _is_handed_over(self, uid: str) -> bool:
+        """Whether the claim is bound though the watch does not show it yet. For so long only: then it is done again."""
+        if uid not in self._delivery.done:
+            return False
+        now = self._clock.monotonic()
+        if now < self._done_until.setdefault(uid, now + LOOK_EVERY):
+            return True
+        self._forget_done(uid)
+        return False
+
+    def _forget_done(self, uid: str) -> None:
+        self._delivery.done.discard(uid)
+        self._done_until.pop(uid, None)
 
     async def _why_away(self, claim: PersistentVolumeClaim) -> str:
         """Why a copy, sent here or not, can only be made elsewhere; "" when it can be here, or that is not known."""
@@ -313,6 +372,7 @@ class Provisioner:
         """The claim asks for what this agent never does: its room is free for others, and so it is with its siblings,
         which find the same fault (booking.py)."""
         self._ledger.refuse([claim.metadata.uid])
+        self._booking.reasons[claim.metadata.uid] = "infeasible"
         await self._refusals.tell(claim, failed_text(storage_class, reason))
 
     # Making

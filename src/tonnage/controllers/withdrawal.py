@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from tonnage.aio.clock import Clock
-from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
@@ -31,7 +30,7 @@ from tonnage.controllers.ledger import Ledger, Promise, Shortage, Stage
 from tonnage.controllers.patience import LOOK_FROM, PATIENT_FROM, Patience, stay
 from tonnage.controllers.sending import withdrawals
 from tonnage.controllers.siblings import Group
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
@@ -65,8 +64,6 @@ class Withdrawal:
         self._ledger, self._scope, self._clock = ledger, scope, clock
         self._patience = Patience(clock)
         self._elsewhere = Elsewhere(client, ledger, scope, self._patience)
-        self._locks = KeyedLocks()
-        self._going: dict[str, int] = {}  # uid -> how often it will have gone back
         self._leaving: dict[str, dict[str, str]] = {}  # group -> key -> uid of siblings being given back
         self._withdrawn = metrics.WITHDRAWN.labels(scope.node)
 
@@ -74,48 +71,65 @@ class Withdrawal:
         """Whether siblings of the group are being given back: it goes back whole, whatever room comes up."""
         return group.id in self._leaving
 
-    async def refuse(self, group: Group, shortage: Shortage | None, why: str = "") -> float | None:
-        """Send the unmade claims of the group back, or say in how many seconds to come again. May be repeated.
+    async def prepare(
+        self,
+        group: Group,
+        pending: Sequence[PersistentVolumeClaim],
+        shortage: Shortage | None,
+        *,
+        patient: bool,
+        why: str = "",
+    ) -> float | str:
+        """Make ready for the way back: seconds to wait before asking again, or the reason with which it goes now.
 
-        shortage None: the driver itself had no room, or why says what else keeps it away. Raises ApiError, Unavailable.
+        patient: whether it may stay for a while. May be repeated. shortage None: the driver itself had no room, or why
+        says what else keeps it away. Raises ApiError, Unavailable.
         """
-        async with self._locks.hold(group.id):
-            pending = self._pending(group)
-            self._ledger.refuse(c.metadata.uid for c in pending)
-            attempt = 1 + max((withdrawals(c) for c in pending), default=0)
-            if wait := self._wait_for_sibling(group):
-                return wait
-            if not self.leaving(group) and (hold := await self._hold(group, pending, shortage, attempt)) > 0:
-                return hold
-            self._ledger.release(c.metadata.uid for c in pending)
-            if not await self._gave_back(group, pending):
-                return _LOOK_AGAIN
-            if wait := self._wait_for_sibling(group):  # one was booked after all while we looked
-                return wait
-            if sent := await self._send_all(pending):
-                self._tell(group, sent, attempt, why or await self._reason(shortage, attempt))
-            self._leaving.pop(group.id, None)
-            self._patience.over(group.id)
-            return None
+        self._ledger.refuse(c.metadata.uid for c in pending)
+        attempt = 1 + max((withdrawals(c) for c in pending), default=0)
+        if wait := self._wait_for_sibling(group):
+            return wait
+        if patient and not self.leaving(group) and (hold := await self._hold(group, pending, shortage, attempt)) > 0:
+            return hold
+        self._ledger.release(c.metadata.uid for c in pending)
+        if not await self._gave_back(group, pending):
+            return _LOOK_AGAIN
+        reason = why or await self._reason(shortage, attempt)
+        return self._wait_for_sibling(group) or reason  # one may have been booked after all while we looked
 
-    def is_going(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether the claim is being sent back, or was and the watch does not show it yet: whatever room comes up, a
-        volume made for it now would be bound here, and its siblings elsewhere."""
-        return withdrawals(claim) < self._going.get(claim.metadata.uid, 0)
+    async def send_back(
+        self, group: Group, claims: Sequence[PersistentVolumeClaim], reschedules: int, patched: Container[str]
+    ) -> tuple[list[PersistentVolumeClaim], TonnageError | None]:
+        """Patch these claims so that they have no node, and that many reschedules. Those for which that is now so, and
+        the first failure. patched: uids of those that were, though the watch does not show it. May be repeated."""
+        self._leaving.pop(group.id, None)
+        self._patience.over(group.id)
+        done, failures = [], []
+        for claim in claims:
+            try:
+                if await self._send(claim, reschedules, live=claim.metadata.uid in patched):
+                    self._withdrawn.inc()
+                done.append(claim)
+            except TonnageError as failure:
+                failures.append(failure)
+        return done, next(iter(failures), None)
 
-    def left(self, uid: str) -> None:
-        """The claim is no longer sent here."""
-        self._going.pop(uid, None)
+    def overdue(self, missing: Sequence[str]) -> str:
+        """Why claims go back whose siblings were not sent here."""
+        claims = ", ".join(key.partition("/")[2] for key in missing)
+        return f"node {self._scope.node}: {claims} of this pod did not get this node too; choosing a node again"
+
+    def tell(self, group: Group, claims: Sequence[PersistentVolumeClaim], reschedules: int, reason: str) -> None:
+        """Say on the pod why its claims go back."""
+        log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, len(claims), reschedules, reason)
+        self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Withdrawn", reason)
 
     def settled(self, group: Group) -> None:
         """The group has its room after all."""
         self._patience.over(group.id)
 
-    def _pending(self, group: Group) -> list[PersistentVolumeClaim]:
-        found = (self._claims.get(key) for key in group.claims)
-        return [c for c in found if c is not None and self._is_pending(c) and not self.is_going(c)]
-
-    def _is_pending(self, claim: PersistentVolumeClaim) -> bool:
+    def is_pending(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether the claim may go back: it has no volume, and none is being made."""
         promise = self._ledger.get(claim.metadata.uid)
         under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.MADE)
         return not claim.spec.volume_name and not claim.metadata.deleting and not under_way and not self._is_made(claim)
@@ -125,7 +139,7 @@ class Withdrawal:
         it takes: did the others go back before it can be given back, the pod would be stuck. One that is made will be
         bound: sent back it would be bound here all the same, and its siblings elsewhere."""
         claims = [c for key in group.claims if (c := self._claims.get(key)) is not None and not c.spec.volume_name]
-        if all(self._is_pending(c) or c.metadata.deleting for c in claims):
+        if all(self.is_pending(c) or c.metadata.deleting for c in claims):
             return 0.0
         promises = [p for c in claims if (p := self._ledger.get(c.metadata.uid)) is not None]
         now = self._clock.monotonic()
@@ -163,42 +177,40 @@ class Withdrawal:
             self._events.normal(group.pod or refer(CLAIMS, claim), "RoomKept", text)
         return kept
 
-    def _tell(self, group: Group, sent: Sequence[PersistentVolumeClaim], attempt: int, reason: str) -> None:
-        self._withdrawn.inc(len(sent))
-        about = group.pod or refer(CLAIMS, sent[0])
-        log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, len(sent), attempt, reason)
-        self._events.normal(about, "Withdrawn", reason)
-
-    async def _send_all(self, pending: Sequence[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
-        """Those that went back."""
-        self._going.update({c.metadata.uid: withdrawals(c) + 1 for c in pending})
-        kept = {c.metadata.uid for c in pending}
-        try:
-            for claim in pending:
-                if await self._send(claim):
-                    kept.discard(claim.metadata.uid)
-        finally:
-            for uid in kept:
-                self._going.pop(uid, None)
-        return [c for c in pending if c.metadata.uid not in kept]
-
-    async def _send(self, claim: PersistentVolumeClaim) -> bool:
+    async def _send(self, claim: PersistentVolumeClaim, reschedules: int, *, live: bool) -> bool:
+        """Whether the claim went back by this call: not when it has the number already, is gone or another node's.
+        live: read it first."""
+        now = await self._live(claim) if live else claim
+        if now is None:
+            return False
         patched = False
 
         def back(now: PersistentVolumeClaim) -> dict[str, Any] | None:
             nonlocal patched
             meta = now.metadata
-            patched = not now.spec.volume_name and self._scope.has_claim(meta)
+            patched = not now.spec.volume_name and self._scope.has_claim(meta) and withdrawals(now) < reschedules
             if not patched:
                 return None
-            annotations = {names.SELECTED_NODE: None, names.WITHDRAWN: str(withdrawals(now) + 1)}
+            annotations = {names.SELECTED_NODE: None, names.WITHDRAWN: str(reschedules)}
             return {"metadata": {"annotations": annotations, "labels": {names.NODE_LABEL: None}}}
 
         try:
-            await change(self._client, CLAIMS, claim, back)
-        except (ApiNotFound, ApiConflict):  # gone, or made anew: the new one has not been sent here
+            await change(self._client, CLAIMS, now, back)
+        except ApiNotFound:
             return False
+        except ApiConflict:
+            if (await self._live(claim)) is None:  # made anew: the new one has not been sent here
+                return False
+            raise
         return patched
+
+    async def _live(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
+        """The same claim as it is now."""
+        try:
+            now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
+        except ApiNotFound:
+            return None
+        return now if now.metadata.uid == claim.metadata.uid else None
 
     async def _reason(self, shortage: Shortage | None, attempt: int) -> str:
         if shortage is None:
@@ -261,13 +273,10 @@ class Withdrawal:
             return []
 
     async def _is_ours_alone(self, claim: PersistentVolumeClaim) -> bool:
-        try:
-            now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
-        except ApiNotFound:
+        now = await self._live(claim)
+        if now is None or now.metadata.deleting or now.spec.volume_name:
             return False
-        meta = now.metadata
-        same = meta.uid == claim.metadata.uid and not meta.deleting and not now.spec.volume_name
-        return same and meta.annotations.get(names.SELECTED_NODE) == self._scope.node
+        return now.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
 
     async def _give_back(self, claim: PersistentVolumeClaim) -> bool:
         """Delete a claim; False when it changed since we looked, so that it must be looked at again."""

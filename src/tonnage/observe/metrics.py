@@ -50,6 +50,13 @@ PROMISES = Sums(
     ("node", "stage"),
     registry=REGISTRY,
 )
+WAITING = Sums(
+    "tonnage_claims_waiting",
+    "Claims that have waited on a node for more than a minute, by reason: siblings, capacity, rescheduling, source, "
+    "infeasible, driver (CreateVolume), other.",
+    ("node", "reason"),
+    registry=REGISTRY,
+)
 RECEIVED = Counter(
     "tonnage_objects_received",
     "Objects that an agent received by list and watch, by resource and whose they are: own, or other for claims and "

@@ -186,3 +186,36 @@ def test_deleted_while_a_pod_has_it(view: Make) -> None:
 
     assert "as soon as pods web have ended" in _only(view(claim, pod=_pod())).text
     assert "waits for kubernetes.io/pvc-protection" in _only(view(claim)).text
+
+
+def _two(node: str, **notes: str) -> list[dict[str, Any]]:
+    """The claims of a pod: one has waited on n1, the other has that node."""
+    first, second = _claim("n1"), _claim(node, name="more", uid="u2")
+    for claim in (first, second):
+        claim["metadata"]["annotations"] = {**claim["metadata"].get("annotations", {}), **notes}
+    return [first, second]
+
+
+def _waits(view: Make, claims_: list[dict[str, Any]], **more: Any) -> Finding:
+    pod = _pod(message="")
+    pod["spec"]["volumes"].append({"name": "w", "persistentVolumeClaim": {"claimName": "more"}})
+    made = view(claims_[0], pod=pod, **more)
+    made.claims = [msgspec.convert(c, PersistentVolumeClaim) for c in claims_]
+    return next(f for f in claims.check(made) if f.about == "team/data")
+
+
+@pytest.mark.parametrize(("node", "where"), [("", "none"), ("n2", "n2")])
+def test_it_waits_for_another_claim_of_its_pod(view: Make, node: str, where: str) -> None:
+    found = _waits(view, _two(node))
+
+    assert found.level is Level.WARN
+    assert "it has waited on node n1 for longer than a minute" in found.text
+    assert f"claims more (node {where}) of pod web are not there" in found.text
+
+
+def test_it_waits_for_capacity(view: Make) -> None:
+    found = _waits(view, _two("n1", **{names.WITHDRAWN: "5"}), capacities=[_capacity("n1", "50Gi")])
+
+    assert found.level is Level.WARN
+    assert "insufficient storage for all volumes of pod web (40Gi, 40Gi; 50Gi published)" in found.text
+    assert "rescheduled 5 times" in found.text

@@ -9,6 +9,7 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
+from tonnage.controllers.claim_group import LOOK_EVERY
 from tonnage.errors import Busy, HostError, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
@@ -157,7 +158,8 @@ async def test_infeasible_requests_are_not_repeated_at_once(
     assert text.startswith("Volume provisioning failed with infeasible error. Retries will be delayed. ")
     assert "local volumes live on one node" in text
     uid = (await node.claim("data")).metadata.uid
-    assert await node.agents[0].provisioner.reconcile(uid) == 300.0
+    assert await node.agents[0].provisioner.reconcile(uid) == LOOK_EVERY
+    assert len(await told()) == 1
     await eventually(lambda: node.shows("30Gi", "30Gi"))  # it may stay for ever, and its room is for others
 
 

@@ -53,13 +53,34 @@ async def test_siblings_sent_one_by_one_are_made_together(make_node: Any, scratc
     await eventually(lambda: node.shows("0", "0"))
 
 
-async def test_a_sibling_that_does_not_come_is_not_awaited_for_long(
-    make_node: Any, scratch_pod: Any, eventually: Any
+async def _make_alone(node: Any, claim: str) -> None:
+    """Send a claim of a pod with several as if it were the only one: what older agents made."""
+    uid = (await node.claim(claim)).metadata.uid
+    await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": {names.ALONE: uid}}}, "default")
+    await node.send(claim)
+
+
+async def _note(node: Any, *claims: str) -> None:
+    """What the controller writes on plain claims of one pod."""
+    for claim in claims:
+        notes = {names.WITH: ",".join(claims)}
+        await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": notes}}, "default")
+
+
+async def test_without_a_sibling_that_does_not_come_a_claim_goes_back(
+    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
 ) -> None:
     node = await make_node("10Gi")
     await scratch_pod("app", "4Gi", "4Gi")
     await node.send("app-v0")
+    await eventually(_sent_back(node, "app-v0"))
+    assert await eventually(_withdrawn(all_events)) == [
+        ("app", "node node-1: app-v1 of this pod did not get this node too; choosing a node again")
+    ]
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await node.send("app-v0", "app-v1")
     await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.bound("app-v1"))
 
 
 async def test_a_pod_that_does_not_fit_gets_nothing_and_is_told_once(
@@ -166,7 +187,7 @@ async def test_a_sibling_already_made_is_given_back_while_the_pod_has_no_node(
 ) -> None:
     node = await make_node("10Gi")
     await scratch_pod("app", "6Gi", "6Gi")
-    await node.send("app-v0")
+    await _make_alone(node, "app-v0")
     await eventually(lambda: node.bound("app-v0"))
     await node.send("app-v1")
 
@@ -201,7 +222,7 @@ async def test_a_sibling_that_is_made_and_not_yet_bound_is_not_sent_back(
     await node.start_agent()
     node.kube = quick
     await scratch_pod("app", "6Gi", "6Gi")
-    await node.send("app-v0")
+    await _make_alone(node, "app-v0")
     await eventually(lambda: node.shows("4Gi", "4Gi"))
     await asyncio.sleep(1)
     assert not await node.bound("app-v0")
@@ -284,10 +305,10 @@ async def test_room_that_comes_up_while_a_claim_goes_back_is_not_for_its_sibling
     await asyncio.sleep(600)
     assert await node.volumes() == []
     slow.goes_on.set()
-    await eventually(_sent_back(node, "app-v0"))
+    await eventually(_sent_back(node, "app-v0", "app-v1"))
     await asyncio.sleep(600)
     assert await node.volumes() == []
-    await node.send("app-v0")
+    await node.send("app-v0", "app-v1")
     await eventually(lambda: node.bound("app-v0"))
     await eventually(lambda: node.bound("app-v1"))
 
@@ -329,10 +350,12 @@ async def test_a_sibling_stays_when_the_pod_has_a_node_or_its_class_does_not_all
     node = await make_node("10Gi")
     await scratch_pod("app", "6Gi", "6Gi")
     for claim in ("one", "two"):
-        await make_claim(claim, "3Gi", storageClassName="late", annotations={names.WITH: "one,two"})
-    await node.send("app-v0", "one")
+        await make_claim(claim, "3Gi", storageClassName="late")
+    await _make_alone(node, "app-v0")
+    await node.send("one")
     await eventually(lambda: node.bound("app-v0"))
     await eventually(lambda: node.bound("one"))
+    await _note(node, "one", "two")
     await node.kube.post(
         kinds.PODS.path("default", "app", "binding"),
         {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "app"}, "target": {"name": "node-1"}},
@@ -349,9 +372,10 @@ async def test_a_class_may_allow_that_persistent_volumes_are_given_back(
     node = await make_node("10Gi")
     await make_class("loose", parameters={names.ROLLBACK: "true"})
     for claim in ("one", "two"):
-        await make_claim(claim, "6Gi", storageClassName="loose", annotations={names.WITH: "one,two"})
+        await make_claim(claim, "6Gi", storageClassName="loose")
     await node.send("one")
     await eventually(lambda: node.bound("one"))
+    await _note(node, "one", "two")
     await node.send("two")
 
     async def leaving() -> bool:

@@ -17,6 +17,7 @@ from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.installation import leader
 from tonnage.apps.doctor.view import View
 from tonnage.controllers.drivers import AHEAD
+from tonnage.controllers.sending import withdrawals
 from tonnage.errors import Invalid
 
 _CHECK = "claims"
@@ -91,9 +92,36 @@ def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
         return fail(_CHECK, meta.key, text, "see scoping")
     if told := _told(view, claim):
         return warn(_CHECK, meta.key, f"node {node} cannot make its volume: {told}", "change what the text names")
+    if waits := _waits_for(view, claim, node):
+        return warn(_CHECK, meta.key, f"it has waited on node {node} for longer than a minute: {waits[0]}", waits[1])
     pod = view.agent_of(node)
     log = f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "its log"
     return fail(_CHECK, meta.key, f"it was sent to node {node}, and its agent says nothing of it", f"look in {log}")
+
+
+def _waits_for(view: View, claim: PersistentVolumeClaim, node: str) -> tuple[str, str] | None:
+    """What keeps a claim on its node without a volume, and the next step; None when its group does not say."""
+    meta = claim.metadata
+    there = {c.metadata.name: c for c in view.claims if c.metadata.namespace == meta.namespace}
+    for pod in (p for p in _users(view, claim) if not p.spec.node_name and not p.terminated):
+        group = [there[name] for name in pod.claim_names() if name in there]
+        elsewhere = [
+            f"{c.metadata.name} (node {c.metadata.annotations.get(names.SELECTED_NODE) or 'none'})"
+            for c in group
+            if not c.spec.volume_name and c.metadata.annotations.get(names.SELECTED_NODE) != node
+        ]
+        if elsewhere:
+            text = (
+                f"claims {few(elsewhere)} of pod {pod.metadata.name} are not there, and it gets all its volumes or none"
+            )
+            return text, f"kubectl -n {meta.namespace} describe pod {pod.metadata.name}"
+        if times := max((withdrawals(c) for c in group), default=0):
+            own = [c for c in view.capacities if c.metadata.labels.get(names.NODE_LABEL) == names.label_value(node)]
+            free = next((c.capacity or "0" for c in own if c.storage_class_name == class_name(claim)), "0")
+            asks = ", ".join(c.spec.resources.requests.get("storage", "?") for c in group if not c.spec.volume_name)
+            text = f"insufficient storage for all volumes of pod {pod.metadata.name} ({asks}; {free} published)"
+            return f"{text}; rescheduled {times} times", "ask for less, remove other volumes, or add disks"
+    return None
 
 
 def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:

@@ -1,0 +1,365 @@
+"""The model of a claim group between a scheduler that sends claim by claim, an API server and agents, on virtual time.
+
+Everything may be late, lost, repeated or fail for a while; afterwards every pod has its node, and at no time was a part
+of a group reserved for longer than the limit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tonnage.controllers.claim_group import LOOK_EVERY, Action, ClaimGroup, Member, Pace
+from tonnage.controllers.ledger import Ledger, Source, Stage
+
+SOURCE = Source("csi", "late", "pool/x")
+TROUBLE = 90.0
+"""Seconds of faults, and as long again at most until all is well."""
+LIMIT = 900.0
+PARTLY = 30.0 + 2.5
+"""Seconds that a part of a group may be reserved; and the longest time that a call takes here."""
+
+
+@dataclass
+class Claim:
+    """On the API server. volume: the node that has it."""
+
+    pod: str
+    name: str
+    size: int
+    node: str = ""
+    reschedules: int = 0
+    volume: str = ""
+    version: int = 1
+
+
+@dataclass
+class World:
+    """The API server and time. faults: how likely each kind of trouble is, while it lasts."""
+
+    random: Random
+    faults: float
+    slowest: float
+    claims: dict[str, Claim] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
+    published: dict[str, int] = field(default_factory=dict)
+    now: float = 0.0
+    _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _count: int = 0
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        """Do something then."""
+        self._count += 1
+        heapq.heappush(self._events, (when, self._count, what))
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do something so much later."""
+        self.at(self.now + seconds, what)
+
+    def start(self, process: Iterator[float]) -> None:
+        """Run a process, which yields the seconds that it waits."""
+
+        def go_on() -> None:
+            if (seconds := next(process, None)) is not None:
+                self.after(seconds, go_on)
+
+        go_on()
+
+    def run(self, until: float, done: Callable[[], bool]) -> None:
+        """Until that time, or until all is done."""
+        while self._events and self._events[0][0] <= until and not done():
+            self.now, _, what = heapq.heappop(self._events)
+            what()
+
+    def fault(self) -> bool:
+        """Whether something goes wrong now."""
+        return self.now < TROUBLE and self.random.random() < self.faults
+
+    def delay(self, most: float) -> float:
+        """Seconds that something takes."""
+        return self.random.uniform(0.0, most if self.now < TROUBLE else min(most, 1.0))
+
+    def group(self, pod: str) -> list[Claim]:
+        """The claims of a pod."""
+        return [c for c in self.claims.values() if c.pod == pod]
+
+    def write(self, claim: Claim, **changes: object) -> None:
+        """Change a claim; agents learn of it in their own time."""
+        before = claim.node
+        for name, value in changes.items():
+            setattr(claim, name, value)
+        claim.version += 1
+        for node in {before, claim.node} - {""}:
+            self.agents[node].changed(claim)
+
+
+class Agent:
+    """Watches the claims of its node and does what the model says."""
+
+    def __init__(self, world: World, node: str, size: int) -> None:
+        self.world, self.node, self.size = world, node, size
+        self.taken = 0  # by somebody else
+        self.life = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.life += 1
+        self.up_since = self.world.now
+        self.ledger, self.pace = Ledger(), Pace()
+        self.groups: dict[str, ClaimGroup] = {}
+        self.cache: dict[str, Claim] = {}
+        self.versions: dict[str, int] = {}
+        self.seen: dict[str, float] = {}
+        self.calls: dict[str, float] = {}  # pod -> when the last call about it began or ended
+        self.busy: set[str] = set()
+        self.read()
+        for claim in list(self.world.claims.values()):
+            if claim.node == self.node:
+                self.show(claim.name, Claim(**vars(claim)))
+
+    def kill(self) -> None:
+        """And start again, a moment later: what it knew is lost, and so is what it was about to do."""
+        self.life += 1
+        self.world.after(1.0 + self.world.delay(5.0), self._begin)
+
+    def read(self) -> None:
+        """Ask the driver what is free."""
+        used = sum(c.size for c in self.world.claims.values() if c.volume == self.node)
+        self.ledger.read(SOURCE, self.ledger.begin(), max(0, self.size - used - self.taken), None)
+        self.publish()
+        for pod in {c.pod for c in self.cache.values()}:
+            self.wake(pod)
+
+    def publish(self) -> None:
+        """The capacity object, a little later."""
+        life = self.life
+
+        def write() -> None:
+            if life == self.life and (room := self.ledger.room(SOURCE)) is not None:
+                self.world.published[self.node] = room.available
+
+        self.world.after(self.world.delay(1.0), write)
+
+    def changed(self, claim: Claim) -> None:
+        """A watch event: late, twice, or lost until the watch begins anew."""
+        world, life, then = self.world, self.life, Claim(**vars(claim))
+
+        def deliver() -> None:
+            if life == self.life:
+                self.show(then.name, then)
+
+        world.after(15.0 if world.fault() else world.delay(2.0), deliver)
+        if world.fault():
+            world.after(world.delay(5.0), deliver)
+
+    def show(self, name: str, claim: Claim) -> None:
+        """The cache changes. What is older than what is known already, no informer takes."""
+        if claim.version <= self.versions.get(name, 0):
+            return
+        self.versions[name] = claim.version
+        if claim.node == self.node and not claim.volume:
+            self.cache[name] = claim
+            self.seen.setdefault(name, self.world.now)
+            attempt = str(claim.reschedules)
+            self.ledger.see(name, SOURCE, claim.size, attempt=attempt, version=claim.version, now=self.world.now)
+            if (promise := self.ledger.get(name)) is not None:
+                self.seen[name] = promise.seen
+        else:
+            self.cache.pop(name, None)
+            self.seen.pop(name, None)
+            self.ledger.forget(name)
+            if (group := self.groups.get(claim.pod)) is not None:
+                group.left(name)
+        self.publish()
+        if self.world.fault():  # a wake-up is lost; the look that is always pending comes
+            self.world.after(LOOK_EVERY, lambda: self.wake(claim.pod))
+        else:
+            self.wake(claim.pod)
+
+    def wake(self, pod: str) -> None:
+        """Look at a group, one look at a time."""
+        life = self.life
+        if pod in self.busy:
+            return
+        self.busy.add(pod)
+        process = self.look(pod)
+
+        def go_on() -> None:
+            if life != self.life:
+                return
+            seconds = next(process, None)
+            if seconds is not None:
+                self.world.after(seconds, go_on)
+                return
+            self.busy.discard(pod)
+
+        go_on()
+
+    def look(self, pod: str) -> Iterator[float]:
+        """What the provisioner does, in the same order."""
+        world, confirmed = self.world, False
+        missing: list[str] | None = None
+        while True:
+            here = [c for c in self.cache.values() if c.pod == pod]
+            pending = [c for c in here if (p := self.ledger.get(c.name)) and p.stage in (Stage.SEEN, Stage.REFUSED)]
+            if not pending:
+                return
+            state = self.groups.get(pod) or ClaimGroup(self.pace)
+            absent = [c.name for c in world.group(pod) if c.name not in self.cache and c.volume != self.node]
+            if missing is not None:
+                absent = [name for name in absent if name in missing]
+            members = [Member(c.name, c.reschedules, self.seen[c.name]) for c in pending]
+            coming = [(SOURCE, world.claims[name].size) for name in absent]
+            names = [c.name for c in pending]
+            fits = self.ledger.lacks(names, coming) is None
+            decision = state.decide(members, world.now, missing=bool(absent), fits=fits, confirmed=confirmed)
+            assert world.now < decision.look_at <= world.now + LOOK_EVERY
+            world.at(decision.look_at + 0.001, self._waker(pod))
+            if decision.action is Action.WAIT:
+                return
+            if decision.action is Action.CONFIRM:
+                yield self._call(pod, 1.0)
+                confirmed, missing = True, [c.name for c in world.group(pod) if not c.volume and c.name in absent]
+                continue
+            if decision.action is Action.RESERVE and self.ledger.book(names) is None:
+                state.reserved(members)
+                assert {c.node for c in world.group(pod)} == {self.node}, "a part of a group was reserved"
+                for claim in pending:
+                    world.start(self.create(claim))
+                return
+            if decision.action in (Action.RESERVE, Action.REJECT):
+                self.ledger.refuse(names)
+                state.reject(members, world.now, missing=bool(absent))
+                self.groups[pod] = state
+                continue
+            failed = False
+            for name in decision.uids:
+                claim = world.claims[name]
+                self.ledger.refuse([name])
+                yield self._call(pod, 2.0)
+                effect = not world.fault()
+                if effect and claim.node == self.node and not claim.volume and claim.reschedules < decision.reschedules:
+                    world.write(claim, node="", reschedules=decision.reschedules)
+                yield self._call(pod, 1.0)
+                if not effect or world.fault():  # the answer is lost, or there was none
+                    failed = True
+                elif name in self.cache:
+                    state.patched(name, world.now)
+            if failed:
+                world.after(1.0, self._waker(pod))
+                return
+
+    def _waker(self, pod: str) -> Callable[[], None]:
+        life = self.life
+        return lambda: self.wake(pod) if life == self.life else None
+
+    def _call(self, pod: str, most: float) -> float:
+        seconds = self.world.delay(most)
+        self.calls[pod] = self.world.now + seconds
+        return seconds
+
+    def create(self, claim: Claim) -> Iterator[float]:
+        """CreateVolume, and the binding."""
+        life, live = self.life, self.world.claims[claim.name]
+        self.ledger.start(claim.name)
+        yield self.world.delay(2.0)
+        if life != self.life or live.volume:
+            return
+        self.ledger.made(claim.name, claim.size)
+        self.world.write(live, volume=self.node)
+        self.read()
+
+
+def scheduler(world: World, pod: str) -> Iterator[float]:
+    """kube-scheduler with one pod: filters by each claim alone, patches one after the other, waits for the binding."""
+    while not all(c.volume for c in world.group(pod)):
+        claims = world.group(pod)
+        pinned = {c.volume or c.node for c in claims} - {""}
+        largest = max(c.size for c in claims if not c.volume)
+        fitting = [n for n, free in sorted(world.published.items()) if free >= largest and pinned <= {n}]
+        if not fitting:
+            yield 1.0 + world.delay(4.0)
+            continue
+        chosen = world.random.choice(fitting)
+        waiting = [(c, c.version) for c in claims if not c.volume and not c.node]
+        world.random.shuffle(waiting)
+        for claim, version in waiting:
+            yield world.delay(world.slowest)
+            if world.fault() and claim.version == version:  # somebody else wrote on it: a conflict
+                break
+            if claim.version != version:
+                break
+            world.write(claim, node=chosen)
+            if world.fault():  # it was restarted
+                break
+        while all((c.volume or c.node) == chosen for c in world.group(pod)):
+            if all(c.volume for c in world.group(pod)):
+                return
+            yield 1.0
+        yield 1.0 + world.delay(1.0)
+
+
+def watchman(world: World) -> Iterator[float]:
+    """Looks every second for parts of groups that stay reserved."""
+    since: dict[tuple[str, str], float] = {}
+    while True:
+        for node, agent in world.agents.items():
+            for pod in {c.pod for c in world.claims.values()}:
+                parts = [c for c in world.group(pod) if c.node == node or c.volume == node]
+                shown = any(c.name in agent.cache for c in parts)
+                held = shown and 0 < len(parts) < len(world.group(pod))
+                began = since.setdefault((node, pod), world.now) if held else None
+                if began is None:
+                    since.pop((node, pod), None)
+                    continue
+                idle = world.now - max(began, agent.up_since, agent.calls.get(pod, 0.0))
+                assert idle <= PARTLY, f"{pod} is partly reserved on {node} for {idle:.0f} s: {parts}"
+        yield 1.0
+
+
+def trouble(world: World) -> Iterator[float]:
+    """Agents are killed, capacity comes and goes."""
+    while world.now < TROUBLE:
+        yield 1.0 + world.delay(20.0)
+        agent = world.random.choice(sorted(world.agents.items()))[1]
+        if world.fault():
+            agent.kill()
+        elif world.random.random() < 0.5:
+            agent.taken = world.random.choice((0, agent.size // 2, agent.size))
+            agent.read()
+    for agent in world.agents.values():
+        agent.taken = 0
+        agent.read()
+
+
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3), min_size=1, max_size=6),
+    st.sampled_from((0.0, 0.1, 0.3)),
+    st.sampled_from((0.05, 0.33, 2.0, 10.0)),
+)
+@settings(max_examples=300)
+def test_every_pod_gets_its_node_and_no_part_of_a_group_stays(
+    seed: int, pods: list[list[int]], faults: float, slowest: float
+) -> None:
+    world = World(Random(seed), faults, slowest)
+    whole = sum(map(sum, pods))
+    world.agents = {name: Agent(world, name, size) for name, size in (("a", 7), ("b", 9), ("c", whole))}
+    for number, sizes in enumerate(pods):
+        for at, size in enumerate(sizes):
+            name = f"p{number}-{at}"
+            world.claims[name] = Claim(f"p{number}", name, size)
+        process = scheduler(world, f"p{number}")
+        world.after(world.delay(3.0), lambda process=process: world.start(process))  # type: ignore[misc]
+    world.start(watchman(world))
+    world.start(trouble(world))
+    world.run(LIMIT, lambda: all(c.volume for c in world.claims.values()))
+    stuck = [c for c in world.claims.values() if not c.volume]
+    assert not stuck, f"after {world.now:.0f} s: {stuck}"
+    for number in range(len(pods)):
+        assert len({c.volume for c in world.group(f"p{number}")}) == 1
