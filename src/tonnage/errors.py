@@ -153,7 +153,7 @@ class ApiInvalid(ApiError):
 class ApiUnreadable(ApiError):
     """An object that the API server sent has a field of the wrong type.
 
-    It is there: to take it for one that is not would be the way to lose what it protects.
+    The object exists. Do not treat it as deleted.
     """
 
     reason = "Unreadable"

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from tonnage.api import kinds
+from tonnage.kube.client import Client
 from tonnage.kube.transport import JSON, MERGE_PATCH, STRATEGIC_PATCH
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 HERE = "/namespaces/default"
+KINDS = {kind.plural: kind for kind in kinds.ALL}
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}]}
 CLAIM = {
     "accessModes": ["ReadWriteOnce"],
@@ -77,6 +80,55 @@ OBJECTS: dict[str, dict[str, Any]] = {
     f"/apis/storage.k8s.io/v1{HERE}/csistoragecapacities": {"storageClassName": "fast", "capacity": "1Gi"},
     f"/apis/coordination.k8s.io/v1{HERE}/leases": {"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15}},
 }
+LABELS = {"matchLabels": {"a": "b"}}
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"},
+}
+ONCE = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+REPLICATED = {"replicas": 2, "selector": LABELS, "template": TEMPLATE}
+UPDATE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}}
+CONDITIONS = {"conditions": [{"type": "Available", "status": "True"}]}
+OBJECTS |= {
+    f"/apis/apps/v1{HERE}/deployments": {"spec": {**REPLICATED, "strategy": UPDATE}, "status": CONDITIONS},
+    f"/apis/apps/v1{HERE}/replicasets": {"spec": REPLICATED, "status": CONDITIONS},
+    f"/apis/apps/v1{HERE}/statefulsets": {
+        "spec": {
+            **REPLICATED,
+            "serviceName": "s",
+            "volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": CLAIM}],
+        },
+        "status": {"replicas": 1, "collisionCount": 0},
+    },
+    f"/apis/apps/v1{HERE}/daemonsets": {
+        "spec": {"selector": LABELS, "template": TEMPLATE, "updateStrategy": UPDATE},
+        "status": {"numberReady": 1, "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0},
+    },
+    f"/apis/apps/v1{HERE}/controllerrevisions": {"data": {"spec": {"template": TEMPLATE}}, "revision": 1},
+    f"/apis/batch/v1{HERE}/jobs": {
+        "spec": {"template": ONCE, "completions": 1, "parallelism": 1},
+        "status": {"uncountedTerminatedPods": {"succeeded": ["u"]}, "active": 1},
+    },
+    f"/apis/batch/v1{HERE}/cronjobs": {
+        "spec": {
+            "schedule": "* * * * *",
+            "jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"template": ONCE}},
+        },
+        "status": {"active": [REGARDING]},
+    },
+    f"/apis/policy/v1{HERE}/poddisruptionbudgets": {
+        "spec": {"minAvailable": "50%", "selector": LABELS},
+        "status": {"disruptedPods": {"p": "2026-01-01T00:00:00Z"}, "disruptionsAllowed": 1},
+    },
+    "/apis/scheduling.k8s.io/v1/priorityclasses": {"value": 7, "preemptionPolicy": "Never"},
+    "/apis/storage.k8s.io/v1/volumeattachments": {
+        "spec": {"attacher": "x.y", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+        "status": {"attached": False},
+    },
+    f"/api/v1{HERE}/configmaps": {"data": {"a": "b"}, "binaryData": {"c": "YQ=="}},
+    f"/api/v1{HERE}/secrets": {"data": {"a": "YQ=="}, "stringData": {"b": "c"}, "type": "Opaque"},
+    f"/api/v1{HERE}/serviceaccounts": {"imagePullSecrets": [{"name": "s"}]},
+}
 META = {"name": "a", "labels": {"a": "b"}, "annotations": {"x": "y"}, "finalizers": ["a.b/c"]}
 VALUES: tuple[Any, ...] = (
     None,
@@ -137,6 +189,7 @@ async def test_no_body_breaks_the_server(api: Any, path: str) -> None:
             assert answer.status < 500, (sent, body, answer.body)
         shown = await api.send("GET", path, accept=TABLE)
         assert shown.status == 200, (body, shown.body)
+        await Client(api.transport).list(KINDS[path.rpartition("/")[2]])  # what is stored can be read
         if dice.random() < 0.3:
             await api.send("PATCH", f"{path}/a", {"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
             await api.send("DELETE", f"{path}/a", {"gracePeriodSeconds": 0})

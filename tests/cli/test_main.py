@@ -88,6 +88,7 @@ def test_plain_and_fancy_output_say_the_same() -> None:
         out.title("Title [not markup]")
         out.check("it holds", held=True, detail="by far")
         out.check("it does not", held=False)
+        out.waits("jobs is not synced")
         out.table(["A", "B"], [["1", "22"], ["333", "4"]])
 
     plain, fancy = io.StringIO(), io.StringIO()
@@ -96,6 +97,6 @@ def test_plain_and_fancy_output_say_the_same() -> None:
 
     assert "[ok] it holds: by far" in plain.getvalue()
     assert "[FAILED] it does not" in plain.getvalue()
-    for word in ("Title [not markup]", "it holds", "by far", "333", "22"):
+    for word in ("Title [not markup]", "it holds", "by far", "waiting for: jobs is not synced", "333", "22"):
         assert word in plain.getvalue()
         assert word in fancy.getvalue()

@@ -23,6 +23,8 @@ from tonnage.kube.transport import Request, Response
 from tonnage.observe import metrics
 
 Obj = dict[str, Any]
+LIMIT = 300
+"""Seconds. It only ends what hangs."""
 
 
 class Scripted:
@@ -95,7 +97,7 @@ async def mirrored(server: Scripted, kind: Kind[Any]) -> AsyncIterator[Informer[
     informers = Informers(Client(server))
     informer = informers.of(kind)
     informers.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT):
         await informers.wait_synced()
         yield informer
     await informers.close()
@@ -103,7 +105,7 @@ async def mirrored(server: Scripted, kind: Kind[Any]) -> AsyncIterator[Informer[
 
 async def until(informer: Informer[Any], **wanted: int) -> None:
     """Until the cache has these objects in these versions."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT):
         while {o.key: int(o.metadata.resource_version) for o in informer.cache} != wanted:
             await asyncio.sleep(0)
 
@@ -163,14 +165,14 @@ async def test_a_wrong_type_anywhere_is_named_and_hides_nothing(
         for _, obj in faults:
             server.send("MODIFIED", obj)
         server.send("ADDED", {"metadata": {"name": "late", "resourceVersion": "10"}})
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             while informer.cache.get("late") is None:
                 await asyncio.sleep(0)
         assert server.lists == 2  # the watch went on
         for place, obj in named:
             assert f"{kind.plural} {_name(obj)}: cannot be read: {place}: Expected" in caplog.text
             server.send("MODIFIED", {"metadata": {"name": _name(obj), "resourceVersion": "11"}})
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             while len(informer.cache) < 2 + len(named):
                 await asyncio.sleep(0)
         assert counted(kind) - before == (len(named) < len(faults))
@@ -246,7 +248,7 @@ async def test_no_content_stops_an_informer(obj: bytes) -> None:
         assert informer.cache.get("a") is not None
         server.send("MODIFIED", obj)
         server.send("ADDED", good("b", 10))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             while informer.cache.get("b") is None:
                 await asyncio.sleep(0)
         assert server.lists == 1
@@ -274,7 +276,7 @@ async def test_a_bookmark_that_cannot_be_read_changes_nothing() -> None:
     async with mirrored(server, CSI_NODES) as informer:
         server.send("BOOKMARK", b'{"metadata": {"resourceVersion": 7}}')
         server.send("BOOKMARK", b'{"metadata": {"resourceVersion": "20", "labels": null}, "spec": null}')
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             while informer.version != "20":
                 await asyncio.sleep(0)
         assert [o.key for o in informer.cache] == ["a"]

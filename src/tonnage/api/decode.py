@@ -1,4 +1,4 @@
-"""Reads JSON into Structs as Go's decoder does: null is absent, unless the field's type allows None.
+"""JSON decoding as in Go: null is absent, unless the field's type allows None.
 
 Kubernetes writes null for a list or map that is empty and not marked omitempty (`spec.drivers` of a CSINode). The typed
 decoder rejects that, so only what it rejects is read a second time, without the nulls.
@@ -48,9 +48,9 @@ def convert(value: Any, form: type[T]) -> T:
 
 
 def _remover(form: inspect.Type) -> Callable[[Any], Any]:
-    """What copies a value of that type without the nulls that the type does not allow.
+    """Return a function that copies a value without the nulls that its type does not allow.
 
-    A value of another type is left alone: the decoder is to say what is wrong with it.
+    It leaves a value of a wrong type alone, because the decoder then reports that type.
     """
     if isinstance(form, inspect.UnionType):
         return _remover(next((t for t in form.types if isinstance(t, _CONTAINERS)), inspect.AnyType()))
@@ -69,7 +69,7 @@ _null_remover: Callable[[Any], Callable[[Any], Any]] = functools.cache(lambda fo
 
 
 def _fields(known: dict[str, tuple[bool, Callable[[Any], Any]]], value: Any) -> Any:
-    """A field that is null gets its default, which need not be zero: the API server has defaulted it already."""
+    """Drop null fields: each gets its default, which need not be zero, as the API server applies defaults first."""
     if not isinstance(value, dict):
         return value
     found = {name: item for name, item in value.items() if name in known and (item is not None or known[name][0])}

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str, str], None]
 _STOP_SECONDS = 4.0
 REPORT_WAITS_AFTER = 5.0
-"""Seconds after which, and every which, a start reports what it waits for."""
+"""Seconds between two reports of what a start waits for."""
 _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
 """Addresses to listen on that nobody can connect to -> how they stand in a URL."""
 

@@ -43,7 +43,7 @@ class Output:
         self._mark("✓" if self._console else "-", "green", text, detail)
 
     def waits(self, what: str) -> None:
-        """Something takes long, and waits for this."""
+        """Report what a slow step waits for."""
         self._mark("…" if self._console else "...", "yellow", "waiting for", what)
 
     def check(self, text: str, *, held: bool, detail: str = "") -> None:

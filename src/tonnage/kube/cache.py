@@ -106,7 +106,7 @@ class Cache(Generic[T]):
 
 
 def _all(calls: Iterable[Callable[[], None]]) -> None:
-    """Make all calls, whichever fail. Raises the first exception."""
+    """Make all calls, also after one has failed. Raises the first exception."""
     failures: list[Exception] = []
     for call in calls:
         try:

@@ -128,8 +128,8 @@ class Client:
     ) -> Listing[T]:
         """Read all objects (page by page), narrowed by a label and a field selector, and by keep as they arrive.
 
-        Raises ApiUnreadable for the first object that cannot be read: whoever deletes what no object needs must not
-        overlook one. tolerant: goes on without such objects, and returns them in `unreadable`.
+        Raises ApiUnreadable for the first object that cannot be read: a caller that deletes what no object needs must
+        not overlook one. tolerant: continue without such objects, and return them in `unreadable`.
         """
         query = _query(labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(PAGE))
         items: list[T] = []
@@ -303,7 +303,7 @@ def _event(kind: Kind[T], event: _Line, keep: Keep | None) -> WatchEvent[T]:
         return WatchEvent(event.type, kind.decode(event.object))
     except (ValueError, RecursionError) as failure:
         fault = _unreadable(kind, event.object, failure)
-        # Of an object that is gone, its name is all that matters.
+        # Only the name of a deleted object matters.
         type_ = "DELETED" if event.type == "DELETED" else "UNREADABLE"
         return WatchEvent(type_, kind.struct(metadata=fault.metadata), fault.error)
 
@@ -335,7 +335,7 @@ def _unreadable(kind: Kind[T], data: bytes | msgspec.Raw, failure: Exception) ->
 
 
 def _metadata(data: bytes | msgspec.Raw) -> ObjectMeta:
-    """What can be read of it: all, the texts that say which object it is, or nothing."""
+    """Read as much metadata as possible: all of it, the texts that identify the object, or nothing."""
     try:
         return decode(data, PartialObject).metadata
     except (ValueError, RecursionError):

@@ -155,7 +155,7 @@ class Informer(Generic[T]):
         self._synced.set()
 
     def _stale(self, unreadable: Sequence[Unreadable]) -> Collection[str]:
-        """Note what cannot be read; which keys of the cache are such objects'."""
+        """Record the unreadable objects, and return the cached keys that may be theirs."""
         for found in unreadable:
             self._note(found.metadata.key, found.error)
         if any(not found.metadata.name for found in unreadable):
@@ -194,8 +194,8 @@ class Informer(Generic[T]):
             self._count(obj.metadata)
         if event.type == "UNREADABLE" and event.error is not None:
             self._note(obj.key, event.error)
-            # The last version that could be read stays: the object is there, and to take it for gone would delete what
-            # belongs to it. A cache may always be behind, and what must not be is read live (and refused, as this is).
+            # The last readable version stays in the cache. The object exists: to remove it would make controllers
+            # delete what belongs to it. A cache may be stale anyway; who deletes reads live, and gets ApiUnreadable.
             if not self._is_cached(obj.metadata):
                 self._change(partial(self.cache.remove, obj.key))
         elif event.type != "BOOKMARK":
@@ -204,11 +204,11 @@ class Informer(Generic[T]):
                 self._change(partial(self.cache.remove, obj.key))
             else:
                 self._change(partial(self.cache.put, obj))
-        # "" where not even that can be read: the watch goes on, and a resumed one begins a little earlier.
+        # It is "" where the metadata cannot be read. The watch goes on; a resumed one repeats some events.
         self._version = self._latest = obj.metadata.resource_version or self._latest
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Change the cache. A handler that cannot stand an object must not end the informer: no other would follow."""
+        """Change the cache. A handler that fails on one object must not end the informer for all others."""
         try:
             change()
         except Exception:
