@@ -65,7 +65,9 @@ def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, Record
 @pytest.mark.parametrize("work", ["true", "echo x >file; sync", "echo x >file; sync; rm file", "mkdir folder"])
 def test_one_that_was_ever_mounted_is_kept(made: tuple[int, Path, Record], work: str) -> None:
     fd, path, record = made
-    _shown(fd, path, record, work)
+    if record.fstype == "btrfs" and work == "true":
+        work = "chmod 700 ."  # its superblock is written with the first commit, and no sooner
+    _shown(fd, path, record, f"{work}; sync")
     assert not must_format(fd, str(path), record)
     before = os.fstat(fd).st_mtime_ns
     imagefile.format_image(fd, path, record)  # as for a record that says new

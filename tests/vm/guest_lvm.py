@@ -67,7 +67,7 @@ async def test_the_record_is_in_tags_that_people_can_read(bench: Bench) -> None:
     owner = {"claim": "default/x y+z", "cluster": "…", "empty": ""}
     made = await pool.create(VolumeRequest("pvc-1", 20 * MI, owner=owner, parameters={"erase": "none"}))
     tags = report("lv_tags")["pvc-1"]["lv_tags"].split(",")
-    assert {"tonnage.v=1", "tonnage.state=new", f"tonnage.size={20 * MI}", "tonnage.p.erase=none"} <= set(tags)
+    assert {"tonnage.v=2", "tonnage.state=new", f"tonnage.size={20 * MI}", "tonnage.p.erase=none"} <= set(tags)
     assert await (await bench.pool()).get("pvc-1") == made
     await bench.pools[-1].stage("pvc-1", bench.folder / "s")
     assert (await (await bench.pool()).get("pvc-1")).state is State.FORMATTED
@@ -287,7 +287,7 @@ async def test_reading_and_counting_start_no_program(bench: Bench, monkeypatch: 
         await pool.list()
     await pool.delete("a")
     await pool.capacity()
-    assert started == ["lvcreate", "lvremove"]
+    assert started == ["lvcreate", "lvrename", "lvremove"]
 
 
 async def test_many_at_once_keep_to_the_limit_and_none_is_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import Invalid, Unsupported
 from tonnage.pools import disks as accounts
+from tonnage.pools.base import Capacity
 from tonnage.pools.bindstore import LEAST, REFUSED, check_no_erasure
 from tonnage.pools.bounds import Bounds
 from tonnage.pools.parameters import ERASE, RESERVE, SOURCE
@@ -48,6 +49,10 @@ class QuotaPool(StoredPool[QuotaStore]):
     async def volume_limit(self) -> int:
         """See Pool: the kernel numbers projects with 32 bits."""
         return PROJECTS
+
+    async def overall(self) -> Capacity:
+        """See Pool: also on ext4, where a class must say that quotas do not bind everybody."""
+        return await self.capacity_for({"allowUnenforced": "true"}, inline=True)
 
     async def open(self) -> None:
         """See Pool."""
