@@ -15,6 +15,7 @@ from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFU
 from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
 from tonnage.apiserver.server import ApiServer
+from tonnage.apiserver.sqlite import _checksum
 from tonnage.apps import cluster
 from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings
@@ -131,10 +132,12 @@ async def test_an_object_that_cannot_be_read_does_not_stop_a_start(
     await first.stop()
     with closing(sqlite3.connect(first.data.state)) as state, state:
         where = "collection = 'apps/controllerrevisions' AND name = 'x'"
-        [[data]] = state.execute(f"SELECT data FROM objects WHERE {where}").fetchall()
+        read = f"SELECT namespace, revision, data FROM objects WHERE {where}"
+        [[namespace, revision, data]] = state.execute(read).fetchall()
         bad = data.replace(b'"data":{}', b'"data":[1]')
         assert bad != data
-        state.execute(f"UPDATE objects SET data = ? WHERE {where}", [bad])
+        checksum = _checksum("apps/controllerrevisions", namespace, "x", revision, bad)
+        state.execute(f"UPDATE objects SET data = ?, checksum = ? WHERE {where}", [bad, checksum])
 
     second = box(tmp_path)
     await second.start()
