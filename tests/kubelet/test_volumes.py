@@ -254,13 +254,10 @@ async def test_a_block_volume_is_no_place_for_files(machine: Any) -> None:
 
 async def test_what_is_left_out_is_said_once(machine: Any) -> None:
     container = {"name": "c", "image": "i", "command": ["x"], "readinessProbe": {"exec": {"command": ["true"]}}}
-    await machine.pod("p", containers=[container], volumes=[{"name": "e", "emptyDir": {"sizeLimit": "1Gi"}}])
+    await machine.pod("p", containers=[container], activeDeadlineSeconds=1000)
     await machine.phase("p", "Running")
     event = await machine.event("NotSupported")
-    assert event.message == (
-        "not done by this kubelet: readinessProbe of container c; "
-        "sizeLimit of emptyDir e (use an ephemeral volume for a real limit)"
-    )
+    assert event.message == "not done by this kubelet: readinessProbe of container c; activeDeadlineSeconds"
 
 
 async def test_a_driver_that_nobody_registered_is_named(machine: Any, eventually: Any) -> None:

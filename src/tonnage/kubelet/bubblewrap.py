@@ -21,9 +21,9 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, Pod, VolumeMount
-from tonnage.errors import HostError, Invalid, Unsupported
+from tonnage.errors import HostError, Invalid, TonnageError, Unsupported
 from tonnage.host.iolimits import Cgroups
-from tonnage.kubelet import env, rootfs, seccomp, subpaths
+from tonnage.kubelet import env, rootfs, seccomp, subpaths, termination
 from tonnage.kubelet.csimounts import make_folder
 from tonnage.kubelet.encoding import encode
 from tonnage.kubelet.files import remove_tree
@@ -33,7 +33,6 @@ from tonnage.kubelet.process import (
     ROOT,
     STATE,
     STATUS,
-    TERMINATION,
     ContainerProcess,
     State,
     boot_id,
@@ -120,8 +119,8 @@ class BubblewrapRuntime:
                 state = msgspec.json.decode(file.read(), type=State)
         except (FileNotFoundError, msgspec.MsgspecError):  # emptied by a power cut, which ended the container too
             _kill_unknown(f"{folder}/{ROOT}")
-            with suppress(HostError):
-                remove_tree(folder)
+            with suppress(TonnageError, OSError):
+                _discard(folder)
             return None
         pidfd = self._alive(state)
         if pidfd is None:
@@ -151,13 +150,16 @@ class BubblewrapRuntime:
         return pidfd
 
     async def clean(self, uid: str) -> None:
-        """See Runtime: the bind mounts of subPaths. The pod's cgroup goes too."""
+        """See Runtime: the bind mounts of subPaths, what containers wrote into their roots. The cgroup goes too."""
         await asyncio.to_thread(self._clean, uid)
 
     def _clean(self, uid: str) -> None:
         folder = self.paths.subpaths(uid)
         if os.path.isdir(folder):
             subpaths.remove(folder)
+        base = self.paths.containers(uid)
+        for attempt in (f"{base}/{name}/{number}" for name in _names(base) for number in _names(f"{base}/{name}")):
+            _settle(attempt)
         for pause in (*_PAUSES, None):
             try:
                 self.cgroups.remove_pod(uid)
@@ -247,7 +249,7 @@ class _Plan:
         _check(variables, argv)
         working_dir = _working_dir(container)
         binds = self._runtime.mounts(spec)
-        binds.append(Bind(f"{self._folder}/{TERMINATION}", "/dev/termination-log"))
+        binds.append(Bind(termination.path(self._folder), "/dev/termination-log"))
         _make_inside(binds, working_dir)
         options = rootfs.arguments(
             binds,
@@ -262,23 +264,21 @@ class _Plan:
         """The container's folder, fresh; those of older attempts go."""
         attempt = self._spec.attempt
         if os.path.isdir(self._folder):
-            remove_tree(self._folder)
+            _discard(self._folder)
         for name in _names(self._base):
             if name.isdigit() and int(name) <= attempt - _KEPT:
-                remove_tree(f"{self._base}/{name}")
+                _discard(f"{self._base}/{name}")
                 for file in (f"{name}.log", f"{name}.log.1"):
                     with suppress(FileNotFoundError):
                         os.unlink(f"{self._logs}/{file}")
             elif name.isdigit() and int(name) < attempt:
-                remove_tree(f"{self._base}/{name}/{ROOT}")
+                _settle(f"{self._base}/{name}")
         os.makedirs(f"{self._folder}/{ROOT}", mode=0o755)
         os.chmod(self._folder, 0o700)
         rootfs.populate(f"{self._folder}/{ROOT}", self._who, rootfs.hostname(self._spec.pod), self._runtime.address)
         for pipe in _PIPES.values():
             os.mkfifo(f"{self._folder}/{pipe}", 0o600)
-        fd = os.open(f"{self._folder}/{TERMINATION}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        os.fchmod(fd, 0o666)
-        os.close(fd)
+        termination.make(self._folder)
 
     def _spawn(
         self, options: list[str], argv: list[str], clock: Clock, on_exit: OnExit, *, program: bytes
@@ -377,6 +377,20 @@ def _refuse_symlinks(source: str, path: str) -> None:
         at = f"{at}/{part}"
         if os.path.islink(at):
             raise Invalid(f"a mountPath leads through the symlink {part!r} of another volume: it is not mounted")
+
+
+def _settle(folder: str) -> None:
+    """Remove what a container that has ended leaves behind, but for its message and how it ended."""
+    try:
+        termination.end(folder)
+        remove_tree(f"{folder}/{ROOT}")
+    except OSError as failure:
+        raise HostError(f"cannot clean up container folder {folder}: {failure.strerror}") from failure
+
+
+def _discard(folder: str) -> None:
+    _settle(folder)
+    remove_tree(folder)
 
 
 def _kill_unknown(root: str) -> None:

@@ -177,5 +177,6 @@ class Kubelet:
 
     async def close(self) -> None:
         """Let go without ending anything: containers and mounts stay for the next kubelet."""
+        await self.workers.evictions.close()
         await self.runtime.close()
         self.plugins.close()

@@ -17,6 +17,7 @@ from contextlib import suppress
 import msgspec
 
 from tonnage.aio.clock import Clock
+from tonnage.kubelet import termination
 from tonnage.kubelet.logpump import LogPump
 from tonnage.kubelet.runtime import Ended, OnExit
 
@@ -24,8 +25,6 @@ log = logging.getLogger(__name__)
 STATE = "state.json"
 STATUS = "status"
 ROOT = "rootfs"
-TERMINATION = "termination-log"
-_MESSAGE = 4096
 _SOON = 0.02
 
 
@@ -166,11 +165,7 @@ class ContainerProcess:
         return Ended(137, at, message=self._message())
 
     def _message(self) -> str:
-        try:
-            with open(f"{self.folder}/{TERMINATION}", "rb") as file:
-                return file.read(_MESSAGE).decode(errors="replace")
-        except OSError:
-            return ""
+        return termination.read(self.folder)
 
     def stop(self, grace: float) -> None:
         """See runtime.Process."""

@@ -23,6 +23,8 @@ class Record:
     volumes: dict[str, Mounted] | None = None
     written: Status = field(default_factory=dict)
     started: str = ""
+    evicted: str = ""
+    """Why the pod is evicted; set once."""
 
 
 def not_done(pod: Pod) -> list[str]:
@@ -37,11 +39,6 @@ def not_done(pod: Pod) -> list[str]:
         }
         if asked := [name for name, part in parts.items() if part]:
             found.append(f"{', '.join(asked)} of container {container.name}")
-    found += [
-        f"sizeLimit of emptyDir {volume.name} (use an ephemeral volume for a real limit)"
-        for volume in pod.spec.volumes
-        if volume.empty_dir is not None and volume.empty_dir.size_limit and volume.empty_dir.medium != "Memory"
-    ]
     if pod.spec.active_deadline_seconds is not None:
         found.append("activeDeadlineSeconds")
     return found

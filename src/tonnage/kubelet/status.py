@@ -10,6 +10,7 @@ from tonnage.aio.clock import rfc3339
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.kubelet.containers import CREATING, INITIALIZING, Containers, Run
 from tonnage.kubelet.runtime import Process
+from tonnage.kubelet.termination import TOGETHER
 
 Status = dict[str, Any]
 _SCHEDULED = "PodScheduled"
@@ -33,15 +34,22 @@ def phase(containers: Containers) -> str:
 
 
 def build(
-    pod: Pod, containers: Containers, *, address: str, started: str, now: float, ready_volumes: bool = True
+    pod: Pod,
+    containers: Containers,
+    *,
+    address: str,
+    started: str,
+    now: float,
+    ready_volumes: bool = True,
+    evicted: str = "",
 ) -> Status:
-    """The status to write: what the scheduler and others wrote into conditions is kept."""
-    current = phase(containers)
+    """The status to write: what the scheduler and others wrote into conditions is kept. evicted: why the pod is."""
+    current = "Failed" if evicted and not containers.alive else phase(containers)
     over = current in ("Succeeded", "Failed")
     ready = current == "Running" and all(run.running for run in containers.mains)
     status: Status = {
         "phase": current,
-        "conditions": _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes),
+        "conditions": _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes, evicted=evicted),
         "hostIP": address,
         "hostIPs": [{"ip": address}],
         "podIP": address,
@@ -53,6 +61,8 @@ def build(
         status["initContainerStatuses"] = [_container(run, containers) for run in containers.inits]
     if not ready_volumes:
         del status["podIP"], status["podIPs"]
+    if evicted:
+        status |= {"reason": "Evicted", "message": evicted}
     return status
 
 
@@ -67,13 +77,13 @@ def _comparable(status: PodStatus) -> tuple[Any, ...]:
 
 
 def _conditions(
-    pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool
+    pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool, evicted: str
 ) -> list[dict[str, Any]]:
     not_ready = [run.container.name for run in containers.mains if not run.running]
     why: dict[str, str] = {}
     if not ready:
         if over:
-            why = {"reason": "PodCompleted" if containers.failed is None else "PodFailed"}
+            why = {"reason": "PodFailed" if evicted or containers.failed is not None else "PodCompleted"}
         else:
             why = {
                 "reason": "ContainersNotReady",
@@ -108,6 +118,16 @@ def _conditions(
 
 
 def _container(run: Run, containers: Containers) -> dict[str, Any]:
+    status = _full(run, containers)
+    most = TOGETHER // len(containers.all)  # bytes, as the kubelet shares them out
+    for state in (status["state"], status["lastState"]):
+        terminated = state.get("terminated") or {}
+        if len(text := terminated.get("message", "").encode()) > most:
+            terminated["message"] = text[:most].decode(errors="ignore")
+    return status
+
+
+def _full(run: Run, containers: Containers) -> dict[str, Any]:
     ended = run.ended
     restarting = ended is not None and containers.restarts(run)
     status: dict[str, Any] = {

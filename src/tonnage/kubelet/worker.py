@@ -25,6 +25,7 @@ from tonnage.kube.informer import Informer
 from tonnage.kubelet import status as statuses
 from tonnage.kubelet.containers import Containers
 from tonnage.kubelet.env import Environment
+from tonnage.kubelet.eviction import Evictions
 from tonnage.kubelet.paths import Paths
 from tonnage.kubelet.record import Record, grace_of, not_done
 from tonnage.kubelet.runtime import Runtime
@@ -41,6 +42,7 @@ ANY_DRIVER = "driver"
 _WORKERS = 1024
 _AT_ONCE = 16
 _STOP_TRIES, _STOP_PAUSE = 5, 0.2
+_EVICTION_GRACE = 1.0  # seconds: what the kubelet gives a pod that is above a limit
 
 
 class PodWorkers:
@@ -76,6 +78,7 @@ class PodWorkers:
         self._mounts = 0
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._stopping = False
+        self.evictions = Evictions(paths, clock, self._above_limit)
         self.controller: Controller[str] = Controller(
             "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
         )
@@ -151,6 +154,8 @@ class PodWorkers:
         assert record.containers is not None
         if self._stopping:
             return None
+        if record.evicted:
+            return await self._evict(record)
         if record.containers.finishing:  # over, but the watch has not yet told us of our own status
             await self._write(record)
             return await self._rest(record, pod)
@@ -170,11 +175,31 @@ class PodWorkers:
                 raise
             self._forget_waits(record)
         after = await record.containers.sync(record.volumes)
+        if self._runtime.name != "none":
+            self.evictions.hold(pod)
         over = record.containers.over  # what ends while the status is written brings another look, and another status
         await self._write(record)
         if over and record.containers.stop(grace_of(pod)):
             await self._down(record)
         return after
+
+    def _above_limit(self, uid: str, message: str) -> None:
+        """A pod uses more storage than it may."""
+        record = self._records.get(uid)
+        if record is None or record.evicted:
+            return
+        record.evicted = message
+        self._tell(record, "Warning", "Evicted", message)
+        self.controller.enqueue(uid)
+
+    async def _evict(self, record: Record) -> float | None:
+        """End the containers, then the pod has failed; its object stays. A kubelet that is killed begins anew."""
+        assert record.containers is not None
+        if not record.containers.stop(_EVICTION_GRACE):
+            return None
+        await self._write(record)
+        await self._down(record)
+        return None
 
     async def _mount(self, record: Record, pod: Pod) -> dict[str, Mounted]:
         """Mount all; when that takes long, say meanwhile that the pod is being created.
@@ -257,6 +282,7 @@ class PodWorkers:
             started=record.started or rfc3339(self._clock.time()),
             now=self._clock.time(),
             ready_volumes=volumes,
+            evicted=record.evicted,
         )
         if status == record.written or statuses.same(pod, status):
             return
@@ -321,6 +347,7 @@ class PodWorkers:
     async def _down(self, record: Record) -> None:
         """Unmount all. Events tell when that fails; the exception makes it be tried again, soon if a driver comes."""
         record.volumes = None
+        self.evictions.release(record.uid)
         before = self._wakes
         self._mounts += 1
         try:
@@ -343,6 +370,7 @@ class PodWorkers:
         Waits for containers at most grace seconds before they are killed. Call it after run() was cancelled.
         """
         self._stopping = True
+        await self.evictions.close()
         records = list(self._records.values())
         for record in records:
             if record.containers is None:

@@ -1,0 +1,63 @@
+"""A container's termination message: a file on a small file system in memory, so that it cannot fill the node's disk.
+
+The file system belongs to one attempt of one container and survives the kubelet. end() keeps what counts of the message
+in the attempt's folder and gives the memory back. Blocking.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from tonnage.host import mount
+
+SIZE = 1 << 20
+"""Bytes that a container can write to the file; beyond them it gets ENOSPC."""
+LONGEST = 4096
+"""Bytes of a message that are read."""
+TOGETHER = 12 << 10
+"""Bytes of the messages of all containers of a pod in its status."""
+_PLACE, _FILE, _KEPT = "termination", "log", "termination-log"
+
+
+def path(folder: str) -> str:
+    """The file that the container of an attempt's folder sees as /dev/termination-log."""
+    return f"{folder}/{_PLACE}/{_FILE}"
+
+
+def make(folder: str) -> None:
+    """Make the file in a fresh folder. Raises OSError, HostError."""
+    place = f"{folder}/{_PLACE}"
+    os.mkdir(place, 0o700)
+    options = [f"size={SIZE}", "nr_inodes=2", "mode=700", "nosuid", "nodev", "noexec"]
+    mount.mount("tmpfs", place, "tmpfs", options)
+    fd = os.open(path(folder), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    os.fchmod(fd, 0o666)
+    os.close(fd)
+
+
+def read(folder: str) -> str:
+    """The message, also after end(); "" when there is none."""
+    return (_read(path(folder)) or _read(f"{folder}/{_KEPT}")).decode(errors="replace")
+
+
+def _read(file: str) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(LONGEST)
+    except OSError:
+        return b""
+
+
+def end(folder: str) -> None:
+    """Keep the message and unmount. Idempotent. Raises OSError, HostError, Precondition (in use)."""
+    place = f"{folder}/{_PLACE}"
+    if not mount.is_mount(place):
+        return
+    if message := _read(path(folder)):
+        with open(f"{folder}/{_KEPT}.new", "wb") as file:
+            file.write(message)
+        os.rename(f"{folder}/{_KEPT}.new", f"{folder}/{_KEPT}")
+    mount.umount(place)
+    with suppress(OSError):
+        os.rmdir(place)

@@ -1,0 +1,213 @@
+"""Pods that use more local storage than they may are evicted, as by the kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.clocks import ManualClock
+
+from tonnage.aio.clock import RealClock
+from tonnage.api.pods import Pod
+from tonnage.kubelet import eviction
+from tonnage.kubelet.bubblewrap import BubblewrapRuntime
+from tonnage.kubelet.eviction import Evictions, excess
+from tonnage.kubelet.paths import Paths
+
+MIB = 1 << 20
+needs_bwrap = pytest.mark.skipif(
+    bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"
+)
+bwrap = pytest.mark.parametrize(
+    "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
+)
+
+
+def _pod(volumes: list[dict[str, Any]], *containers: dict[str, Any], **spec: Any) -> Pod:
+    body = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"volumes": volumes, "containers": list(containers) or [{"name": "c"}], **spec},
+    }
+    return msgspec.convert(body, Pod)
+
+
+def _limited(name: str, text: str | None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": {"ephemeral-storage": text} if text else {}}, **more}
+
+
+def _said(pod: Pod, used: dict[str, int]) -> str:
+    """excess() where folders take what used says, by the end of their paths."""
+
+    def measure(path: str, most: int) -> int:
+        return sum(size for end, size in used.items() if path.endswith(end))
+
+    return excess(pod, Paths(Path("/k")), measure)
+
+
+E = {"name": "e", "emptyDir": {"sizeLimit": "1Mi"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "used", "said"),
+    [
+        (_pod([E]), {"empty-dir/e": MIB}, ""),
+        (_pod([E]), {"empty-dir/e": MIB + 1}, 'Usage of EmptyDir volume "e" exceeds the limit "1Mi". '),
+        (_pod([{"name": "e", "emptyDir": {"sizeLimit": "1Mi", "medium": "Memory"}}]), {"empty-dir/e": 2 * MIB}, ""),
+        (_pod([{"name": "e", "emptyDir": {"sizeLimit": "0"}}]), {"empty-dir/e": MIB}, ""),
+        (_pod([], _limited("c", "1Mi")), {"containers/c": MIB}, ""),
+        (
+            _pod([], _limited("c", "1Mi")),
+            {"containers/c": 2 * MIB},
+            "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ",
+        ),
+        (
+            _pod([], _limited("c", "1Mi"), _limited("d", "2Mi")),
+            {"containers/c": 2 * MIB},
+            'Container c exceeded its local ephemeral storage limit "1Mi". ',
+        ),
+        (
+            _pod([], _limited("c", "1Mi")),
+            {"default_p_u/c": MIB + 1},
+            "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ",
+        ),
+        (
+            _pod([{"name": "e", "emptyDir": {}}], _limited("c", "1Mi"), _limited("d", "1Mi")),
+            {"empty-dir/e": 2 * MIB + 1},
+            "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ",
+        ),
+        (
+            _pod([{"name": "e", "emptyDir": {"medium": "Memory"}}], _limited("c", "1Mi")),
+            {"empty-dir/e": 2 * MIB},
+            "",
+        ),
+        (
+            _pod([], _limited("c", None), initContainers=[_limited("i", "4Mi"), _limited("j", "2Mi")]),
+            {"containers/c": 3 * MIB},
+            "",
+        ),
+    ],
+)
+def test_what_is_too_much(pod: Pod, used: dict[str, int], said: str) -> None:
+    assert _said(pod, used) == said
+
+
+async def test_only_pods_with_a_limit_are_measured() -> None:
+    evictions = Evictions(Paths(Path("/k")), ManualClock(), lambda uid, message: None)
+    for pod in (_pod([]), _pod([{"name": "e", "emptyDir": {}}]), _pod([{"name": "e", "emptyDir": {"sizeLimit": "0"}}])):
+        evictions.hold(pod)
+        assert evictions._tasks == {}
+    evictions.hold(_pod([E]))
+    assert len(evictions._tasks) == 1
+    evictions.release("u")
+    assert evictions._tasks == {}
+    await evictions.close()
+
+
+async def test_a_tree_that_cannot_be_measured_is_tried_again(tmp_path: Path) -> None:
+    """A folder that is a symlink is refused; once it is a folder again, what is in it counts."""
+    paths = Paths(tmp_path)
+    place = Path(paths.volume("u", "kubernetes.io~empty-dir", "e"))
+    place.parent.mkdir(parents=True)
+    place.symlink_to("/")
+    evicted = asyncio.get_running_loop().create_future()
+    waits = 0
+
+    class Clock(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            nonlocal waits
+            waits += 1
+            if waits == 3:
+                place.unlink()
+                place.mkdir()
+                (place / "f").write_bytes(b"x" * 2 * MIB)
+
+    evictions = Evictions(paths, Clock(), lambda uid, message: evicted.set_result((uid, message)))
+    evictions.hold(_pod([E]))
+    async with asyncio.timeout(60):
+        assert await evicted == ("u", 'Usage of EmptyDir volume "e" exceeds the limit "1Mi". ')
+    assert waits == 3
+    await evictions.close()
+
+
+def _writer(path: str, **more: Any) -> dict[str, Any]:
+    script = f"trap '' TERM; head -c 3000000 /dev/zero > {path}; sync {path}; while true; do sleep 0.1; done"
+    return {"name": "main", "image": "any", "command": ["/bin/sh", "-c", script], **more}
+
+
+@pytest.mark.real
+@needs_bwrap
+@bwrap
+@pytest.mark.parametrize(
+    ("path", "limit", "said"),
+    [
+        ("/e/big", None, 'Usage of EmptyDir volume "e" exceeds the limit "1Mi". '),
+        ("/var/lib/big", "2Mi", "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "),
+        ("/e/deep", "2Mi", 'Usage of EmptyDir volume "e" exceeds the limit "1Mi". '),
+    ],
+)
+async def test_a_pod_above_its_limit_has_failed(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, path: str, limit: str | None, said: str
+) -> None:
+    monkeypatch.setattr(eviction, "PERIOD", 0.05)
+    more: dict[str, Any] = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
+    if limit:
+        more["resources"] = {"limits": {"ephemeral-storage": limit}}
+    await machine.pod("p", volumes=[E], containers=[_writer(path, **more)], terminationGracePeriodSeconds=600)
+    pod = await machine.phase("p", "Failed")
+    assert (pod.status.reason, pod.status.message) == ("Evicted", said)
+    assert pod.status.container_statuses[0].state.terminated["exitCode"] == 137
+    assert (await machine.event("Evicted", about="p")).message == said
+    assert not any(c.status == "True" for c in pod.status.conditions if c.type == "Ready")
+    uid = pod.metadata.uid
+    await machine.until("p", lambda _: not _left(machine.root / "pods" / uid))
+    assert machine.kubelet.workers.evictions._tasks == {}
+
+
+def _left(folder: Path) -> list[str]:
+    """Files of some size below a folder, which may vanish meanwhile."""
+    found = []
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found += [name] if os.lstat(f"{at}/{name}").st_size > 65536 else []
+    return found
+
+
+@pytest.mark.real
+@needs_bwrap
+@bwrap
+async def test_a_pod_within_its_limits_goes_on(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eviction, "PERIOD", 0.01)
+    looked = 0
+
+    def counted(*arguments: Any) -> str:
+        nonlocal looked
+        looked += 1
+        return excess(*arguments)
+
+    monkeypatch.setattr(eviction, "excess", counted)
+    volume = {"name": "e", "emptyDir": {"sizeLimit": "4Mi"}}
+    more: dict[str, Any] = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
+    more["resources"] = {"limits": {"ephemeral-storage": "8Mi"}}
+    await machine.pod("p", volumes=[volume], containers=[_writer("/e/big", **more)])
+    await machine.phase("p", "Running")
+    await machine.until("p", lambda _: looked > 20)
+    assert (await machine.phase("p", "Running")).status.reason == ""
+
+
+@pytest.mark.real
+@needs_bwrap
+@bwrap
+async def test_a_kubelet_that_is_killed_evicts_after_its_start(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
+    await machine.pod("p", volumes=[E], containers=[_writer("/e/big", **more)])
+    await machine.phase("p", "Running")
+    await machine.kill()
+    monkeypatch.setattr(eviction, "PERIOD", 0.05)
+    await machine.start()
+    assert (await machine.phase("p", "Failed")).status.reason == "Evicted"
