@@ -6,6 +6,7 @@ import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from tests.clocks import ManualClock
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Pod
+from tonnage.host.usage import disk_usage
 from tonnage.kubelet import eviction
 from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 from tonnage.kubelet.eviction import Evictions, excess
@@ -101,10 +103,13 @@ async def test_only_pods_with_a_limit_are_measured() -> None:
     for pod in (_pod([]), _pod([{"name": "e", "emptyDir": {}}]), _pod([{"name": "e", "emptyDir": {"sizeLimit": "0"}}])):
         evictions.hold(pod)
         assert evictions._tasks == {}
+        evictions.release("u")
     evictions.hold(_pod([E]))
     assert len(evictions._tasks) == 1
+    assert evictions._guard is not None
     evictions.release("u")
     assert evictions._tasks == {}
+    assert evictions._guard is None  # nothing runs where no pod does
     await evictions.close()
 
 
@@ -120,8 +125,10 @@ async def test_a_tree_that_cannot_be_measured_is_tried_again(tmp_path: Path) -> 
     class Clock(ManualClock):
         async def sleep(self, seconds: float) -> None:
             nonlocal waits
-            waits += 1
-            if waits == 3:
+            await asyncio.sleep(0)
+            task = asyncio.current_task()
+            waits += task is not None and task.get_name() == "measure default/p"
+            if waits == 3 and place.is_symlink():
                 place.unlink()
                 place.mkdir()
                 (place / "f").write_bytes(b"x" * 2 * MIB)
@@ -176,6 +183,60 @@ def _left(folder: Path) -> list[str]:
             with suppress(FileNotFoundError):
                 found += [name] if os.lstat(f"{at}/{name}").st_size > 65536 else []
     return found
+
+
+@pytest.mark.real
+@needs_bwrap
+@bwrap
+async def test_under_disk_pressure_the_pod_that_uses_most_goes(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pods without any limit; only then is anything of them measured."""
+    await machine.pod("small", containers=[_writer("/tmp/big")])
+    script = "head -c 20000000 /dev/zero > /var/lib/big; sync /var/lib/big; while true; do sleep 0.1; done"
+    await machine.pod("large", containers=[{"name": "main", "image": "any", "command": ["/bin/sh", "-c", script]}])
+    large = await machine.phase("large", "Running")
+    root = machine.root / "pods" / large.metadata.uid
+    await machine.until("large", lambda _: disk_usage(str(root), limit=1 << 60) >= 20_000_000)
+    enough = True
+    monkeypatch.setattr(eviction, "pressure", lambda root: None if enough else (1 << 30, 1 << 20))
+    monkeypatch.setattr(eviction, "_WORTH", 10 << 20)
+    monkeypatch.setattr(eviction, "PERIOD", 0.2)
+    await machine.restart()
+    enough = False
+    pod = await machine.phase("large", "Failed")
+    assert pod.status.reason == "Evicted"
+    assert pod.status.message.startswith(
+        "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 1024Ki. "
+        "Container main was using "
+    )
+    assert (await machine.phase("small", "Running")).status.reason == ""
+
+
+def test_disk_pressure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk(blocks: int, available: int) -> None:
+        found = SimpleNamespace(f_frsize=4096, f_blocks=blocks, f_bavail=available)
+        monkeypatch.setattr(os, "statvfs", lambda path: found)
+
+    disk(1000, 100)
+    assert eviction.pressure("/") is None
+    disk(1000, 99)
+    assert eviction.pressure("/") == (409600, 99 * 4096)
+    disk(1 << 30, 1 << 18)
+    assert eviction.pressure("/") is None
+    disk(1 << 30, (1 << 18) - 1)
+    assert eviction.pressure("/") == (1 << 30, (1 << 30) - 4096)
+
+
+@pytest.mark.parametrize(
+    ("used", "uid"),
+    [
+        ({}, ""),
+        ({"a": ({"c": 63 * MIB}, 0)}, ""),
+        ({"a": ({"c": 63 * MIB}, MIB), "b": ({"c": MIB}, 0)}, "a"),
+        ({"a": ({"c": 64 * MIB}, 0), "b": ({"c": 40 * MIB, "d": 40 * MIB}, 0)}, "b"),
+    ],
+)
+def test_the_pod_that_uses_most(used: dict[str, tuple[dict[str, int], int]], uid: str) -> None:
+    assert eviction.worst(used) == uid
 
 
 @pytest.mark.real

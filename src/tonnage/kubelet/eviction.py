@@ -1,22 +1,25 @@
 """Holds running pods to emptyDir.sizeLimit and limits.ephemeral-storage, as the kubelet's eviction manager does.
 
-Only pods that have such a limit are measured, each by a task of its own; without such pods nothing runs. A volume in
-memory needs no measuring: its file system has the limit.
+Only pods that have such a limit are measured, each by a task of its own. A volume in memory needs no measuring: its
+file system has the limit. Pods without a limit are measured only under disk pressure, when the one that uses most is
+evicted. Without pods nothing runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
 from tonnage.api.pods import Container, Pod
-from tonnage.api.quantity import Quantity
+from tonnage.api.quantity import Quantity, from_bytes
 from tonnage.errors import TonnageError
 from tonnage.host.usage import disk_usage
 from tonnage.kubelet.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, Paths, component
@@ -28,7 +31,12 @@ EPHEMERAL = "ephemeral-storage"
 _SHARE = 9  # so a pod with millions of files takes a tenth of a core at most
 _THREADS = 2  # of their own: slow trees must not keep mounts waiting
 _GIVEN = 256 << 10  # bytes: what the kubelet itself puts into a container's root and folder
+_PRESSURE_PART, _PRESSURE_MOST = 10, 1 << 30
+"""There is disk pressure when less than a tenth of the disk is available, and less than 1Gi."""
+_WORTH = 64 << 20  # bytes: evicting a pod that uses less does not help
+_ALL = 1 << 62
 
+T = TypeVar("T")
 Measure = Callable[[str, int], int]
 """Bytes below a folder; it may stop above the second argument."""
 
@@ -77,18 +85,50 @@ def excess(pod: Pod, paths: Paths, measure: Measure) -> str:
     total = _pod_limit(pod)
     if total is None:
         return ""
-    most = total.value
-    used = {c.name: _container(pod, c, paths, measure, most) for c in (*pod.spec.init_containers, *pod.spec.containers)}
-    volumes = [paths.volume(uid, EMPTY_DIR, v.name) for v in pod.spec.volumes if v.empty_dir and not v.empty_dir.medium]
-    volumes += [paths.volume(uid, CONFIG_MAP, v.name) for v in pod.spec.volumes if v.config_map]
-    volumes += [paths.volume(uid, DOWNWARD, v.name) for v in pod.spec.volumes if v.downward_api]
-    if sum(used.values()) + sum(measure(path, most) for path in volumes) > most:
+    used, volumes = usage(pod, paths, measure, total.value)
+    if sum(used.values()) + volumes > total.value:
         return f"Pod ephemeral local storage usage exceeds the total limit of containers {total}. "
     for container in pod.spec.containers:
         own = limit(container)
         if own is not None and used[container.name] > own.value:
             return f'Container {container.name} exceeded its local ephemeral storage limit "{own}". '
     return ""
+
+
+def usage(pod: Pod, paths: Paths, measure: Measure, most: int) -> tuple[dict[str, int], int]:
+    """Bytes of each container's root and logs, and of all volumes on disk; counting may stop above most each time."""
+    uid = pod.metadata.uid
+    used = {c.name: _container(pod, c, paths, measure, most) for c in (*pod.spec.init_containers, *pod.spec.containers)}
+    volumes = [paths.volume(uid, EMPTY_DIR, v.name) for v in pod.spec.volumes if v.empty_dir and not v.empty_dir.medium]
+    volumes += [paths.volume(uid, CONFIG_MAP, v.name) for v in pod.spec.volumes if v.config_map]
+    volumes += [paths.volume(uid, DOWNWARD, v.name) for v in pod.spec.volumes if v.downward_api]
+    return used, sum(measure(path, most) for path in volumes)
+
+
+def pressure(root: str) -> tuple[int, int] | None:
+    """Bytes that should be available on the disk of a folder, and that are; None when enough are. Raises OSError."""
+    found = os.statvfs(root)
+    available, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    threshold = min(total // _PRESSURE_PART, _PRESSURE_MOST)
+    return (threshold, available) if available < threshold else None
+
+
+def worst(used: Mapping[str, tuple[dict[str, int], int]]) -> str:
+    """The uid of the pod whose eviction frees most; "" when none is worth it. used: as usage() says, by uid."""
+    totals = {uid: sum(containers.values()) + volumes for uid, (containers, volumes) in used.items()}
+    uid = max(totals, key=totals.__getitem__, default="")
+    return uid if uid and totals[uid] >= _WORTH else ""
+
+
+def low(threshold: int, available: int, containers: Mapping[str, int]) -> str:
+    """Why a pod is evicted under disk pressure, in the kubelet's words."""
+    amounts = f"Threshold quantity: {from_bytes(threshold)}, available: {available >> 10}Ki. "
+    each = "".join(
+        f"Container {name} was using {size >> 10}Ki, request is 0, has larger consumption of {EPHEMERAL}. "
+        for name, size in containers.items()
+        if size >> 10
+    )
+    return f"The node was low on resource: {EPHEMERAL}. {amounts}{each}"
 
 
 def _container(pod: Pod, container: Container, paths: Paths, measure: Measure, most: int) -> int:
@@ -101,21 +141,26 @@ def _container(pod: Pod, container: Container, paths: Paths, measure: Measure, m
 
 @dataclass
 class Evictions:
-    """Measures pods while they run. evict(uid, message): called once for a pod that is above a limit."""
+    """Measures pods while they run. evict(uid, message): called for a pod that has to go."""
 
     paths: Paths
     clock: Clock
     evict: Callable[[str, str], None]
+    _pods: dict[str, Pod] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _guard: asyncio.Task[None] | None = None
     _threads: ThreadPoolExecutor | None = None
     _closing: threading.Event = field(default_factory=threading.Event)
     _background: Background = field(default_factory=lambda: Background("evictions"))
 
     def hold(self, pod: Pod) -> None:
-        """Begin to measure a pod if it has a limit. May be repeated."""
+        """Begin to measure a pod if it has a limit, and to guard the disk. May be repeated."""
         uid = pod.metadata.uid
-        if uid in self._tasks or self._closing.is_set():
+        if uid in self._pods or self._closing.is_set():
             return
+        self._pods[uid] = pod
+        if self._guard is None or self._guard.done():
+            self._guard = self._background.start(self._relieve(), "guard the disk")
         try:
             if not is_limited(pod):
                 return
@@ -126,13 +171,18 @@ class Evictions:
 
     def release(self, uid: str) -> None:
         """End measuring a pod. May be repeated."""
+        self._pods.pop(uid, None)
         if (task := self._tasks.pop(uid, None)) is not None:
             task.cancel()
+        if not self._pods and self._guard is not None:
+            self._guard.cancel()
+            self._guard = None
 
     async def close(self) -> None:
         """End all. May be repeated."""
         self._closing.set()
         self._tasks.clear()
+        self._pods.clear()
         await self._background.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -143,7 +193,7 @@ class Evictions:
             await self.clock.sleep(wait)
             began = self.clock.monotonic()
             try:
-                message = await self._excess(pod)
+                message = await self._measure(excess, pod, self.paths)
             except (OSError, TonnageError) as failure:
                 log.warning("storage of a pod not measured pod=%s error=%s", pod.key, failure)
                 message = ""
@@ -152,7 +202,24 @@ class Evictions:
                 return
             wait = max(PERIOD, _SHARE * (self.clock.monotonic() - began))
 
-    async def _excess(self, pod: Pod) -> str:
+    async def _relieve(self) -> None:
+        """Under disk pressure evict the pod that uses most, one at a time."""
+        while True:
+            await self.clock.sleep(PERIOD)
+            try:
+                if (found := pressure(self.paths.root)) is None:
+                    continue
+                used = {}
+                for uid, pod in list(self._pods.items()):
+                    used[uid] = await self._measure(usage, pod, self.paths, _ALL)
+            except (OSError, TonnageError) as failure:
+                log.warning("disk pressure not relieved error=%s", failure)
+                continue
+            if uid := worst({uid: one for uid, one in used.items() if uid in self._pods}):
+                self.evict(uid, low(*found, used[uid][0]))
+
+    async def _measure(self, work: Callable[..., T], pod: Pod, paths: Paths, *more: int) -> T:
+        """Do work in a thread, with a way to measure folders that ends when nobody waits for it any more."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, "measure")
         ended = threading.Event()
@@ -160,7 +227,8 @@ class Evictions:
         def measure(path: str, most: int) -> int:
             return disk_usage(path, limit=most, cancelled=lambda: ended.is_set() or self._closing.is_set())
 
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, excess, pod, self.paths, measure)
+            return await loop.run_in_executor(self._threads, work, pod, paths, measure, *more)
         finally:
-            ended.set()  # the pod has ended meanwhile
+            ended.set()
