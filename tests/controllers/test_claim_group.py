@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tonnage.controllers.claim_group import LOOK_EVERY, Action, ClaimGroup, Member, Pace
+from tonnage.controllers.claim_group import LONGEST_WAIT, LOOK_EVERY, SHORTEST_WAIT, Action, ClaimGroup, Member, Pace
 from tonnage.controllers.ledger import Ledger, Source, Stage
 
 SOURCE = Source("csi", "late", "pool/x")
@@ -204,8 +204,11 @@ class Agent:
         """What the provisioner does, in the same order."""
         world, confirmed = self.world, False
         missing: list[str] | None = None
+        present = {c.name for c in self.cache.values() if c.pod == pod}
         while True:
             here = [c for c in self.cache.values() if c.pod == pod]
+            if not present <= {c.name for c in here}:  # one has left: begin anew
+                present, missing, confirmed = {c.name for c in here}, None, False
             pending = [c for c in here if (p := self.ledger.get(c.name)) and p.stage in (Stage.SEEN, Stage.REFUSED)]
             if not pending:
                 return
@@ -234,6 +237,13 @@ class Agent:
                 return
             if decision.action in (Action.RESERVE, Action.REJECT):
                 self.ledger.refuse(names)
+                if made := [c for c in world.group(pod) if c.volume == self.node]:  # before a kill: given back
+                    yield self._call(pod, 2.0)
+                    for claim in made:
+                        self.ledger.removed(claim.name)
+                        world.write(claim, node="", reschedules=0, volume="")  # made anew
+                    self.read()
+                    continue
                 state.reject(members, world.now, missing=bool(absent))
                 self.groups[pod] = state
                 continue
@@ -343,6 +353,7 @@ def trouble(world: World) -> Iterator[float]:
     st.sampled_from((0.0, 0.1, 0.3)),
     st.sampled_from((0.05, 0.33, 2.0, 10.0)),
 )
+@example(368, [[5, 3]], 0.3, 10.0)
 @settings(max_examples=300)
 def test_every_pod_gets_its_node_and_no_part_of_a_group_stays(
     seed: int, pods: list[list[int]], faults: float, slowest: float
@@ -363,3 +374,82 @@ def test_every_pod_gets_its_node_and_no_part_of_a_group_stays(
     assert not stuck, f"after {world.now:.0f} s: {stuck}"
     for number in range(len(pods)):
         assert len({c.volume for c in world.group(f"p{number}")}) == 1
+
+
+def _rejected(*arrived: float, now: float = 100.0) -> ClaimGroup:
+    """A group whose first claims, one of which came at each of these times, did not fit and have gone back."""
+    group = ClaimGroup(Pace())
+    members = [Member(f"early-{at}", 0, when) for at, when in enumerate(arrived)]
+    assert group.decide(members, now, missing=True, fits=False).action is Action.REJECT
+    group.reject(members, now, missing=True)
+    back = group.decide(members, now, missing=True)
+    assert (back.action, back.reschedules) == (Action.RESCHEDULE, 1)
+    for uid in back.uids:
+        group.patched(uid, now)
+        group.left(uid)
+    return group
+
+
+def test_who_arrives_while_expected_goes_back_at_once_and_later_ones_wait() -> None:
+    until = 100.0 + Pace().wait
+    late = Member("late", 0, until - 0.1)
+    decision = _rejected(100.0).decide([late], until, missing=True)
+    assert (decision.action, decision.uids, decision.reschedules) == (Action.RESCHEDULE, ("late",), 1)
+    fresh = Member("fresh", 0, until + 0.1)
+    decision = _rejected(100.0).decide([fresh], until + 0.1, missing=True)
+    assert (decision.action, decision.look_at) == (Action.WAIT, until + 0.1 + Pace().wait)
+    again = Member("early-0", 1, 101.0)
+    assert _rejected(100.0).decide([again], 101.0, missing=True).action is Action.WAIT, "a new round"
+
+
+def test_a_group_with_all_its_claims_is_judged_anew_whatever_they_carry() -> None:
+    fresh = [Member("a", 3, 200.0), Member("b", 0, 200.0)]
+    assert _rejected(100.0).decide(fresh, 200.0, missing=False).action is Action.RESERVE
+
+
+def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_again_in_the_end() -> None:
+    group = ClaimGroup(Pace())
+    both = [Member("a", 0, 100.0), Member("b", 0, 100.0)]
+    group.reject(both, 100.0, missing=False)
+    group.patched("a", 100.0)
+    assert group.decide(both, 100.0, missing=False).uids == ("b",)
+    group.patched("b", 100.0)
+    assert group.decide(both, 101.0, missing=False).action is Action.WAIT
+    again = group.decide(both, 100.0 + LOOK_EVERY, missing=False)
+    assert (again.action, set(again.uids)) == (Action.RESCHEDULE, {"a", "b"})
+    sent_again = [Member("a", 1, 131.0), Member("b", 1, 131.0)]
+    assert group.decide(sent_again, 131.0, missing=False).action is Action.RESERVE
+
+
+@given(st.lists(st.floats(0.0, 600.0), max_size=40))
+def test_the_wait_for_siblings_follows_the_pace_within_bounds(gaps: list[float]) -> None:
+    pace = Pace()
+    for gap in gaps:
+        pace.observe(gap)
+    assert SHORTEST_WAIT <= pace.wait <= LONGEST_WAIT < LOOK_EVERY
+    assert not gaps or pace.wait == LONGEST_WAIT or pace.wait >= 2 * gaps[-1]
+    for _ in range(16):
+        pace.observe(0.02)
+    assert pace.wait == SHORTEST_WAIT, "what is long ago is forgotten"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.floats(0.0, 40.0)), min_size=1, max_size=4),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_decision_has_a_next_look(
+    claims: list[tuple[int, int, float]], missing: bool, fits: bool, confirmed: bool
+) -> None:
+    group, now = ClaimGroup(Pace()), 40.0
+    members = [Member(f"u{uid}", count, arrived) for uid, count, arrived in claims]
+    for step in range(6):
+        decision = group.decide(members, now, missing=missing, fits=fits, confirmed=confirmed)
+        assert now < decision.look_at <= now + LOOK_EVERY
+        if decision.action is Action.REJECT:
+            group.reject(members, now, missing=missing)
+        elif decision.action is Action.RESCHEDULE:
+            for uid in decision.uids[step % 2 :]:
+                group.patched(uid, now)
+        now += LOOK_EVERY / 2

@@ -1,7 +1,7 @@
 """Two hundred pods with two volumes each at once, under the stock scheduler, on nodes that they fill to 95 %: all start.
 
-The scheduler compares each claim alone with numbers that are old already, and sends a pod's claims one by one; whoever
-gets one volume where the other does not fit would wait for ever, if nobody took it back. All pods like the same nodes
+The scheduler compares each claim alone with numbers that are old already, and sends a pod's claims one by one; a pod
+with one volume where the other does not fit would wait for ever, if no agent rescheduled it. All pods like the same nodes
 best, so that each node becomes full while many are on their way to it.
 """
 
@@ -40,6 +40,7 @@ ROOM = int(PODS_MADE * sum(SIZES.values()) / 0.95 / NODES)
 """MiB of a node: two pods more would fit on each."""
 NO_PROGRESS = 120.0
 """Seconds in which no pod starts: then some never will."""
+CLEARED = 600.0
 SLOWEST_WRITE = 2.0
 WRITERS = 16
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -165,7 +166,7 @@ async def _clear(made: Plane) -> None:
     """Remove the pods, and wait for their volumes to go."""
     for found in (await made.client.list(PODS, NAMESPACE)).items:
         await made.client.delete(PODS, found.metadata.name, NAMESPACE, grace_seconds=0)
-    deadline = time.monotonic() + NO_PROGRESS + PODS_MADE
+    deadline = time.monotonic() + CLEARED
     while (await made.client.list(CLAIMS, NAMESPACE)).items or (await made.client.list(VOLUMES)).items:
         assert time.monotonic() < deadline, "volumes of the storm are left"
         await asyncio.sleep(1.0)

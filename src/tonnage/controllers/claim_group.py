@@ -89,14 +89,9 @@ class ClaimGroup:
     reason: str = ""
     told: int = 0
     """The number of reschedules that an Event told of."""
-    _returning: bool = False
+    _outstanding: set[str] = field(default_factory=set)  # rejected, and not yet patched
     _expected_until: float = 0.0
     _patched: dict[str, float] = field(default_factory=dict)  # uid -> when; the watch does not show it yet
-
-    @property
-    def returning(self) -> bool:
-        """Whether the group is on its way back: then it goes back whole, whatever capacity comes up."""
-        return self._returning
 
     @property
     def unseen(self) -> frozenset[str]:
@@ -112,10 +107,9 @@ class ClaimGroup:
         self._notice({m.uid: m.reschedules for m in here})
         back = [m for m in here if self._is_of_rejected_round(m, now)]
         if back:
-            self._returning = True
+            self._outstanding.update(m.uid for m in back)
             uids = tuple(m.uid for m in back)
             return Decision(Action.RESCHEDULE, now + LOOK_EVERY, uids, self.reschedules)
-        self._returning = False
         current = [m for m in here if m.uid not in self._patched]
         if not current:
             return Decision(Action.WAIT, now + LOOK_EVERY)
@@ -132,7 +126,7 @@ class ClaimGroup:
         at_least: the number of reschedules on a claim that is missing.
         """
         self.reschedules = max(self.reschedules, 1 + max((m.reschedules for m in members), default=0), at_least)
-        self._returning = True
+        self._outstanding.update(m.uid for m in members)
         self._expected_until = now
         overdue = min((m.arrived for m in members), default=now) + self.pace.wait
         if missing and now < overdue:
@@ -149,23 +143,26 @@ class ClaimGroup:
     def patched(self, uid: str, now: float) -> None:
         """A claim has gone back."""
         self._patched[uid] = now
+        self._outstanding.discard(uid)
 
     def left(self, uid: str) -> None:
         """The watch shows it."""
         self._patched.pop(uid, None)
+        self._outstanding.discard(uid)
 
     def is_over(self, now: float) -> bool:
         """Whether nothing of the group is worth remembering."""
-        return not self._returning and not self._patched and now > self._expected_until
+        return not self._outstanding and not self._patched and now > self._expected_until
 
     def _is_of_rejected_round(self, member: Member, now: float) -> bool:
         if member.reschedules >= self.reschedules:
             return False
         if member.uid in self._patched:  # by now its event is lost, or it never took effect
             return now >= self._patched[member.uid] + LOOK_EVERY
-        return self._returning or member.arrived <= self._expected_until
+        return bool(self._outstanding) or member.arrived <= self._expected_until
 
     def _notice(self, reschedules: dict[str, int]) -> None:
-        """A claim that carries the number is back in the cache: it was sent here again."""
+        """A claim that carries the number was sent here again; one that is outstanding and gone needs no patch."""
+        self._outstanding &= reschedules.keys()
         for uid in [u for u in self._patched if reschedules.get(u, 0) >= self.reschedules]:
             del self._patched[uid]
