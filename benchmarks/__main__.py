@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from benchmarks import placement
 from benchmarks.figure import Figure
 
-NAMES = ("apiserver", "start", "burst", "idle", "driver", "lvm", "kubernetes", "placement_scale")
+NAMES = ("apiserver", "requests", "start", "burst", "idle", "driver", "lvm", "kubernetes", "placement_scale")
 
 
 def main() -> int:

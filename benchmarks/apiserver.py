@@ -235,6 +235,22 @@ async def _load_watch(url: str, certificate: str, count: str) -> None:
         await asyncio.gather(*(watcher() for _ in range(int(count))))
 
 
+async def _load_turns(url: str, certificate: str, tries: str, *, send: bool) -> None:
+    """A list of all pods, or a body of 3 MiB, each time a line comes."""
+    async with _session(certificate, 1) as session:
+        for n in range(int(tries)):
+            print("ready", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            if send:
+                data = json.dumps({"metadata": {"name": f"s{n}"}, "data": {"a": "x" * (3 << 20)}})[: -(1 << 10)]
+                answering = session.post(url + MAPS, data=data)
+            else:
+                answering = session.get(url + MAPS.replace("configmaps", "pods"))
+            async with answering as answer:
+                await answer.read()
+            print("done", flush=True)
+
+
 async def _load_memory(folder: str) -> None:
     async with served(Path(folder)) as server:
         transport = server.transport()
@@ -258,6 +274,8 @@ def main() -> None:
         "create": _load_create,
         "watch": _load_watch,
         "memory": _load_memory,
+        "list": functools.partial(_load_turns, send=False),
+        "send": functools.partial(_load_turns, send=True),
     }
     try:
         import uvloop

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
 
 from tonnage.api import selectors
-from tonnage.apiserver import yaml_body
+from tonnage.apiserver import shapes, watch, writes, yaml_body
 from tonnage.errors import Invalid
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -273,3 +275,86 @@ async def test_schedules_of_many_digits(api: Any, schedule: str) -> None:
     pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     spec = {"schedule": schedule, "jobTemplate": {"spec": {"template": pod}}}
     await api.create("/apis/batch/v1/namespaces/default/cronjobs", {"metadata": {"name": "x"}, "spec": spec}, want=422)
+
+
+async def test_faults_and_warnings_of_an_answer_are_few(api: Any) -> None:
+    containers = [{"name": f"C{n}", "image": "i"} for n in range(3000)]
+    answer = await api.create(PODS, {"metadata": {"name": "x"}, "spec": {"containers": containers}}, want=422)
+    assert len(answer["details"]["causes"]) == 1001
+    assert answer["details"]["causes"][-1]["message"] == "and 2000 more faults"
+    odd = {"metadata": {"name": "x"}} | {f"u{n}": "v" for n in range(3000)}
+    made = await api.send("POST", MAPS, odd)
+    assert made.status == 201
+    assert len(made.headers["Warning"]) < 5000
+
+
+async def test_large_objects_are_worked_on_outside_the_loop(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[bool] = set()
+
+    def fields(*arguments: Any) -> Any:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return check(*arguments)
+
+    check = writes.check_fields
+    monkeypatch.setattr(writes, "check_fields", fields)
+    for size, here in ((100, True), (100_000, False)):
+        threads.clear()
+        data = {"data": {"a": "x" * size}}
+        await api.create(MAPS, {"metadata": {"name": "x"}} | data)
+        await api.put(f"{MAPS}/x", {"metadata": {"name": "x"}, "data": {"b": "x" * size}})
+        await api.patch(f"{MAPS}/x", data)
+        await api.delete(f"{MAPS}/x")
+        assert threads == {here}
+
+
+async def test_long_lists_are_made_outside_the_loop(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[bool] = set()
+
+    def rendered(*arguments: Any) -> bytes:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return render(*arguments)
+
+    render = shapes.render_list
+    monkeypatch.setattr(shapes, "render_list", rendered)
+    for n in range(300):
+        await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
+    assert len((await api.get(MAPS))["items"]) == 300
+    assert threads == {False}
+    assert len((await api.get(MAPS, query={"limit": "10"}))["items"]) == 10
+    assert threads == {False, True}
+
+
+async def test_a_watch_that_begins_with_many_objects_lets_the_loop_turn(
+    api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(600):
+        await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
+    await api.create(MAPS, {"metadata": {"name": "y", "labels": {"a": "b"}}})
+    looks, most, selects = 0, 0, watch.Filter.selects
+
+    def counted(self: watch.Filter, record: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return selects(self, record)
+
+    async def turn() -> None:
+        nonlocal looks, most
+        while True:
+            most, looks = max(most, looks), 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(watch.Filter, "selects", counted)
+    async with api.watch(MAPS, labelSelector="a=b") as watching:
+        turning = asyncio.ensure_future(turn())
+        await asyncio.sleep(0)
+        assert (await watching.next())[1]["metadata"]["name"] == "y"
+        await asyncio.sleep(0)
+        turning.cancel()
+    assert 0 < most <= watch.SLICE
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_strict_yaml(api: Any, size: int) -> None:
+    body = b"metadata: {name: x}\ndata: {a: " + b"x" * size + b"}\n"
+    await api.create(MAPS, body, content_type=YAML, query={"fieldValidation": "Strict"})
+    await api.create(MAPS, body + b"u: 1", want=400, content_type=YAML, query={"fieldValidation": "Strict"})

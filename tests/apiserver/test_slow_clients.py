@@ -6,6 +6,7 @@ import asyncio
 import errno
 import functools
 import json
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -297,3 +298,23 @@ async def test_many_headers_are_refused(server: ApiServer) -> None:
     async with asyncio.timeout(60):
         assert b" 400 " in (await reader.read()).splitlines()[0]
     writer.close()
+
+
+async def test_an_answer_that_is_not_read_is_not_kept(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    for n in range(12):
+        await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
+    assert server.credentials is not None
+    assert server._shell is not None
+    server._shell._patience = 0.2
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context(), limit=1024)
+    head = f"GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.credentials.token}\r\n\r\n"
+    writer.write(head.encode())
+    await reader.readuntil(b"\r\n\r\n")
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    connections = server._shell._server.connections  # type: ignore[union-attr]
+    async with asyncio.timeout(60):
+        while server._shell._server.connections:  # type: ignore[union-attr]
+            await asyncio.sleep(0.01)
+    assert len(connections) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    writer.transport.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,14 +28,18 @@ class Requirement:
     operator: str
     values: tuple[str, ...] = ()
 
+    @functools.cached_property
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(self.values)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels satisfy it."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
-                return value is not None and value in self.values
+                return value is not None and value in self._wanted
             case "NotIn":
-                return value is None or value not in self.values
+                return value is None or value not in self._wanted
             case "Exists":
                 return value is not None
             case "DoesNotExist":

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,7 +61,7 @@ def strict_error(name: str, complaints: list[str]) -> ApiError:
 def duplicates(data: bytes) -> list[str]:
     """The complaints about keys that occur twice in one JSON object: `duplicate field "spec.nodeName"`.
 
-    Raises ValueError if data is not JSON.
+    None for what is not JSON: of repeated keys in YAML the last one holds.
     """
     found = False
 
@@ -69,7 +70,8 @@ def duplicates(data: bytes) -> list[str]:
         if len({key for key, _ in items}) != len(items):
             found = True
 
-    json.loads(data, object_pairs_hook=pairs)
+    with suppress(ValueError):
+        json.loads(data, object_pairs_hook=pairs)
     return _duplicate_paths(data) if found else []
 
 

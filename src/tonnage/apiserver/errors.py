@@ -24,6 +24,10 @@ _TABLE: tuple[tuple[type[errors.TonnageError], int, str], ...] = (
 )
 
 
+MAX_CAUSES = 1000
+"""An answer names no more faults of one object."""
+
+
 def as_api_error(error: Exception) -> ApiError:
     """The API error that an error of ours amounts to; anything unknown is a 500."""
     if isinstance(error, ApiError):
@@ -98,6 +102,9 @@ def conflict(qualified: str, group: str, plural: str, name: str, why: str) -> Ap
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
     """422 with all causes, in the words of Kubernetes."""
     what = f"{kind}.{group}" if group else kind
+    if len(causes) > MAX_CAUSES:
+        more = Cause("", f"and {len(causes) - MAX_CAUSES} more faults", "FieldValueTooMany")
+        causes = [*causes[:MAX_CAUSES], more]
     lines = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
     text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     return errors.ApiInvalid(f'{what} "{name}" is invalid: {text}', causes=causes, group=group, kind=kind, name=name)

@@ -13,7 +13,7 @@ from tonnage.api.selectors import Requirement, Selector
 from tonnage.apiserver import errors, negotiate, pods, reviews, scale, shapes
 from tonnage.apiserver.eviction import Evictions
 from tonnage.apiserver.lifecycle import Stamps
-from tonnage.apiserver.negotiate import Accepted
+from tonnage.apiserver.negotiate import Accepted, apart
 from tonnage.apiserver.options import DeleteOptions, ListOptions, WriteOptions, flag
 from tonnage.apiserver.reads import Reads
 from tonnage.apiserver.resource import Resource
@@ -27,6 +27,8 @@ from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
+_WARNINGS, _WARNING_LENGTH = 16, 256
+"""What fits into the 4 KiB that Kubernetes allows the warnings of an answer."""
 _JSON_HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache, private"}
 
 PodLogs = Callable[[str, str, Mapping[str, str]], AsyncIterator[bytes]]
@@ -123,7 +125,7 @@ class Handler:
         if place.name and not flag(query, "watch"):
             self._allow(place, "get")
             body = self._reads.get(resource, place.namespace or "", place.name, accepted, included)
-            return _answer(body, query)
+            return await apart(len(body), _answer, body, query)
         options = ListOptions.read(query, resource.field_names)
         if place.name:
             one = Requirement("metadata.name", "In", (place.name,))
@@ -132,7 +134,8 @@ class Handler:
             self._allow(place, "watch")
             return self._reads.watch(resource, place.namespace, options, accepted, included)
         self._allow(place, "list")
-        return _answer(await self._reads.page(resource, place.namespace, options, accepted, included), query)
+        body = await self._reads.page(resource, place.namespace, options, accepted, included)
+        return await apart(len(body), _answer, body, query) if "pretty" in query else _answer(body, query)
 
     async def _create(self, place: Place, request: Request, user: str) -> Answer:
         resource = place.resource
@@ -168,7 +171,13 @@ class Handler:
         accepted = negotiate.accepted(request.accept)
         options = WriteOptions.read(request.query, user)
         written = await self._writes.patch(
-            place.resource, place.namespace or "", place.name, patch, options, subresource=place.subresource
+            place.resource,
+            place.namespace or "",
+            place.name,
+            patch,
+            options,
+            subresource=place.subresource,
+            size=len(request.body),
         )
         return self._written(place.resource, written, accepted, request)
 
@@ -184,9 +193,9 @@ class Handler:
         chosen = ListOptions.read(request.query, place.resource.field_names)
         if place.resource.kind.namespaced and place.namespace is None:
             raise errors.method_not_allowed("a collection is deleted in one namespace: name it in the path")
-        records = self._reads.selected(place.resource, place.namespace, chosen)
+        records = await self._reads.selected(place.resource, place.namespace, chosen)
         gone = await self._writes.delete_collection(place.resource, records, options)
-        return _answer(shapes.render_list(place.resource, Accepted(), "", gone, {}, self._reads.now()), request.query)
+        return _answer(await self._reads.rendered(place.resource, Accepted(), "", gone, {}), request.query)
 
     async def _subresource(self, place: Place, request: Request, user: str) -> Answer:
         resource, namespace, name = place.resource, place.namespace or "", place.name
@@ -256,7 +265,8 @@ def _answer(body: bytes, query: Mapping[str, str], *, code: int = 200, warnings:
         body = msgspec.json.format(body, indent=2) + b"\n"
     if not warnings:
         return Response(code, body, _JSON_HEADERS)
-    quoted = (w.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for w in warnings)
+    shown = [w[:_WARNING_LENGTH] for w in warnings[:_WARNINGS]]
+    quoted = (w.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for w in shown)
     return Response(code, body, _JSON_HEADERS | {"Warning": ", ".join(f'299 - "{w}"' for w in quoted)})
 
 

@@ -180,11 +180,17 @@ async def _send(request: web.BaseRequest, answer: Response, patience: float) -> 
     response = web.StreamResponse(status=answer.status, headers=answer.headers)
     response.content_length = len(answer.body)
     await response.prepare(request)
-    for start in range(0, len(answer.body), _PART):
-        async with asyncio.timeout(patience):
-            await response.write(answer.body[start : start + _PART])
-            await request.writer.drain()
-        await asyncio.sleep(0)
+    try:
+        for start in range(0, len(answer.body), _PART):
+            async with asyncio.timeout(patience):
+                await response.write(answer.body[start : start + _PART])
+                await request.writer.drain()
+            await asyncio.sleep(0)
+    except TimeoutError:
+        log.debug("a client does not read its answer")
+        if request.transport is not None:
+            request.transport.abort()
+        return response
     await response.write_eof()
     return response
 

@@ -125,7 +125,14 @@ async def apart(size: int, function: Callable[..., T], *arguments: Any) -> T:
     """What the function returns: called here, or in a thread when it works on more than MAX_INSIDE bytes."""
     if size <= MAX_INSIDE:
         return function(*arguments)
-    return await asyncio.to_thread(function, *arguments)
+    return await asyncio.to_thread(_without_frames, function, *arguments)
+
+
+def _without_frames(function: Callable[..., T], *arguments: Any) -> T:
+    try:
+        return function(*arguments)
+    except ApiError as error:  # its frames hold the object: freed here, not in the event loop
+        raise error.with_traceback(None) from None
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.apiserver import errors, shapes
-from tonnage.apiserver.negotiate import Accepted
+from tonnage.apiserver.negotiate import Accepted, apart
 from tonnage.apiserver.options import ListOptions
 from tonnage.apiserver.resource import Resource
 from tonnage.apiserver.store import Key, Record, Store
@@ -27,6 +27,8 @@ _SNAPSHOTS = 64
 _SNAPSHOT_RECORDS = 50_000
 _SNAPSHOT_SECONDS = 300.0
 _MAX_AHEAD_SECONDS = 3.0
+_WEIGHT = 256
+"""What an object of a list counts for: 256 of them are selected and shown in the event loop."""
 
 _Place = tuple[str, str | None, int]
 """Collection, namespace, revision."""
@@ -77,10 +79,17 @@ class Reads:
 
     # list
 
-    def selected(self, resource: Resource, namespace: str | None, options: ListOptions) -> list[Record]:
+    async def selected(self, resource: Resource, namespace: str | None, options: ListOptions) -> list[Record]:
         """All objects that the options select."""
         wanted = Filter(resource.collection, namespace, options.labels, options.fields)
-        return _select(wanted, self._store.records(resource.collection, namespace))
+        return await _select(wanted, self._store.records(resource.collection, namespace))
+
+    async def rendered(
+        self, resource: Resource, accepted: Accepted, included: str, records: list[Record], meta: dict[str, object]
+    ) -> bytes:
+        """A list of these objects, encoded."""
+        arguments = (resource, accepted, included, records, meta, self.now())
+        return await apart(_WEIGHT * len(records), shapes.render_list, *arguments)
 
     async def page(
         self, resource: Resource, namespace: str | None, options: ListOptions, accepted: Accepted, included: str
@@ -94,7 +103,7 @@ class Reads:
         pool = snapshot.records
         if after is not None:
             pool = [r for r in pool if (r.key.namespace, r.key.name) > after]
-        records = _select(wanted, pool)
+        records = await _select(wanted, pool)
         meta: dict[str, object] = {"resourceVersion": str(snapshot.revision)}
         if options.limit and len(records) > options.limit:
             rest = len(records) - options.limit
@@ -104,7 +113,7 @@ class Reads:
                 meta["remainingItemCount"] = rest
         elif after is not None:
             self._read_to_the_end((resource.collection, namespace, snapshot.revision), snapshot)
-        return shapes.render_list(resource, accepted, included, records, meta, self.now())
+        return await self.rendered(resource, accepted, included, records, meta)
 
     async def _fresh(self, resource: Resource, namespace: str | None, options: ListOptions) -> _Snapshot:
         asked = int(options.resource_version or 0)
@@ -209,11 +218,11 @@ class Reads:
             raise _too_large(asked, revision)
         lines: Iterator[bytes] = iter(())
         if options.initial_events or (not asked and options.initial_events is None):
-            records = _select(wanted, self._store.records(wanted.collection, wanted.namespace))
-            lines = (line("ADDED", render(r, r.revision)) for r in records)
+            records = self._store.records(wanted.collection, wanted.namespace)
+            lines = (line("ADDED", render(r, r.revision)) if wanted.selects(r) else b"" for r in records)
         elif asked:
             events = self._store.since(wanted.collection, asked)
-            lines = (data for e in events if (data := encode_change(watcher, e, {})) is not None)
+            lines = (encode_change(watcher, e, {}) or b"" for e in events)
         if options.initial_events and options.bookmarks:
             mark = line("BOOKMARK", shapes.bookmark(resource, accepted, revision, initial=True))
             lines = itertools.chain(lines, (mark,))
@@ -234,7 +243,7 @@ def _bookmarks(resource: Resource, accepted: Accepted) -> Callable[[int], bytes]
     return lambda revision: line("BOOKMARK", shapes.bookmark(resource, accepted, revision, initial=False))
 
 
-def _select(wanted: Filter, records: list[Record]) -> list[Record]:
+async def _select(wanted: Filter, records: list[Record]) -> list[Record]:
     if not wanted.labels and not wanted.fields:
         return records
-    return [record for record in records if wanted.selects(record)]
+    return await apart(_WEIGHT * len(records), lambda: [record for record in records if wanted.selects(record)])

@@ -226,14 +226,18 @@ class Watcher:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _take_beginning(self) -> bytes:
-        taken, size = [], 0
-        for data in self._beginning:
-            taken.append(data)
-            size += len(data)
-            if size > CHUNK_BYTES:
-                break
-        return b"".join(taken)
+    async def _take_beginning(self) -> bytes:
+        """Some lines of the beginning; b"" at its end. Those that are not wanted are empty: they take time too."""
+        while True:
+            taken, size = [], 0
+            for data in itertools.islice(self._beginning, SLICE):
+                taken.append(data)
+                size += len(data)
+                if size > CHUNK_BYTES:
+                    break
+            if size or not taken:
+                return b"".join(taken)
+            await asyncio.sleep(0)
 
     def _take(self) -> tuple[int, bytes]:
         """The oldest lines, together some CHUNK_BYTES."""
@@ -263,7 +267,7 @@ class Watcher:
     async def read(self) -> bytes:
         """The next lines as one chunk; waits while there is nothing. b"" at the end."""
         self._return()
-        if first := self._take_beginning():
+        if first := await self._take_beginning():
             return self._hand_out(self.after, first)
         while not self._lines:
             if self._closed:

@@ -18,7 +18,7 @@ from tonnage.api import strategic
 from tonnage.apiserver import decoding, errors, lifecycle, quota
 from tonnage.apiserver.context import RequestContext
 from tonnage.apiserver.lifecycle import Stamps
-from tonnage.apiserver.negotiate import check_depth, drop_nulls, has_null
+from tonnage.apiserver.negotiate import apart, check_depth, drop_nulls, has_null
 from tonnage.apiserver.options import DeleteOptions, WriteOptions
 from tonnage.apiserver.resource import Obj, Operation, Resource
 from tonnage.apiserver.store import Key, Record, Stale, Store
@@ -27,7 +27,7 @@ from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH
 
 _ATTEMPTS = 20
 _NAMES = 8
-_TOGETHER = 64
+_TOGETHER = 32
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -68,19 +68,7 @@ class Writes:
         self, resource: Resource, namespace: str, obj: Obj, options: WriteOptions, body: bytes = b""
     ) -> Written:
         """Store a new object. Raises 400, 409 (taken), 422 and what admission raises."""
-        lifecycle.metadata(obj)
-        lifecycle.check_kind(obj, resource)
-        warnings = check_fields(resource, obj, options, body)
-        generated = not obj["metadata"].get("name")
-        name = lifecycle.begin(obj, resource, namespace, self._stamps)
-        for _ in range(_NAMES if generated else 0):
-            if self._store.get(Key(resource.collection, namespace, name)) is None:
-                break
-            name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self._stamps.suffix()
-        resource.prepare_create(obj, None)
-        resource.default(obj)
-        lifecycle.first_generation(obj)
-        _refuse(resource, name, obj, None, "")
+        name, warnings = await apart(len(body), self._begin, resource, namespace, obj, options, body)
         key = Key(resource.collection, namespace, name)
         context = self._context("CREATE", key, "", options.user)
         try:
@@ -96,6 +84,25 @@ class Writes:
         finally:
             await context.close()
         return Written(record.data, stored, record, 201, warnings + context.warnings)
+
+    def _begin(
+        self, resource: Resource, namespace: str, obj: Obj, options: WriteOptions, body: bytes
+    ) -> tuple[str, list[str]]:
+        """Make obj complete and check it; its name, and the warnings about its fields."""
+        lifecycle.metadata(obj)
+        lifecycle.check_kind(obj, resource)
+        warnings = check_fields(resource, obj, options, body)
+        generated = not obj["metadata"].get("name")
+        name = lifecycle.begin(obj, resource, namespace, self._stamps)
+        for _ in range(_NAMES if generated else 0):
+            if self._store.get(Key(resource.collection, namespace, name)) is None:
+                break
+            name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self._stamps.suffix()
+        resource.prepare_create(obj, None)
+        resource.default(obj)
+        lifecycle.first_generation(obj)
+        _refuse(resource, name, obj, None, "")
+        return name, warnings
 
     def _taken(self, resource: Resource, name: str) -> Exception:
         return errors.already_exists(resource.qualified, resource.kind.group, resource.kind.plural, name)
@@ -114,10 +121,20 @@ class Writes:
         body: bytes = b"",
     ) -> Written:
         """Replace an object (PUT). Without a resourceVersion it replaces whatever is there. Raises 404, 409, 422."""
-        lifecycle.check_name(name, obj, resource, namespace)
-        warnings = check_fields(resource, obj, options, body)
-        data = _encode(obj)
-        return await self._change(resource, namespace, name, lambda old: _decode(data), options, subresource, warnings)
+
+        def check() -> tuple[list[str], bytes]:
+            lifecycle.check_name(name, obj, resource, namespace)
+            warnings = check_fields(resource, obj, options, body)
+            data = _encode(obj)
+            obj.clear()  # freed here: large objects take long to free, too
+            return warnings, data
+
+        warnings, data = await apart(len(body), check)
+
+        def change(old: Obj) -> Obj:
+            return _decode(data)
+
+        return await self._change(resource, namespace, name, change, options, subresource, warnings, len(body))
 
     async def patch(
         self,
@@ -128,8 +145,9 @@ class Writes:
         options: WriteOptions,
         *,
         subresource: str = "",
+        size: int = 0,
     ) -> Written:
-        """Patch an object: media type and value of the patch. Raises 400, 404, 409 and 422."""
+        """Patch an object: media type and value of the patch, bytes of its text. Raises 400, 404, 409 and 422."""
         warnings: list[str] = []
 
         def apply(old: Obj) -> Obj:
@@ -138,7 +156,7 @@ class Writes:
             warnings[:] = check_fields(resource, new, options, b"")
             return new
 
-        return await self._change(resource, namespace, name, apply, options, subresource, warnings)
+        return await self._change(resource, namespace, name, apply, options, subresource, warnings, size)
 
     async def modify(
         self, resource: Resource, namespace: str, name: str, change: Change, options: WriteOptions, *, subresource: str
@@ -155,22 +173,25 @@ class Writes:
         options: WriteOptions,
         subresource: str,
         warnings: list[str],
+        size: int = 0,
     ) -> Written:
         """Read, change, write; again from the start if somebody else has written in between."""
         key = Key(resource.collection, namespace, name)
         for _ in range(_ATTEMPTS):
             record = self._existing(resource, key)
-            old = self._served(resource, record)
-            new = change(self._served(resource, record))
+            worked_on = size + len(record.data)
+            old = await apart(worked_on, self._served, resource, record)
+            new = await apart(worked_on, lambda record=record: change(self._served(resource, record)))
             self._check_version(resource, record, new)
             context = self._context("UPDATE", key, subresource, options.user)
             try:
-                written = await self._replace(resource, record, old, new, options, context)
+                written = await self._replace(resource, record, old, new, options, context, worked_on)
             except Stale:
                 continue
             finally:
                 await context.close()
             written.warnings = warnings + context.warnings
+            await apart(worked_on, old.clear)
             return written
         raise errors.conflict(resource.qualified, resource.kind.group, resource.kind.plural, name, _MODIFIED)
 
@@ -191,20 +212,31 @@ class Writes:
             raise errors.conflict(resource.qualified, kind.group, kind.plural, record.key.name, _MODIFIED)
 
     async def _replace(
-        self, resource: Resource, record: Record, old: Obj, new: Obj, options: WriteOptions, context: RequestContext
+        self,
+        resource: Resource,
+        record: Record,
+        old: Obj,
+        new: Obj,
+        options: WriteOptions,
+        context: RequestContext,
+        size: int,
     ) -> Written:
         subresource, name = context.subresource, record.key.name
-        lifecycle.carry_over(new, old, resource, subresource)
-        if not subresource:
-            resource.prepare_update(new, old)
-        resource.default(new)
-        if not subresource:
-            lifecycle.count_generation(new, old)
-        _refuse(resource, name, new, old, subresource)
+
+        def complete() -> None:
+            lifecycle.carry_over(new, old, resource, subresource)
+            if not subresource:
+                resource.prepare_update(new, old)
+            resource.default(new)
+            if not subresource:
+                lifecycle.count_generation(new, old)
+            _refuse(resource, name, new, old, subresource)
+
+        await apart(size, complete)
         await resource.admit(context, new, old, "UPDATE")
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         stored = resource.inward(new) if resource.inward is not None else new
-        if new == old:
+        if await apart(size, lambda: new == old):
             return Written(record.data, stored, record)
         if options.dry_run:
             return Written(_encode(stored), stored)
@@ -233,10 +265,11 @@ class Writes:
     async def _delete(
         self, resource: Resource, record: Record, options: DeleteOptions, context: RequestContext
     ) -> Written:
-        obj = record.decode()
+        obj = await apart(len(record.data), record.decode)
         _check_preconditions(resource, obj, options)
-        admitted = record.decode()
+        admitted = await apart(len(record.data), record.decode)
         await resource.admit(context, admitted, admitted, "DELETE")
+        await apart(len(record.data), admitted.clear)
         fate = lifecycle.delete(obj, options, resource, self._stamps)
         if fate == "wait":
             return Written(record.data, obj, record, warnings=context.warnings)
