@@ -254,8 +254,17 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[...
             pass
     big = "x" * 500_000
     body = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: NAME}}\ndata: {{k: {big}}}\n"
-    refused = [cluster.kubectl("create", "-f", "-", stdin=body.replace("NAME", f"c{n}"), fails=True) for n in range(2)]
-    assert all("disk" in text or "space" in text for text in refused), refused
+    accepted = set()
+    for n in range(8):  # a few fit into what the database has allocated
+        ended = subprocess.run(
+            [str(programs.kubectl()), "create", "-f", "-"], input=body.replace("NAME", f"c{n}"), text=True,
+            capture_output=True, timeout=400, check=False, env=cluster.environment,
+        )  # fmt: skip
+        if ended.returncode == 0:
+            accepted.add(f"c{n}")
+        else:
+            assert "disk" in ended.stderr or "space" in ended.stderr
+    assert len(accepted) <= 4
     assert "before" in cluster.kubectl("get", "configmaps")
 
     (small / "ballast").unlink()
@@ -263,7 +272,7 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[...
     os.kill(cluster.pid(), signal.SIGKILL)
     cluster.up()
     names = {c["metadata"]["name"] for c in cluster.get("configmaps")["items"]}
-    assert {"before", "after"} <= names
+    assert {"before", "after", *accepted} <= names
     cluster.down("--purge")
     subprocess.run(["umount", str(small)], check=True)
 

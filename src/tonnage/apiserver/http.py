@@ -80,6 +80,7 @@ class HttpShell:
                     log.warning("cannot accept a connection: %s", error.strerror)
                     server.unauthenticated.abort_oldest()
                     await asyncio.sleep(_EXHAUSTED_SECONDS)
+                await asyncio.sleep(0)  # an error that stays must not hold the loop
                 continue
             try:
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)

@@ -105,12 +105,26 @@ def usage(pod: Pod, paths: Paths, measure: Measure, most: int) -> tuple[dict[str
     return used, sum(measure(path, most) for path in volumes)
 
 
+@dataclass(frozen=True)
+class DiskSpace:
+    """Bytes available on a disk, of how many, and below how many there is disk pressure."""
+
+    available: int
+    total: int
+    threshold: int
+
+
+def disk_space(root: str | os.PathLike[str]) -> DiskSpace:
+    """The space on the disk of a folder. Raises OSError."""
+    found = os.statvfs(root)
+    total = found.f_blocks * found.f_frsize
+    return DiskSpace(found.f_bavail * found.f_frsize, total, min(total // _PRESSURE_PART, _PRESSURE_MOST))
+
+
 def pressure(root: str) -> tuple[int, int] | None:
     """Bytes that should be available on the disk of a folder, and that are; None when enough are. Raises OSError."""
-    found = os.statvfs(root)
-    available, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-    threshold = min(total // _PRESSURE_PART, _PRESSURE_MOST)
-    return (threshold, available) if available < threshold else None
+    space = disk_space(root)
+    return (space.threshold, space.available) if space.available < space.threshold else None
 
 
 def worst(used: Mapping[str, tuple[dict[str, int], int]]) -> str:

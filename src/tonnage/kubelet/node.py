@@ -20,14 +20,13 @@ from tonnage.api.quantity import from_bytes
 from tonnage.errors import ApiError, ApiNotFound, Unavailable
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
+from tonnage.kubelet.eviction import disk_space
 
 log = logging.getLogger(__name__)
 HEARTBEAT = 300.0
 KUBELET_VERSION = f"v1.34.0+tonnage-{__version__}"
 _DISK_EVERY = 10.0
 """Seconds between two looks at the disk, as of the kubelet's eviction manager."""
-_PRESSURE_PART, _PRESSURE_MOST = 10, 1 << 30
-"""There is pressure when less than a tenth of the disk is available, and less than 1Gi."""
 _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 _HEALTHY = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -125,9 +124,8 @@ class NodeObject:
             await self._clock.sleep(_DISK_EVERY)
 
     async def _look_at_disk(self) -> None:
-        found = os.statvfs(self._root)
-        free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        limit = min(total // _PRESSURE_PART, _PRESSURE_MOST)
+        space = disk_space(self._root)
+        free, total, limit = space.available, space.total, space.threshold
         has_pressure = free < (limit * 5 // 4 if self._has_pressure else limit)  # not to and fro at the limit
         if has_pressure == self._has_pressure and self._is_reported:
             return
