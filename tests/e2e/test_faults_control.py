@@ -6,13 +6,13 @@ that has no kubelet.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cluster.processes import free_port
+from msgspec.structs import replace
 from tests.e2e import processes
 from tests.e2e.agents import Nodes
 from tests.e2e.hollow import Hollow, Parts, cpu_seconds, in_pool, measured, own_plane
@@ -20,6 +20,8 @@ from tests.e2e.processes import POOL_SIZE, Agent, agent, events, point, stays
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
+from tonnage.pools import sealed
+from tonnage.pools.directory import Record
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-control"
@@ -112,10 +114,9 @@ def _make_class(nodes: Nodes) -> None:
 def _age(served: Agent) -> None:
     """Volumes that were made just now are not judged yet: as if all had been made an hour ago."""
     served.program.kill()
-    for record in served.pool.rglob("*.json"):
-        said = json.loads(record.read_text())
-        if isinstance(said, dict) and "created" in said:
-            record.write_text(json.dumps({**said, "created": said["created"] - 3600}))
+    for file in served.pool.glob("*.json"):
+        record = sealed.decode(file.read_bytes(), Record)
+        file.write_bytes(sealed.encode(replace(record, created=record.created - 3600)))
 
 
 def test_etcd_is_restored_from_a_backup(parts: Parts, nodes: Nodes, tmp_path: Path) -> None:
