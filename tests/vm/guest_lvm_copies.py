@@ -413,7 +413,7 @@ async def test_a_copy_that_is_killed_is_never_shown_and_begins_anew(bench: Bench
     await pool.close()
     kill_copier()
     await settled(no_tool_runs)
-    assert "b" in report()
+    assert any(name.startswith("c+") for name in report())  # not yet the volume
     pool = await bench.pool()
     assert [volume.name for volume in await pool.list()] == ["a"]
     await erased(pool)

@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.vm.lvm_bench import DISKS, MI, Bench, bench_in, device, erased, group
 from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, OutOfRange, Precondition
 from tonnage.host import loop, lvm, mount, superblock
 from tonnage.host.run import run
+from tonnage.pools import lvmrecord
 from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
 
@@ -112,11 +114,9 @@ async def test_an_erasure_that_was_killed_between_its_steps_is_set_aside_at_the_
         ("b", "zero"),
         ("s+s", "zero"),
     ):  # as far as delete() and delete_snapshot() come by one command
-        old = [tag for tag in report("lv_tags")[name]["lv_tags"].split(",") if tag.startswith("tonnage.kind=")]
-        words = [word for tag in old for word in ("--deltag", tag)]
-        lvm.lvm(
-            "lvchange", *words, "--addtag", "tonnage.kind=erasing", "--addtag", f"tonnage.erase={method}", f"vg0/{name}"
-        )
+        tags = report("lv_tags")[name]["lv_tags"].split(",")
+        after = replace(lvmrecord.decode(tags), kind=lvmrecord.Kind.ERASING, method=method)
+        lvm.lvm("lvchange", *lvmrecord.change(tags, after), f"vg0/{name}")
     pool = await bench.pool(",eraserate=0")
     await pool.create(VolumeRequest("b", 5 * MI))
     await erased(pool)
