@@ -7,6 +7,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from tonnage.host.run import run
 from tonnage.pools import lvmrecord
 from tonnage.pools.base import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
+from tonnage.pools.lvmstore import LvmStore
 
 SECRET = b"\xa5secret!" * 512
 SPARE = "/dev/ubdc"
@@ -56,6 +58,27 @@ async def with_secrets(pool: Pool, staging: Path, method: str) -> None:
     poke(staging / "device", bytes(len(SECRET) * 2048))
     await pool.create(VolumeRequest("b", 32 * MI, block=True, parameters=parameters, source=Source(snapshot="s")))
     await pool.unstage("a", staging)
+
+
+async def test_the_eraser_may_rename_what_a_call_is_just_deleting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as its tags say that it is to be erased: both do it then, one after the other."""
+    once = LvmStore.set_aside
+
+    def twice(store: LvmStore, lv: str, entry: lvmrecord.Entry) -> str:
+        with ThreadPoolExecutor(2) as threads:
+            (name, again) = threads.map(lambda _: once(store, lv, entry), range(2))
+        assert name == again
+        return name
+
+    monkeypatch.setattr(LvmStore, "set_aside", twice)
+    pool = await bench.pool(",eraserate=0")
+    await with_secrets(pool, bench.folder / "s", "zero")
+    for delete, name in ((pool.delete, "a"), (pool.delete_snapshot, "s"), (pool.delete, "b")):
+        await delete(name)
+    await erased(pool)
+    assert report() == {}
 
 
 async def test_erased_volumes_and_snapshots_leave_nothing_on_the_disks(bench: Bench) -> None:

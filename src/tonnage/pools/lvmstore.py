@@ -59,6 +59,7 @@ class LvmStore(LvmTable):
         self.erasures = LvmErasures(self)
         self.family = threading.Lock()
         """Held while an origin and its thick snapshots are looked at together."""
+        self._renaming = threading.Lock()
 
     def open(self) -> None:
         """Take the group, read it, finish what a kill left half done. Raises Unavailable, HostError."""
@@ -413,17 +414,21 @@ class LvmStore(LvmTable):
         self.set_aside(lv, erasing)
 
     def set_aside(self, lv: str, entry: Entry) -> str:
-        """Give what is deleted a name that no volume has, so that its own is free. May be repeated."""
-        found = self.account.find(lv)
-        if found is not None and found.is_thick_snapshot:
-            lvm.lvm("lvconvert", "--yes", "--quiet", "--splitsnapshot", f"{self.group}/{lv}")
-            self.account.split(lv)
-        if (name := lvmrecord.lv_name(self.group, entry)) == lv:
-            return lv
-        lvm.lvm("lvrename", "--quiet", self.group, lv, name)
-        with self.account.lock:
-            self.account.renamed(lv, name)
-            self.entries[name] = self.entries.pop(lv, entry)
+        """Give what is deleted a name that no volume has, so that its own is free; returns that name. Idempotent."""
+        name = lvmrecord.lv_name(self.group, entry)
+        with self._renaming:  # the eraser does it too, as soon as the tags say so
+            if lv not in self.entries:
+                return name
+            found = self.account.find(lv)
+            if found is not None and found.is_thick_snapshot:
+                lvm.lvm("lvconvert", "--yes", "--quiet", "--splitsnapshot", f"{self.group}/{lv}")
+                self.account.split(lv)
+            if name == lv:
+                return lv
+            lvm.lvm("lvrename", "--quiet", self.group, lv, name)
+            with self.account.lock:
+                self.account.renamed(lv, name)
+                self.entries[name] = self.entries.pop(lv, entry)
         return name
 
     def remove(self, lv: str, entry: Entry) -> None:
