@@ -87,7 +87,8 @@ class Siblings:
             return _single(claim)
         if owner is not None:
             pod = await self._pod(owner, meta.namespace)
-            return await self._of_pod(meta.namespace, pod) if pod is not None else _single(claim)
+            is_used = pod is not None and meta.name in pod.claims  # an owner need not use what it owns
+            return await self._of_pod(meta.namespace, pod) if pod is not None and is_used else _single(claim)
         if self._class(claim.spec) is not None:
             groups = [await self._of_pod(meta.namespace, pod) for pod in await self._users(claim)]
             if groups:

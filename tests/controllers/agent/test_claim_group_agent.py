@@ -154,6 +154,18 @@ async def test_a_single_claim_waits_for_nobody(make_node: Any, scratch_pod: Any,
     assert loop.time() - began < 0.2, "virtual seconds: no timer was set"
 
 
+async def test_a_claim_that_its_owner_does_not_use_is_single(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    """Whoever made it: no pod waits for it together with others."""
+    node = await make_node("10Gi")
+    pod = await make_pod("app", ephemeral={"v0": {"storageClassName": "late"}})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
+    await make_claim("app-extra", "1Gi", storageClassName="late", owners=[owner])
+    await node.send("app-extra")
+    await eventually(lambda: node.bound("app-extra"))
+
+
 async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
     make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
