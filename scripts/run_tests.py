@@ -103,7 +103,8 @@ def main(arguments: list[str]) -> int:
         if failed and again == failed and good:
             print(f"\nAgain, alone, as {REPEAT} names them: {', '.join(again)}\n", flush=True)
             last = _run_lanes({"again": again}, options, Path(temporary))[0]
-            failed = last.failed if last.is_good else again
+            passed_now = last.report.get("passed", []) if last.is_good else []
+            failed = [test for test in again if test not in passed_now]
             print(last.row())
     if failed:
         print("failed:", *failed, sep="\n  ")
