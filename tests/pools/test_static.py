@@ -21,7 +21,7 @@ from tonnage.errors import (
     Unavailable,
     Unsupported,
 )
-from tonnage.host import device, loop, mount
+from tonnage.host import device, disk, loop, mount
 from tonnage.pools import staticdisk
 from tonnage.pools.base import VolumeRequest
 from tonnage.pools.config import make, parse
@@ -423,6 +423,31 @@ async def test_a_damaged_record_keeps_its_disk_from_everybody(bench: Bench) -> N
     assert "its record is damaged" in (await pool.problems())[0]
     with pytest.raises(OutOfRange):
         await pool.create(VolumeRequest("b", MI))
+
+
+async def test_looks_at_once_do_not_take_each_other_for_users_of_a_device(bench: Bench) -> None:
+    bench.tmpfs("m", 16 * MI)
+    node = bench.device("d", 16 * MI)
+    pool = await bench.open()
+
+    async def look() -> None:
+        for _ in range(100):
+            assert (await pool.capacity(block=True)).total == 16 * MI
+
+    def look_elsewhere() -> None:
+        for _ in range(300):
+            assert disk.inspect(node).users == ()
+
+    async def live() -> None:
+        for _ in range(20):
+            await pool.create(VolumeRequest("v", MI, fstype="ext4"))
+            await pool.stage("v", bench.folder / "staging")
+            await pool.unstage("v", bench.folder / "staging")
+            await pool.delete("v")
+            await _clean(pool)
+
+    await asyncio.gather(look(), look(), asyncio.to_thread(look_elsewhere))
+    await asyncio.gather(look(), look(), live())
 
 
 async def test_a_device_in_use_is_not_taken(bench: Bench) -> None:

@@ -114,7 +114,7 @@ def _run(folder: Path, at: int, killers: Callable[..., Any]) -> tuple[list[str],
     said = log.read_text().split("\n")[:-1] if log.exists() else []
     if os.WIFSIGNALED(status):
         return said, 0
-    assert status == 0, said
+    assert status == 0, "\n".join(said)
     return said[:-1], int(said[-1].split()[1])
 
 

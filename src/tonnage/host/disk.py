@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,8 @@ import msgspec
 from tonnage.errors import HostError, Invalid
 from tonnage.host import mount
 from tonnage.host.run import run
+
+_TRIES, _PAUSE = 100, 0.01  # seconds between them
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -93,10 +97,31 @@ def _is_swap(number: int) -> bool:
 def _is_taken(node: Path) -> bool:
     """A mount, a holder, or an array keeps a device exclusively, wherever in the machine's namespaces that is."""
     try:
-        os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        with _locked(node):
+            os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as failure:
         return failure.errno == errno.EBUSY
     return False
+
+
+@contextmanager
+def _locked(node: Path) -> Iterator[None]:
+    """The lock that programs hold while they look at a device or change it (systemd's BLOCK_DEVICE_LOCKING). Two that
+    look at once would each take the other for a user. Raises OSError, EBUSY when the lock is not free within a second.
+    """
+    fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not left:
+                    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
+                time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _signatures(node: Path) -> tuple[Signature, ...]:

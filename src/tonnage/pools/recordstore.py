@@ -43,7 +43,7 @@ class RecordStore(ABC):
         """Bytes promised."""
         self.problem = ""
         """Why the pool could not be opened the last time, "" when it was or nobody tried."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.erasures: EraseRecords | None = None
         """What was deleted and is still to be erased, for kinds that erase."""
 

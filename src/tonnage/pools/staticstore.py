@@ -92,19 +92,21 @@ class StaticStore(RecordStore):
 
     def refresh(self) -> Found:
         """Look at the directory anew; entries that are refused are logged when that is news. Raises Unavailable."""
-        found = look(self.directory)
-        refused = dict(found.refused)
-        refused |= {
-            entry: f"its record is damaged ({why}): {self.remedy}" for entry, why in self.disk_records.damaged.items()
-        }
-        for entry, disk in found.disks.items():
-            if entry not in self.disk_records.disks and entry not in refused and (why := _taken_by_others(disk)):
-                refused[entry] = why
-        for entry, why in refused.items():
-            if self._found.refused.get(entry) != why:
-                log.warning("entry is no volume path=%s reason=%s", self.directory / entry, why)
-        self._found = Found(found.disks, refused)
-        return self._found
+        with self.lock:  # a look opens free devices exclusively: another look, or mkfs on one just taken, would get EBUSY
+            found = look(self.directory)
+            refused = dict(found.refused)
+            refused |= {
+                entry: f"its record is damaged ({why}): {self.remedy}"
+                for entry, why in self.disk_records.damaged.items()
+            }
+            for entry, disk in found.disks.items():
+                if entry not in self.disk_records.disks and entry not in refused and (why := _taken_by_others(disk)):
+                    refused[entry] = why
+            for entry, why in refused.items():
+                if self._found.refused.get(entry) != why:
+                    log.warning("entry is no volume path=%s reason=%s", self.directory / entry, why)
+            self._found = Found(found.disks, refused)
+            return self._found
 
     def problems(self) -> list[str]:
         """What is wrong with the directory's entries and the disks of volumes, and what to do. Raises Unavailable."""
