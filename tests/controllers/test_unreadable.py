@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from tests.kube.nulls import Nulls
 
-from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS, VOLUMES
+from tonnage.api import names
+from tonnage.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, NAMESPACES, NODES, PODS, VOLUMES
 from tonnage.apiserver.server import ApiServer
 from tonnage.controllers.binder import Binder
 from tonnage.controllers.garbage import GarbageCollector
+from tonnage.controllers.gone_capacity import GoneCapacity
+from tonnage.controllers.gone_nodes import GoneNodes
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection
 from tonnage.errors import ApiUnreadable
@@ -125,3 +128,52 @@ async def test_a_namespace_is_emptied_of_what_cannot_be_read(kube: Client, broke
     await synced(informers)
     await controller.reconcile("ns")
     assert not (await kube.list(PODS, "ns")).items
+
+
+async def test_an_unreadable_node_keeps_its_volumes_and_does_not_hold_up_those_of_a_node_that_is_gone(
+    kube: Client,
+    broken: Any,
+    make_class: Make,
+    make_claim: Make,
+    make_volume: Make,
+    events: EventRecorder,
+    manual_clock: Any,
+) -> None:
+    await make_class("hour", parameters={names.ON_NODE_GONE: "release-after:1h"})
+    await kube.create(NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    for node in ("stays", "odd"):
+        await kube.create(NODES, {"metadata": {"name": node}})
+    for node in ("odd", "lost"):
+        claim = await make_claim(f"of-{node}", storageClassName="hour", volumeName=f"of-{node}")
+        place = {"key": names.TOPOLOGY_NODE, "operator": "In", "values": [node]}
+        await make_volume(
+            f"of-{node}",
+            labels={names.NODE_LABEL: node},
+            storageClassName="hour",
+            claimRef={
+                "kind": "PersistentVolumeClaim", "namespace": "default", "name": f"of-{node}", "uid": claim.metadata.uid
+            },
+            nodeAffinity={"required": {"nodeSelectorTerms": [{"matchExpressions": [place]}]}},
+            persistentVolumeReclaimPolicy="Delete",
+        )  # fmt: skip
+        await kube.patch(VOLUMES, f"of-{node}", {"status": {"phase": "Bound"}}, subresource="status")
+        labels = {
+            names.CAPACITY_DRIVER: names.DRIVER, names.CAPACITY_MANAGED_BY: "tonnage-node", names.NODE_LABEL: node
+        }  # fmt: skip
+        capacity = {"metadata": {"name": f"of-{node}", "labels": labels}, "storageClassName": "hour", "capacity": "1Gi"}
+        await kube.create(CAPACITIES, capacity, names.SYSTEM_NAMESPACE)
+    client, informers = await broken("odd")
+    volumes = GoneNodes(client, informers, events, drivers=[names.DRIVER], clock=manual_clock)
+    capacities = GoneCapacity(client, informers, drivers=[names.DRIVER], namespace=names.SYSTEM_NAMESPACE)
+    await synced(informers)
+    for node in ("odd", "lost"):
+        await volumes.reconcile(f"of-{node}")
+        live = await kube.get(VOLUMES, f"of-{node}")
+        assert names.NODE_GONE_SINCE in live.metadata.annotations
+        informers.of(VOLUMES).cache.put(live)
+    manual_clock.now += 3600
+    for node in ("odd", "lost"):
+        await volumes.reconcile(f"of-{node}")
+        await capacities.reconcile(f"{names.SYSTEM_NAMESPACE}/of-{node}")
+    assert [c.metadata.name for c in (await kube.list(CLAIMS)).items if not c.metadata.deleting] == ["of-odd"]
+    assert [c.metadata.name for c in (await kube.list(CAPACITIES)).items] == ["of-odd"]

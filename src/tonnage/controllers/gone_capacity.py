@@ -14,7 +14,7 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.errors import ApiConflict, ApiNotFound
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, Unreadable
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informers
 
@@ -44,7 +44,10 @@ class GoneCapacity:
         capacity = self._capacities.get(key)
         if capacity is None or not self._is_left(capacity) or _is_among(self._nodes, capacity):
             return
-        if _is_among((await self._client.list(NODES)).items, capacity):  # a node that has just come
+        found = await self._client.list(NODES, tolerant=True)
+        if _is_among(found.items, capacity) or _is_among(found.unreadable, capacity):  # a node that has just come
+            return
+        if any(not node.metadata.name for node in found.unreadable):  # it may be that one
             return
         meta = capacity.metadata
         try:
@@ -77,5 +80,5 @@ def _node_of(capacity: CSIStorageCapacity) -> str:
     return capacity.metadata.labels.get(names.NODE_LABEL, "")
 
 
-def _is_among(nodes: Iterable[Node], capacity: CSIStorageCapacity) -> bool:
+def _is_among(nodes: Iterable[Node | Unreadable], capacity: CSIStorageCapacity) -> bool:
     return any(names.label_value(node.metadata.name) == _node_of(capacity) for node in nodes)

@@ -22,7 +22,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.controllers.binding import change
 from tonnage.controllers.node_gone_policy import release_after
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid
-from tonnage.kube.client import Client, refer
+from tonnage.kube.client import Client, Unreadable, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -95,16 +95,19 @@ class GoneNodes:
         source = volume.spec.csi
         return source is not None and source.driver in self._drivers and volume.status.phase == "Bound"
 
-    def _is_gone(self, volume: PersistentVolume, nodes: Collection[Node]) -> bool:
-        """Whether none of these nodes has the volume. With no node at all, something else is wrong."""
+    def _is_gone(
+        self, volume: PersistentVolume, nodes: Collection[Node], unreadable: Iterable[Unreadable] = ()
+    ) -> bool:
+        """Whether none of these nodes has the volume. With no node at all, something else is wrong. unreadable: Nodes
+        that are there too; nobody can see whether one of them is out of service."""
         label, affinity = _node_of(volume), volume.spec.node_affinity
         if not label or affinity is None or affinity.required is None or not nodes:
             return False
-        there = [node for node in nodes if not _is_out(node)]
-        if any(names.label_value(node.metadata.name) == label for node in there):
+        there = [node.metadata for node in nodes if not _is_out(node)] + [found.metadata for found in unreadable]
+        if any(not node.name or names.label_value(node.name) == label for node in there):
             return False
         matches = node_matcher(affinity.required)
-        return not any(matches(node.metadata.labels, node.metadata.name) for node in there)
+        return not any(matches(node.labels, node.name) for node in there)
 
     def _release_after(self, volume: PersistentVolume) -> float | None:
         """The policy. A volume that is retained is a person's to release; so is one whose class is gone or unclear."""
@@ -166,7 +169,8 @@ class GoneNodes:
 
     async def _is_gone_live(self, volume: PersistentVolume) -> bool:
         """By a live list of all nodes: a label need not be a node's name, and no volume hangs on a stale watch."""
-        return self._is_gone(volume, (await self._client.list(NODES)).items)
+        found = await self._client.list(NODES, tolerant=True)
+        return self._is_gone(volume, found.items, found.unreadable)
 
     # What happens
 
