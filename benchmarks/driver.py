@@ -8,9 +8,10 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from benchmarks import bare, calls, peer
@@ -20,6 +21,7 @@ from benchmarks.figure import Figure
 
 from tonnage.csi.client import CsiClient
 from tonnage.csi.connection import wait_until_served
+from tonnage.csi.errors import CsiError
 from tonnage.csi.words import AccessMode, VolumeCapability
 from tonnage.host import mount
 
@@ -60,6 +62,8 @@ async def _image(folder: Path) -> list[Figure]:
             Figure(f"image: RSS with {VOLUMES} volumes", _rss(pid), "MiB", at_most=45),
             Figure(f"image: wake-ups in {REST_SECONDS:.0f} s of rest", await _wakeups(pid), "", at_most=0),
         ]
+        held = await _held(client, ours.volumes[0], folder / "staging")
+        figures.append(Figure("image: a volume in use is locked by DeleteVolume, p99", held, "ms", at_most=20))
         for vid in ours.volumes:
             await client.delete_volume(vid)
     if go is not None:
@@ -90,6 +94,25 @@ def _measured(socket: Path, use: VolumeUse, parameters: dict[str, str] | None = 
         capacity = _p50(lambda: caller.get_capacity(parameters=parameters), CALLS)
         seconds, volumes = caller.fill(VOLUMES, 64 * MIB, at_once=CLIENTS, use=use, parameters=parameters)
     return _Measured(probe, capacity, VOLUMES / seconds, volumes)
+
+
+async def _held(client: CsiClient, volume: str, staging: Path) -> float:
+    """How long a call that unpublishes is refused while DeleteVolume waits for the volume's user, in milliseconds."""
+    await client.stage(volume, staging, MOUNT)
+    waits = []
+    for _ in range(TURNS):
+        deleting = asyncio.create_task(client.delete_volume(volume))
+        await asyncio.sleep(0)
+        began = time.perf_counter()
+        while True:
+            with suppress(CsiError):
+                await client.unpublish(volume, staging / "nobody")
+                break
+        waits.append((time.perf_counter() - began) * 1000)
+        with suppress(CsiError):
+            await deleting
+    await client.unstage(volume, staging)
+    return statistics.quantiles(waits, n=100)[-1]
 
 
 async def _go(folder: Path) -> _Measured | None:

@@ -8,6 +8,7 @@ Status objects, cli/main.py into exit codes; everybody else lets them pass.
     ├── Exhausted          there is no room (now, here)
     ├── OutOfRange         the size can never be had here, however empty the pool is
     ├── Precondition       the thing is in a state that forbids the operation (in use, not staged ...)
+    │   └── InUse          it is used now, perhaps only for a moment longer
     ├── Busy               another operation on the same thing is under way
     ├── Unsupported        understood, but not offered
     ├── Unavailable        the pool, server or socket cannot be reached just now
@@ -55,6 +56,10 @@ class OutOfRange(TonnageError):
 
 class Precondition(TonnageError):
     """The thing's state forbids the operation."""
+
+
+class InUse(Precondition):
+    """Somebody still uses the thing, perhaps not for longer than a moment; repeat soon."""
 
 
 class Busy(TonnageError):

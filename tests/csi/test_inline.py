@@ -136,9 +136,9 @@ class Failing(MemoryPool):
             self.failing = ""
             raise HostError(f"{step} failed")
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, wait: bool = True) -> None:
         self._step("delete")
-        await super().delete(name)
+        await super().delete(name, wait=wait)
 
     async def unstage(self, name: str, path: Path) -> None:
         self._step("unstage")

@@ -58,9 +58,9 @@ class Lost(MemoryPool):
         self._check()
         return await super().create(request)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, wait: bool = True) -> None:
         self._check()
-        await super().delete(name)
+        await super().delete(name, wait=wait)
 
 
 class Time:

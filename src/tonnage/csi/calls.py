@@ -24,6 +24,7 @@ from tonnage.csi.http2 import LARGEST_BODY, Answer, Request
 from tonnage.csi.inflight import InFlight
 from tonnage.csi.redact import describe
 from tonnage.csi.service import PREFIX, Method, Service
+from tonnage.errors import InUse
 from tonnage.observe import trace
 from tonnage.observe.metrics import CSI_CALLS
 
@@ -35,6 +36,7 @@ _TYPES = (b"application/grpc", b"application/grpc+proto")
 _START = ((":status", "200"), ("content-type", "application/grpc+proto"))
 _HEAD, _OK = frames.block(_START), frames.block([("grpc-status", "0")])
 _STOPPED = CsiError(Code.UNAVAILABLE, "the driver has stopped")
+_PAUSES = (0.01, 0.05, 0.2, None)  # seconds: a volume may be in use for a moment after its last umount
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")  # of a grpc-message: the rest is percent-encoded
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -159,11 +161,19 @@ class Calls:
         if key is None:
             return await call.method.function(call.message)
         assert call.task is not None
-        with self._in_flight.hold(key, name):
-            call.holds = True
-            self._holding.add(call.task)
-            call.task.add_done_callback(self._holding.discard)
-            return await call.method.function(call.message)
+        for pause in _PAUSES:
+            try:
+                with self._in_flight.hold(key, name):
+                    call.holds = True
+                    self._holding.add(call.task)
+                    call.task.add_done_callback(self._holding.discard)
+                    return await call.method.function(call.message)
+            except InUse:
+                call.holds = False
+                if pause is None or not call.is_heard:
+                    raise
+                await asyncio.sleep(pause)  # nothing is held: the call that waits may be the NodeUnstageVolume
+        raise AssertionError("the last pause is None")
 
     def _fail(self, call: _Call, failure: Exception) -> Code:
         error = to_csi(failure)

@@ -117,7 +117,7 @@ class Controller(SnapshotCalls):
         if place is not None:
             pool, name = place
             self._driver.check_open(pool)
-            await pool.delete(name)
+            await pool.delete(name, wait=False)
         elif await self._driver.find_inline(request.volume_id) is not None:
             raise Precondition(f"volume {request.volume_id} is an inline volume: it ends with its pod")
         return csi_pb2.DeleteVolumeResponse()

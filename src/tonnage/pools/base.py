@@ -228,8 +228,9 @@ class Pool(ABC):
         """
 
     @abstractmethod
-    async def delete(self, name: str) -> None:
-        """Remove a volume and its record; an unknown one is success. Raises Precondition while it is in use."""
+    async def delete(self, name: str, *, wait: bool = True) -> None:
+        """Remove a volume and its record; an unknown one is success. Raises Precondition while it is in use: InUse
+        where that may end in a moment, which is waited for unless wait is False."""
 
     @abstractmethod
     async def get(self, name: str) -> Volume:

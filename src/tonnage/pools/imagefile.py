@@ -219,10 +219,11 @@ def fill_holes(fd: int, path: Path, record: Record) -> None:
         raise HostError(f"cannot allocate {path}: {failure.strerror}") from failure
 
 
-def is_used(path: Path) -> bool:
+def is_used(path: Path, *, wait: bool = True) -> bool:
     """Whether anything has the file open: a loop device, so a mount in any namespace, or an orphaned mkfs.
 
-    A lease can be had only on a file that nobody else has open. Raises HostError.
+    wait: a quarter of a second, for whoever is about to close it. A lease can be had only on a file that nobody else
+    has open. Raises HostError.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -231,7 +232,7 @@ def is_used(path: Path) -> bool:
     except OSError as failure:
         raise HostError(f"cannot open {path}: {failure.strerror}") from failure
     try:
-        for pause in _PAUSES:
+        for pause in _PAUSES if wait else _PAUSES[:1]:
             if pause:
                 time.sleep(pause)
             try:

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, Busy, HostError, NotFound, Precondition, Unsupported
+from tonnage.errors import AlreadyExists, Busy, HostError, InUse, NotFound, Precondition, Unsupported
 from tonnage.host import device, loop, mount, ondisk, superblock
 from tonnage.pools import ext4grow, filesystem, imagefile, stillness
 from tonnage.pools.base import Stats, VolumeRequest
@@ -124,14 +124,14 @@ class ImageStore(FolderStore):
     def check_unused(self, name: str) -> None:
         """See FolderStore."""
         image = self.content(name)
-        if imagefile.is_used(image) and not self._set_free(image):
-            raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
+        if imagefile.is_used(image, wait=False) and not self._set_free(image):
+            raise InUse(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
 
     def _set_free(self, image: Path) -> bool:
         """Whether nobody uses an image any more, once devices are free that an unstage which failed has left to it."""
         found = os.stat(image)
         self._free_loops({(found.st_dev, found.st_ino)})
-        return not imagefile.is_used(image)
+        return not imagefile.is_used(image, wait=False)
 
     def claim(self, record: Record) -> tuple[int, Allocated]:
         """See FolderStore."""

@@ -125,7 +125,7 @@ class MemoryPool(Pool):
         self.size = bounds.size
         self._erasing.rate = erase_rate or 0
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, wait: bool = True) -> None:
         """See Pool."""
         if name not in self._volumes:
             return

@@ -7,13 +7,14 @@ share a commit.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 from tonnage.aio.tasks import KeyedLocks
-from tonnage.errors import TonnageError
+from tonnage.errors import InUse, TonnageError
 from tonnage.pools import request as requests
 from tonnage.pools import room
 from tonnage.pools.base import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=RecordStore)
+_PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
 class StoredPool(Pool, Generic[S]):
@@ -141,8 +143,18 @@ class StoredPool(Pool, Generic[S]):
         records = list(self._store.records.values())  # at once: other threads make volumes meanwhile
         return room.reserve(self.inline, records, of_class=reserve_of(parameters), inline=inline)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, wait: bool = True) -> None:
         """See Pool."""
+        for pause in _PAUSES if wait else ():
+            try:
+                await self._delete_now(name)
+            except InUse:
+                await asyncio.sleep(pause)
+            else:
+                return
+        await self._delete_now(name)
+
+    async def _delete_now(self, name: str) -> None:
         async with self._locks.hold(name):
             gone = list[Record]()
             try:

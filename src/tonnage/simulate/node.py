@@ -54,7 +54,7 @@ class SlowPool(MemoryPool):
         self._counts.hold(self._used - before)
         return made
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, wait: bool = True) -> None:
         """See Pool."""
         await self._clock.sleep(self._delete)
         before = self._used

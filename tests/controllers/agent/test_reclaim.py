@@ -22,10 +22,10 @@ class _Failing(MemoryPool):
 
     why = ""
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, wait: bool = True) -> None:
         if self.why:
             raise Unavailable(self.why)
-        await super().delete(name)
+        await super().delete(name, wait=wait)
 
 
 async def _bound(node: Any, make_claim: Any, eventually: Any, name: str = "data", **spec: Any) -> Any:

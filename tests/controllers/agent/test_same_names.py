@@ -36,10 +36,10 @@ class _Gated(MemoryPool):
         await self.gate.wait()
         return await super().create(request)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, wait: bool = True) -> None:
         if self.stuck:
             raise Unavailable("stuck")
-        await super().delete(name)
+        await super().delete(name, wait=wait)
 
 
 def _quiet(node: Any) -> Any:
