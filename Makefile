@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest programs test-compat check setup debian debian-test bench cluster cluster-down image chart proto clean
+.PHONY: demo test test-all test-rest programs test-compat test-upstream check setup debian debian-test bench cluster cluster-down image chart proto clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -56,6 +56,9 @@ cluster-down:          ## end it; nothing is left
 test-compat: debian-test $(READY)  ## the end-to-end tests on an older Kubernetes (docs/compatibility.md); a first build takes long
 	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/python -m scripts.build_programs
 	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -q -m e2e tests/e2e
+
+test-upstream: debian-test $(READY)  ## Kubernetes' own External Storage tests on real kubelets (docs/conformance.md); hours, and a long first build
+	$(BIN)/python -m tests.upstream
 
 image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image

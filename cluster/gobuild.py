@@ -41,13 +41,14 @@ class Missing(Exception):
 @dataclass(frozen=True)
 class Program:
     """A program to build. source: the folder of its Go module. package: what to build there. path: the file to make.
-    flags: more flags of `go build`."""
+    flags: more flags of Go's command, which is `go build`, or `go test -c` where is_test."""
 
     name: str
     source: Path
     package: str
     path: Path
     flags: tuple[str, ...] = ()
+    is_test: bool = False
 
 
 def cache() -> Path:
@@ -100,7 +101,8 @@ def _build(program: Program, what: str, held: IO[str], say: Say) -> None:
     held.write(f"process {os.getpid()}, which builds {what}")
     held.flush()
     unfinished = program.path.with_name(f".{program.name}.{os.getpid()}")
-    command = [go, "build", "-mod=readonly", *program.flags, "-o", str(unfinished), program.package]
+    verb = ("test", "-c") if program.is_test else ("build",)
+    command = [go, *verb, "-mod=readonly", *program.flags, "-o", str(unfinished), program.package]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
     try:
         with tempfile.TemporaryFile() as output:

@@ -75,9 +75,9 @@ def folder(*, kubernetes: str = BUILDS[0].module) -> Path:
     return cache() / "cluster-bin" / digest.hexdigest()[:16]
 
 
-def version(module: str = BUILDS[0].module) -> str:
-    """The release of Kubernetes that a module pins, as v1.36.3."""
-    text = (MODULES / module / "go.mod").read_text()
+def version(module: Path = MODULES / BUILDS[0].module) -> str:
+    """The release of Kubernetes that the Go module in that folder pins, as v1.36.3."""
+    text = (module / "go.mod").read_text()
     found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", text, re.M)
     assert found, "go.mod names no k8s.io/kubernetes"
     return found[1]
@@ -105,7 +105,7 @@ def ensure(*, say: Say = print) -> Path:
 
 def _programs(place: Path) -> list[Program]:
     return [
-        Program(_name(tool), MODULES / each.module, tool, place / _name(tool), ("-ldflags", _flags(each)))
+        Program(_name(tool), MODULES / each.module, tool, place / _name(tool), ("-ldflags", _linker_flags(each)))
         for each in BUILDS
         for tool in each.tools
     ]
@@ -123,14 +123,16 @@ def _link_others(place: Path) -> None:
                 os.link(other / _name(tool), place / _name(tool))
 
 
-def _flags(of: Build) -> str:
-    flags = "-s -w"
-    if of.is_versioned:
-        release = version(of.module)
-        major, minor, _ = release.removeprefix("v").split(".")
-        for key, value in (("gitVersion", release), ("gitMajor", major), ("gitMinor", minor)):
-            flags += f" -X k8s.io/component-base/version.{key}={value}"
-    return flags
+def _linker_flags(of: Build) -> str:
+    return versioned(MODULES / of.module) if of.is_versioned else "-s -w"
+
+
+def versioned(module: Path) -> str:
+    """The linker's flags for programs that print the release of Kubernetes, which the module in that folder pins."""
+    release = version(module)
+    major, minor, _ = release.removeprefix("v").split(".")
+    values = (("gitVersion", release), ("gitMajor", major), ("gitMinor", minor))
+    return "-s -w" + "".join(f" -X k8s.io/component-base/version.{key}={value}" for key, value in values)
 
 
 @functools.cache

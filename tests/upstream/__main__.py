@@ -1,0 +1,222 @@
+"""`make test-upstream`: Kubernetes' own External Storage tests against tonnage on two real kubelets.
+
+For each kind of disk: a cluster, tonnage installed from our image, the suite in five parts, its JUnit files, then a table
+in docs/conformance.md. Test code and framework are Kubernetes', unchanged. Ends with 1 where a test failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from cluster import network, programs
+from cluster.__main__ import down, up
+from cluster.node import Node
+from cluster.processes import Failed, Processes
+from deploy.image import build as own_image
+from deploy.image import debian
+from tests.upstream import images, results
+from tests.upstream.programs import ensure
+
+from tonnage.api import names
+from tonnage.apps.installation import IMAGE
+
+POOL, SIZE, DISK = "/var/lib/tonnage", "24Gi", 30 << 30
+PROCS = 4
+DISKS = ("ext4", "xfs", "btrfs")
+EXCLUDED: Mapping[str, str] = {
+    "any volume data source": "needs images of a volume populator, which are not built yet",
+}
+"""Tests that are left out on every disk, by a part of their names, with the reason."""
+UNSHARED: Mapping[str, str] = {
+    "(block volmode).*should provision storage with pvc data source in parallel": (
+        "a raw block volume that is written to is copied at one moment only where the disk shares blocks"
+    ),
+}
+"""Tests that are left out where the disk does not share blocks."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the suite. focus: a regular expression of names; skip: one of those left out; procs: at once."""
+
+    name: str
+    focus: str
+    skip: Sequence[str]
+    procs: int = PROCS
+
+
+ALONE = (r"\[Serial\]", r"\[Disruptive\]")
+PARTS = (
+    Part("main", r"External.Storage", (*ALONE, r"\[Slow\]", r"\[Feature:")),
+    Part("slow", r"External.Storage.*\[Slow\]", (*ALONE, r"\[Feature:")),
+    Part("features", r"External.Storage.*\[Feature:", ALONE),
+    Part("serial", r"External.Storage.*\[Serial\]", (r"\[Disruptive\]",), 1),
+    Part("disruptive", r"External.Storage.*\[Disruptive\]", (), 1),
+)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
+    parser.add_argument("disks", nargs="*", metavar="DISK", help=f"of {', '.join(DISKS)} (default: all)")
+    parser.add_argument("--part", action="append", choices=[part.name for part in PARTS], help="repeatable")
+    parser.add_argument("--focus", help="a regular expression of tests, instead of the parts")
+    parser.add_argument("--reports", type=Path, default=Path("dist/upstream"), help="where JUnit files and logs go")
+    options = parser.parse_args()
+    if wrong := sorted(set(options.disks) - set(DISKS)):
+        parser.error(f"disk {wrong[0]}: want one of {', '.join(DISKS)}")
+    parts = [part for part in PARTS if not options.part or part.name in options.part]
+    if options.focus:
+        parts = [Part("focus", options.focus, ())]
+    try:
+        programs.ensure()
+        suite = ensure()
+        failed = [_run(disk, parts, suite, options.reports.absolute()) for disk in options.disks or DISKS]
+    except (Failed, programs.Missing, debian.Missing) as failure:
+        print(f"test-upstream: {failure}", file=sys.stderr)
+        return 1
+    if not options.disks and parts == list(PARTS):
+        results.document(options.reports, Path("docs/conformance.md"), programs.version())
+    return 1 if any(failed) else 0
+
+
+def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
+    """All parts on one kind of disk; how many tests failed. Raises Failed, Missing."""
+    reports = reports / disk
+    reports.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with _cluster(disk, suite, reports) as kubeconfig:
+        for part in parts:
+            began = time.monotonic()
+            _say(f"{disk}: {part.name}")
+            _ginkgo(disk, part, suite, reports, kubeconfig)
+            found = results.read(reports / f"{part.name}.xml")
+            failed += len(found.failed)
+            _say(f"{disk}: {part.name}: {found.line()}, {(time.monotonic() - began) / 60:.0f} min")
+            for name in found.failed:
+                _say(f"  failed: {name}")
+    return failed
+
+
+def _ginkgo(disk: str, part: Part, suite: Path, reports: Path, kubeconfig: Path) -> None:
+    left_out = [*EXCLUDED, *(UNSHARED if disk == "ext4" else ())]
+    skip = [*part.skip, *left_out]
+    command = [
+        str(suite / "ginkgo"),
+        "--no-color",
+        f"--procs={part.procs}",
+        f"--focus={part.focus}",
+        *(f"--skip={pattern}" for pattern in skip),
+        f"--output-dir={reports}",
+        f"--junit-report={part.name}.xml",
+        "--timeout=3h",
+        str(suite / "e2e-storage.test"),
+        "--",
+        f"--kubeconfig={kubeconfig}",
+        "--provider=local",
+        f"--storage.testdriver={reports / 'driver.yaml'}",
+        "--disable-log-dump",
+        "--num-nodes=2",
+    ]
+    environment = {
+        **os.environ,
+        "KUBE_TEST_REPO_LIST": str(reports / "registries.yaml"),
+        "KUBE_SSH_KEY_PATH": str(kubeconfig.with_name("admin.key")),
+        "KUBE_SSH_USER": "root",
+    }
+    (reports / f"{part.name}.xml").unlink(missing_ok=True)
+    with (reports / f"{part.name}.log").open("wb") as log:
+        subprocess.run(command, stdout=log, stderr=log, env=environment, check=False)
+
+
+@contextlib.contextmanager
+def _cluster(disk: str, suite: Path, reports: Path) -> Iterator[Path]:
+    """Two nodes with tonnage on a disk of that kind each; the administrator's kubeconfig. Raises Failed, Missing."""
+    folder = reports / "cluster"
+    archives = [*images.build(reports, suite / "agnhost"), own_image.build(reports / "tonnage.tar", IMAGE).file]
+    (reports / "registries.yaml").write_text(yaml.safe_dump(dict(images.registries())))
+    (reports / "driver.yaml").write_text(yaml.safe_dump(_driver(disk)))
+    found = up(folder, 2, images=archives)
+    try:
+        processes = Processes(folder / "processes")
+        for number in (1, 2):
+            _prepare(Node(folder, number, programs.folder(), processes, network.of(folder)), disk, folder)
+            address = f"{network.of(folder).node(number)}:22"
+            command = [
+                str(suite / "sshnode"),
+                address,
+                sys.executable,
+                "-m",
+                "tests.upstream.remote",
+                str(folder),
+                str(number),
+            ]
+            processes.start(f"ssh-{number}", command)
+        kubeconfig = Path(str(found["kubeconfig"]))
+        _install(kubeconfig, disk)
+        yield kubeconfig
+    finally:
+        down(folder)
+
+
+def _prepare(node: Node, disk: str, folder: Path) -> None:
+    """Give a node its disk, and tell it who holds its namespaces (images.py)."""
+    image = folder / f"{node.name}.disk"
+    image.touch()
+    os.truncate(image, DISK)
+    subprocess.run([programs.debian(f"mkfs.{disk}", _PACKAGES[disk]), "-q", image], check=True)
+    node.inside("sh", "-c", f"mkdir -p {POOL} && mount -o loop {image} {POOL} && echo {node.holder} >{images.HOLDER}")
+
+
+_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
+
+
+def _install(kubeconfig: Path, disk: str) -> None:
+    kind = "btrfs" if disk == "btrfs" else "image"
+    arguments = ("--pool", f"{kind}:{POOL},name=scratch,size={SIZE}", "--kubernetes", programs.version())
+    printed = subprocess.run(
+        [sys.executable, "-m", "tonnage.cli", "manifests", *arguments], capture_output=True, text=True, check=True
+    ).stdout
+    kubectl = [str(programs.kubectl()), f"--kubeconfig={kubeconfig}"]
+    subprocess.run([*kubectl, "apply", "--validate=strict", "-f", "-"], input=printed, text=True, check=True,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+    ready = ["-n", names.SYSTEM_NAMESPACE, "rollout", "status", "daemonset", "--timeout=300s"]
+    subprocess.run([*kubectl, *ready], check=True, stdout=subprocess.DEVNULL)
+
+
+def _driver(disk: str) -> Mapping[str, object]:
+    """What the suite is told of tonnage: test/e2e/storage/external in Kubernetes' source says what it means."""
+    is_image = disk != "btrfs"
+    offered = ["persistence", "fsGroup", "exec", "multipods", "topology", "singleNodeVolume", "capacity"]
+    offered += ["pvcDataSource", "readWriteOncePod", *(["block"] if is_image else [])]
+    refused = ["volumeLimits", "RWX", "controllerExpansion", "nodeExpansion", "snapshotDataSource"]
+    return {
+        "ShortName": f"tonnage-{disk}",
+        "StorageClass": {"FromExistingClassName": names.SCRATCH_CLASS},
+        "InlineVolumes": [{"Attributes": {"size": "300Mi"}, "Shared": False, "ReadOnly": False}],
+        "DriverInfo": {
+            "Name": names.DRIVER,
+            "SupportedSizeRange": {"Min": "300Mi"},  # the smallest xfs
+            "SupportedFsType": {key: {} for key in (("", "ext4", "xfs") if is_image else ("", "btrfs"))},
+            "TopologyKeys": [names.TOPOLOGY_NODE],
+            "Capabilities": dict.fromkeys(offered, True) | dict.fromkeys(refused, False),
+            "StressTestOptions": {"NumPods": 10, "NumRestarts": 10},
+        },
+    }
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
