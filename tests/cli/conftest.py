@@ -123,4 +123,4 @@ def socket(serve: Callable[..., Path]) -> Path:
         await client.create_volume("claimed", 1 << 30, [VolumeCapability()], parameters=record)
         await client.create_volume("plain", 2 << 30, [VolumeCapability()], parameters={"pool": "b"})
 
-    return serve("memory,name=a,size=10Gi", "memory,name=b,size=5Gi", fill=fill)
+    return serve("fake,name=a,size=10Gi", "fake,name=b,size=5Gi", fill=fill)

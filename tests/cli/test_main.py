@@ -51,10 +51,10 @@ def test_no_or_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str])
         (["--nodes", "0"], "--nodes 0: want 1 to 1000"),
         (["--port", "70000"], "--port 70000: want 0 to 65535"),
         (["--pool", "floppy"], "unknown kind 'floppy'"),
-        (["--pool", "memory,speed=11"], "memory has no option 'speed'"),
-        (["--pool", "memory", "--pool-size", "lots"], "'lots' is not a quantity"),
-        (["--pool", "memory", "--pool-size", "0"], "more than 0 bytes"),
-        (["--pool", "memory", "--pool", "memory"], "two pools are named alike"),
+        (["--pool", "fake,speed=11"], "fake has no option 'speed'"),
+        (["--pool", "fake", "--pool-size", "lots"], "'lots' is not a quantity"),
+        (["--pool", "fake", "--pool-size", "0"], "write a number with its unit, as 10Gi"),
+        (["--pool", "fake", "--pool", "fake"], "two pools are named alike"),
     ],
 )
 def test_up_refuses_before_touching_anything(
@@ -74,7 +74,7 @@ def test_down_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_the_story_holds_without_root() -> None:
-    command = [sys.executable, "-m", "tonnage.cli", "demo", "--pool", "memory", "--runtime", "none"]
+    command = [sys.executable, "-m", "tonnage.cli", "demo", "--pool", "fake", "--runtime", "none"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

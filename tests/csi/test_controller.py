@@ -32,7 +32,7 @@ Refused = Callable[..., Awaitable[CsiError]]
 
 async def test_identity(client: CsiClient) -> None:
     assert await client.probe()
-    manifest = {names.MANIFEST_DEFAULT_POOL: "default", names.MANIFEST_POOLS: "default=memory,fast=memory"}
+    manifest = {names.MANIFEST_DEFAULT_POOL: "default", names.MANIFEST_POOLS: "default=fake,fast=fake"}
     assert await client.plugin_info() == words.PluginInfo("csi.tonnage.dev", __version__, manifest)
     assert client.driver == "csi.tonnage.dev"
     assert await client.plugin_capabilities() == {
@@ -101,8 +101,8 @@ async def test_sizes(refused: Refused, client: CsiClient) -> None:
     ("parameters", "texts"),
     [
         ({"pool": "slow"}, ["no pool 'slow'", "default, fast"]),
-        ({"kind": "lvm"}, ["kind 'lvm'", "memory"]),
-        ({"pool": "fast", "kind": "lvm"}, ["pool 'fast' is of kind memory"]),
+        ({"kind": "lvm"}, ["kind 'lvm'", "fake"]),
+        ({"pool": "fast", "kind": "lvm"}, ["pool 'fast' is of kind fake"]),
         ({"colour": "red"}, ["unknown parameter 'colour'", "pool"]),
         ({"tonnage.dev/rollback": "true"}, ["unknown parameter 'tonnage.dev/rollback'"]),
         ({"eraseafter": "true"}, ["unknown parameter 'eraseafter'"]),
@@ -121,7 +121,7 @@ async def test_parameters_that_are_refused(
 async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fast: MemoryPool) -> None:
     parameters = {
         "pool": "fast",
-        "kind": "memory",
+        "kind": "fake",
         "erase": "zero",
         names.CSI_FSTYPE: "xfs",
         names.CSI_PVC_NAME: "claim",

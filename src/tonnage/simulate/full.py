@@ -1,4 +1,4 @@
-"""--full: every controller, the scheduler, an agent with a memory pool on each node, and the API server, all of them
+"""--full: every controller, the scheduler, an agent with a fake pool on each node, and the API server, all of them
 the real ones, in one process on a virtual clock. What is not real: kubelets (kubelets.py) and the network."""
 
 from __future__ import annotations
