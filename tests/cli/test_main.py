@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.apps.data import DataFolder, Settings
 from tonnage.cli.main import VERBS, exit_code, main
 from tonnage.cli.output import Output
 from tonnage.errors import Busy, HostError, Invalid, Precondition, TonnageError, Unavailable
+from tonnage.pools.config import KINDS
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,22 @@ def test_up_refuses_before_touching_anything(
     assert code == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
+
+
+def test_down_promises_no_volumes_of_fake_pools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = DataFolder(tmp_path / "d")
+    data.open(Settings(pools=["memory,size=1Gi"], runtime="none"))
+    data.close()
+    assert main(["down", "--data", str(data.path)]) == 0
+    assert f"{data.path}: objects stay, but volumes of fake pools are gone; `tonnage up`" in capsys.readouterr().out
+
+
+def test_up_names_every_kind_of_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["up", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{', '.join(KINDS)}; repeatable" in shown
+    assert len(KINDS) == 7
 
 
 def test_down_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,3 +94,14 @@ def test_what_is_wrong_is_said_with_what_to_do(tonnage: Run, real_folder: Path) 
     listed = tonnage("volumes", "list", "--pool", where)
     assert "abnormal" in listed.out
     assert "volume p/v: volume v: its image" in listed.error
+
+
+def test_list_is_the_same_whatever_side_options_are_on(tonnage: Run, socket: Path) -> None:
+    plain = tonnage("pools", "--endpoint", socket, "-o", "json")
+    assert plain.code == 0
+    for arguments in (
+        ("list", "--endpoint", socket, "-o", "json"),
+        ("--endpoint", socket, "-o", "json", "list"),
+        ("--endpoint", socket, "list", "-o", "json"),
+    ):
+        assert tonnage("pools", *arguments).out == plain.out

@@ -145,3 +145,5 @@ def test_outlook_says_what_is_too_much() -> None:
     over = Outlook(Path("/"), ("a", "b"), 3 * GI, 2 * GI)
     assert not over.fits
     assert str(over) == "a, b: pools of 3Gi on a disk with 2Gi free, 1Gi more than it has"
+    same = Outlook(Path("/"), ("a", "a", "b"), 3 * GI, 5 * GI + 4096)
+    assert str(same) == "2 x a, b: pools of 3Gi on a disk with 5Gi free"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -348,9 +349,15 @@ class Outlook:
 
     def __str__(self) -> str:
         """A line for people."""
-        verdict = "" if self.fits else f", {from_bytes(self.promised - self.free)} more than it has"
-        names = ", ".join(self.pools)
-        return f"{names}: pools of {from_bytes(self.promised)} on a disk with {from_bytes(self.free)} free{verdict}"
+        verdict = "" if self.fits else f", {_whole(self.promised - self.free)} more than it has"
+        counts = Counter(self.pools)
+        names = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items())
+        return f"{names}: pools of {_whole(self.promised)} on a disk with {_whole(self.free)} free{verdict}"
+
+
+def _whole(size: int) -> str:
+    """For people: whole Mi, as far as there are any."""
+    return from_bytes(size // 1024**2 * 1024**2 or size)
 
 
 def outlook(configs: Iterable[PoolConfig]) -> list[Outlook]:
