@@ -42,6 +42,18 @@ def _of(findings: list[Finding], what: str) -> Finding:
     return found
 
 
+def test_an_old_name_and_a_size_that_no_one_means_are_warned_of(make: Make, folder: Path) -> None:
+    config = make("memory,size=1Gi", registry=folder)
+    tiny = replace(config, pools=[*config.pools, parse(f"image:{folder / 'pool'},size=10")])
+    findings = driver_check.check(tiny)
+
+    assert _of(findings, "kind").text == "pool memory: kind memory is called fake now: write fake,name=memory"
+    assert _of(findings, "size").text == "pool image: 10 bytes hold no volume: write the size with its unit, as 10Gi"
+    assert _of(findings, "kind").warning
+    assert _of(findings, "size").warning
+    assert not [finding for finding in driver_check.check(config) if finding.what == "size"]
+
+
 def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
     findings = driver_check.check(make(registry=folder, metrics=Address("127.0.0.1", 9100)))
 

@@ -118,6 +118,12 @@ async def test_parameters_that_are_refused(
     await refused(client.get_capacity(parameters), Code.INVALID_ARGUMENT, *texts)
 
 
+async def test_the_old_name_of_a_kind_is_taken(client: CsiClient, fast: MemoryPool) -> None:
+    await client.create_volume("old", GIB, MOUNT, parameters={"pool": "fast", "kind": "memory"})
+    assert (await client.get_capacity({"kind": "memory"})) == (await client.get_capacity({"kind": "fake"}))
+    assert [volume.name for volume in await fast.list()] == ["old"]
+
+
 async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fast: MemoryPool) -> None:
     parameters = {
         "pool": "fast",

@@ -9,7 +9,6 @@ from tonnage.api import names
 from tonnage.csi.driver import KEPT, OWNER_DRIVER, Driver
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool
-from tonnage.pools.config import RENAMED
 from tonnage.pools.parameters import check_modifiable, check_refused, check_shared, source_of
 
 POOL = "pool"
@@ -80,7 +79,7 @@ def _fstype(parameters: Mapping[str, str]) -> str:
 
 def _pool(driver: Driver, name: str, kind: str) -> Pool:
     pool = driver.pool(name)
-    kind = RENAMED.get(kind, kind)  # classes outlive the names of kinds
+    kind = names.RENAMED_KINDS.get(kind, kind)  # classes outlive the names of kinds
     if not kind or pool.kind == kind:
         return pool
     if name:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
+from tonnage.api.names import RENAMED_KINDS
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool, check_name
@@ -33,9 +34,6 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 KINDS = tuple(_KEYS)
 LEAST = 1024**2
 """Bytes of the smallest pool that a person may mean: those of the smallest volume with a file system."""
-RENAMED: Mapping[str, str] = {"memory": "fake"}
-"""Old name of a kind -> its present one. A pool without `name=` has the name that its description says: ids of volumes
-begin with it."""
 
 
 def options_of(kind: str) -> tuple[str, ...]:
@@ -108,7 +106,7 @@ class PoolConfig:
     @property
     def renamed(self) -> str:
         """A warning where the description uses the old name of a kind, "" elsewhere."""
-        if self.written not in RENAMED:
+        if self.written not in RENAMED_KINDS:
             return ""
         return f"pool {self.name}: kind {self.written} is called {self.kind} now: write {self.kind},name={self.name}"
 
@@ -142,11 +140,11 @@ def parse(text: str) -> PoolConfig:
     erase: eraserate (a quantity in a second, 0 for any); fake: largest, directories=yes|no; lvm, whose WHERE is a
     volume group: thin=THIN_POOL, thinsize, overcommit; pmem, whose WHERE is a region or `all`: mode.
 
-    Old names of kinds (RENAMED) are accepted. Raises Invalid.
+    Old names of kinds (names.RENAMED_KINDS) are accepted. Raises Invalid.
     """
     head, *pairs = text.split(",")
     word, _, where = head.partition(":")
-    kind = RENAMED.get(word, word)
+    kind = RENAMED_KINDS.get(word, word)  # the name of a pool without name= stays: ids of volumes begin with it
     if kind not in _KEYS:
         raise Invalid(f"pool {text[:80]!r}: unknown kind {kind[:40]!r}, want one of {', '.join(KINDS)}")
     if kind == "lvm":
