@@ -22,7 +22,7 @@ from tonnage.pools.config import parse
 
 @pytest.fixture
 def config(tmp_path_factory: pytest.TempPathFactory) -> DriverConfig:
-    """A memory pool in a folder with a short path, with metrics."""
+    """A fake pool in a folder with a short path, with metrics."""
     folder = tmp_path_factory.mktemp("d")
     return DriverConfig(
         folder / "csi.sock", [parse("fake,name=test-driver,size=10Gi")], "n1", folder / "state",

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def driver(folder: Path) -> AsyncIterator[DriverConfig]:
-    """A running driver over two memory pools, with a volume that a claim asked for and a raw one."""
+    """A running driver over two fake pools, with a volume that a claim asked for and a raw one."""
     pools = [parse("fake,name=a,size=10Gi"), parse("fake,name=b,size=5Gi")]
     config = DriverConfig(folder / "csi.sock", pools, "n1", folder / "state")
     running = StandaloneDriver(config)

@@ -116,7 +116,7 @@ async def _begin(driver: StandaloneDriver, fill: Fill) -> None:
 
 @pytest.fixture
 def socket(serve: Callable[..., Path]) -> Path:
-    """Of a driver over two memory pools, with a volume of a claim and one of nobody; it runs in a thread."""
+    """Of a driver over two fake pools, with a volume of a claim and one of nobody; it runs in a thread."""
 
     async def fill(client: CsiClient) -> None:
         record = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop", names.PARAM_CLUSTER: "c1"}

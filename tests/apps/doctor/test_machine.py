@@ -1,4 +1,4 @@
-"""A node looked at from itself: a real driver over a memory pool, an API server in this process."""
+"""A node looked at from itself: a real driver over a fake pool, an API server in this process."""
 
 from __future__ import annotations
 
