@@ -226,7 +226,7 @@ async def test_a_pool_that_cannot_be_is_not_added(node: Node, tmp_path: Path) ->
     await node.told("pool bad is not added: ", reason="ConfigurationRefused")
     assert not (tmp_path / "pool").exists()
     async with node.csi() as csi:
-        assert (await csi.plugin_info()).manifest[names.MANIFEST_POOLS] == "one=memory"
+        assert (await csi.plugin_info()).manifest[names.MANIFEST_POOLS] == "one=fake"
 
 
 async def test_a_pool_whose_disk_is_away_is_added_and_tried_again(node: Node, tmp_path: Path) -> None:
