@@ -20,7 +20,7 @@ WINDOW = 30.0
 async def run() -> list[Figure]:
     """A one-node box, 20 pods made and removed, a minute of rest, then half a minute of watching."""
     real = ("--pool", "image,sparse=yes,overcommit=yes", "--runtime", "bwrap")
-    arguments = real if ROOT else ("--pool", "memory", "--runtime", "none")
+    arguments = real if ROOT else ("--pool", "fake", "--runtime", "none")
     async with as_process(*arguments, "--pool-size", "30716Mi") as box:
         for number in range(PODS_OF_LOAD):
             await box.client.create(PODS, pod_with(f"p{number}", {"data": "64Mi"}), "default")

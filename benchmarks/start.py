@@ -15,7 +15,7 @@ from tonnage.kube.wait import until
 async def run() -> list[Figure]:
     """`tonnage up` of one node; then a pod with 4Gi, containers and mounts included where this user may."""
     real = ("--pool", "image,sparse=yes,overcommit=yes", "--runtime", "bwrap")
-    arguments = real if ROOT else ("--pool", "memory", "--runtime", "none")
+    arguments = real if ROOT else ("--pool", "fake", "--runtime", "none")
     async with as_process(*arguments, "--pool-size", "30716Mi") as box:
         await until(box.client, NODES, "node-1", lambda n: "tonnage" in str(n.metadata.annotations))
         began = time.monotonic()

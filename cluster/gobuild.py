@@ -56,7 +56,12 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tonnage"
 
 
-def build(programs: Sequence[Program], *, say: Say = print, lock: Path | None = None) -> None:
+def tell(text: str) -> None:
+    """Print a line at once, also into a pipe: who waits for a build wants to know now."""
+    print(text, flush=True)
+
+
+def build(programs: Sequence[Program], *, say: Say = tell, lock: Path | None = None) -> None:
     """Build the programs that are missing, one after the other. Blocking, without a time limit. Idempotent.
 
     Only one process builds at a time; others wait and say for whom. say: gets lines of progress. lock: the lock file,
@@ -89,7 +94,14 @@ def _locked(path: Path, say: Say) -> Iterator[IO[str]]:
                     said = waited
                     say(f"waiting for {path.read_text().strip() or 'another process'}, {_minutes(waited)}")
                 time.sleep(_POLL_SECONDS)
+        _name_holder(file, f"process {os.getpid()}")  # else that of a process that is gone
         yield file
+
+
+def _name_holder(file: IO[str], holder: str) -> None:
+    file.truncate(0)
+    file.write(holder)
+    file.flush()
 
 
 def _build(program: Program, what: str, held: IO[str], say: Say) -> None:
@@ -97,9 +109,7 @@ def _build(program: Program, what: str, held: IO[str], say: Say) -> None:
     if go is None:
         raise Missing(f"Go is not there, which builds {program.name} (or put it at {program.path})")
     program.path.parent.mkdir(parents=True, exist_ok=True)
-    held.truncate(0)
-    held.write(f"process {os.getpid()}, which builds {what}")
-    held.flush()
+    _name_holder(held, f"process {os.getpid()}, which builds {what}")
     unfinished = program.path.with_name(f".{program.name}.{os.getpid()}")
     verb = ("test", "-c") if program.is_test else ("build",)
     command = [go, *verb, "-mod=readonly", *program.flags, "-o", str(unfinished), program.package]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.gobuild import Missing as Missing
-from cluster.gobuild import Program, Say, build, cache
+from cluster.gobuild import Program, Say, build, cache, tell
 
 MODULES = Path(__file__).parent / "modules"
 CHOICE = "TONNAGE_KUBERNETES"
@@ -92,7 +92,7 @@ def find() -> Path:
     return place
 
 
-def ensure(*, say: Say = print) -> Path:
+def ensure(*, say: Say = tell) -> Path:
     """Build what is missing and return the folder. Blocking: a first build takes about ten minutes on two cores.
 
     Raises Missing where Go or the modules cannot be had. May be called by several processes at once.

@@ -26,7 +26,7 @@ def running(pod: Pod) -> bool:
 
 def box(folder: Path, *, nodes: int, capacity: str) -> Box:
     data = DataFolder(folder / "d")
-    settings = Settings(nodes=nodes, pools=["memory,size=100Gi"], runtime="none", capacity=capacity)
+    settings = Settings(nodes=nodes, pools=["fake,size=100Gi"], runtime="none", capacity=capacity)
     return Box(data, plan(data, settings))
 
 

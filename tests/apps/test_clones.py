@@ -20,7 +20,7 @@ from tonnage.kube.wait import until
 async def box(tmp_path: Path) -> AsyncIterator[Box]:
     """Three nodes with 10Gi each."""
     data = DataFolder(tmp_path / "d")
-    made = Box(data, plan(data, Settings(nodes=3, pools=["memory,size=10Gi"], runtime="none")))
+    made = Box(data, plan(data, Settings(nodes=3, pools=["fake,size=10Gi"], runtime="none")))
     await made.start()
     yield made
     await made.stop()

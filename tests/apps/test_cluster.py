@@ -29,7 +29,7 @@ from tonnage.kube.transport import Request, Response, Transport
 from tonnage.kube.wait import until, until_gone
 from tonnage.scheduler.strategies import Strategy
 
-SETTINGS = Settings(nodes=2, pools=["memory,size=10Gi"], runtime="none")
+SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 
 
 def box(folder: Path, **options: object) -> Box:

@@ -22,10 +22,10 @@ from tonnage.pools.config import parse
 
 @pytest.fixture
 def config(tmp_path_factory: pytest.TempPathFactory) -> DriverConfig:
-    """A memory pool in a folder with a short path, with metrics."""
+    """A fake pool in a folder with a short path, with metrics."""
     folder = tmp_path_factory.mktemp("d")
     return DriverConfig(
-        folder / "csi.sock", [parse("memory,name=test-driver,size=10Gi")], "n1", folder / "state",
+        folder / "csi.sock", [parse("fake,name=test-driver,size=10Gi")], "n1", folder / "state",
         registry=folder, metrics=Address("127.0.0.1", 0),
     )  # fmt: skip
 
@@ -44,7 +44,7 @@ async def test_serves_registers_and_measures(config: DriverConfig) -> None:
     finally:
         await driver.stop()
 
-    labels = '{kind="memory",pool="test-driver"}'
+    labels = '{kind="fake",pool="test-driver"}'
     assert f"tonnage_pool_size_bytes{labels} 1.073741824e+10" in text
     assert f"tonnage_pool_volumes{labels} 1.0" in text
     assert f"tonnage_pool_promised_bytes{labels} 1.073741824e+09" in text

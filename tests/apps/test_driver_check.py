@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make(folder: Path) -> Make:
     """A configuration over one pool."""
 
-    def config(pool: str = "memory,size=1Gi", **changes: object) -> DriverConfig:
+    def config(pool: str = "fake,size=1Gi", **changes: object) -> DriverConfig:
         base = DriverConfig(folder / "csi.sock", [parse(pool)], "n1", folder / "state")
         return replace(base, **changes)  # type: ignore[arg-type]
 
@@ -40,6 +40,18 @@ def make(folder: Path) -> Make:
 def _of(findings: list[Finding], what: str) -> Finding:
     (found,) = [finding for finding in findings if finding.what == what]
     return found
+
+
+def test_an_old_name_and_a_size_that_no_one_means_are_warned_of(make: Make, folder: Path) -> None:
+    config = make("memory,size=1Gi", registry=folder)
+    tiny = replace(config, pools=[*config.pools, parse(f"image:{folder / 'pool'},size=10")])
+    findings = driver_check.check(tiny)
+
+    assert _of(findings, "kind").text == "pool memory: kind memory is called fake now: write fake,name=memory"
+    assert _of(findings, "size").text == "pool image: 10 bytes hold no volume: write the size with its unit, as 10Gi"
+    assert _of(findings, "kind").warning
+    assert _of(findings, "size").warning
+    assert not [finding for finding in driver_check.check(config) if finding.what == "size"]
 
 
 def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
@@ -52,7 +64,7 @@ def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
         "registry",
         "metrics",
         "cgroups",
-        "pool memory",
+        "pool fake",
     ]
     assert not [f for f in findings if f.fault or f.warning]
     driver_check.require(findings)
@@ -64,7 +76,7 @@ def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
     [
         ({"driver_name": "no name"}, "driver", "driver name 'no name': want a DNS name of at most 63 characters"),
         ({"node_name": "n" * 257}, "driver", "want 1 to 256 bytes"),
-        ({"pools": [parse("memory")]}, "pool memory", "a memory pool needs size="),
+        ({"pools": [parse("fake")]}, "pool fake", "a fake pool needs size="),
         ({"pools": [parse("image")]}, "driver", "image needs a directory, as image:/var/lib/tonnage"),
         (
             {"registry": Path("/nowhere/at/all")},
@@ -138,14 +150,14 @@ async def test_a_pool_on_the_nodes_own_disk_must_be_meant(make: Make) -> None:
     with pytest.raises(Unavailable, match="is on the node's root file system"):
         driver_check.require(findings)
 
-    beside = make(pools=[*alone.pools, parse("memory,size=1Gi")])
+    beside = make(pools=[*alone.pools, parse("fake,size=1Gi")])
     driver_check.require(driver_check.check(beside))  # its disk may come, the other pool is served meanwhile
     driver = driver_check.make(beside)
     assert driver.openings is not None
     await driver.openings.open()
     await driver.openings.close()
     assert "mount its disk" in driver.openings.why("image")
-    assert driver.openings.why("memory") == ""
+    assert driver.openings.why("fake") == ""
     assert not Path("/nowhere-yet").exists()
 
 

@@ -31,7 +31,7 @@ pools:
   size: 100Gi
   sparse: true
   overcommit: 1.5
-- {kind: memory, size: 1073741824}
+- {kind: fake, size: 1073741824}
 """
 
 
@@ -54,20 +54,20 @@ def test_a_full_file(tmp_path: Path) -> None:
     assert (config.cgroups, config.io_cgroup) == (Path("/host/sys/fs/cgroup"), "nomad.slice")
     assert config.pools == [
         PoolConfig("image", Path("/mnt/fast"), "fast", 100 << 30, sparse=True, overcommit=1.5, rootfs=False),
-        PoolConfig("memory", None, "memory", 1 << 30),
+        PoolConfig("fake", None, "fake", 1 << 30),
     ]
 
 
 def test_the_command_line_overrides_the_file() -> None:
     file = DriverFile(endpoint="unix:///a", node_name="n1", max_volumes=5)
     given = DriverFile(endpoint="/b", max_volumes=7)
-    config = driver_config.merge(file, given, [parse("memory,size=1Gi")], node="host")
+    config = driver_config.merge(file, given, [parse("fake,size=1Gi")], node="host")
 
     assert (config.endpoint, config.node_name, config.max_volumes) == (Path("/b"), "n1", 7)
 
 
 def test_what_nobody_says() -> None:
-    config = driver_config.merge(DriverFile(), DriverFile(endpoint="/b"), [parse("memory,size=1Gi")], node="host")
+    config = driver_config.merge(DriverFile(), DriverFile(endpoint="/b"), [parse("fake,size=1Gi")], node="host")
 
     assert (config.node_name, config.driver_name) == ("host", "csi.tonnage.dev")
     assert config.state == driver_config.default_state("csi.tonnage.dev")
@@ -86,8 +86,8 @@ def test_what_nobody_says() -> None:
         ("endpoint: [", "line 1, column 12: "),
         ("pools: [{path: /a}]", "pools[0]: kind is missing, want one of "),
         ("pools: [{kind: zfs}]", "pools[0].kind: unknown kind 'zfs', want one of "),
-        ("pools: [{kind: memory, size: 1Gi}, {kind: image, path: a}]", "pools[1].path: want an absolute path"),
-        ("pools: [{kind: memory, path: /a}]", "pools[0].path: memory is nowhere"),
+        ("pools: [{kind: fake, size: 1Gi}, {kind: image, path: a}]", "pools[1].path: want an absolute path"),
+        ("pools: [{kind: fake, path: /a}]", "pools[0].path: a fake pool has no path"),
         ("pools: [{kind: image, path: /a, sise: 1Gi}]", "pools[0].sise: image has no option 'sise', it has name, size"),
         ("pools: [{kind: image, path: /a, size: much}]", "pools[0].size: "),
         ("pools: [{kind: image, path: /a, sparse: 3}]", "pools[0].sparse: sparse=3: want yes or no"),
@@ -137,15 +137,15 @@ def test_refused_settings(given: dict[str, object], message: str) -> None:
     fields = {"endpoint": "/run/csi.sock", **given}
 
     with pytest.raises(Invalid, match=re.escape(message)):
-        driver_config.merge(DriverFile(), DriverFile(**fields), [parse("memory,size=1Gi")], node="n")  # type: ignore[arg-type]
+        driver_config.merge(DriverFile(), DriverFile(**fields), [parse("fake,size=1Gi")], node="n")  # type: ignore[arg-type]
 
 
 def test_pools_are_needed_and_named_apart() -> None:
     given = DriverFile(endpoint="/run/csi.sock")
     with pytest.raises(Invalid, match="no pools: name at least one"):
         driver_config.merge(DriverFile(), given, [], node="n")
-    with pytest.raises(Invalid, match="two pools are named 'memory': give each a name="):
-        driver_config.merge(DriverFile(), given, [parse("memory,size=1Gi"), parse("memory,size=2Gi")], node="n")
+    with pytest.raises(Invalid, match="two pools are named 'fake': give each a name="):
+        driver_config.merge(DriverFile(), given, [parse("fake,size=1Gi"), parse("fake,size=2Gi")], node="n")
 
 
 def test_the_example_of_the_docs(tmp_path: Path) -> None:

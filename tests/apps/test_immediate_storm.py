@@ -28,7 +28,7 @@ _LIMIT = 240.0
 async def box(tmp_path: Path) -> AsyncIterator[Box]:
     """Nodes with ROOM GiB each."""
     data = DataFolder(tmp_path / "d")
-    made = Box(data, plan(data, Settings(nodes=NODES, pools=[f"memory,size={ROOM}Gi"], runtime="none")))
+    made = Box(data, plan(data, Settings(nodes=NODES, pools=[f"fake,size={ROOM}Gi"], runtime="none")))
     await made.start()
     yield made
     await made.stop()

@@ -74,11 +74,14 @@ def test_refused(read: Callable[[Any], Any], given: Any, says: str) -> None:
 
 
 def test_groups() -> None:
-    found = parse_groups(["nvme:lvm:vg0,name=scratch", "hdd:image:/a", "nvme:memory,size=1Gi"])
+    found = parse_groups(
+        ["nvme:lvm:vg0,name=scratch", "hdd:image:/a", "nvme:memory,size=1Gi", "nvme:fake,name=f,size=1Gi"]
+    )
     assert found == {
         "nvme": [
             {"name": "scratch", "kind": "lvm", "path": "vg0"},
-            {"name": "memory", "kind": "memory", "size": "1Gi"},
+            {"name": "memory", "kind": "fake", "size": "1Gi"},
+            {"name": "f", "kind": "fake", "size": "1Gi"},
         ],
         "hdd": [{"name": "image", "kind": "image", "path": "/a"}],
     }

@@ -46,8 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def driver(folder: Path) -> AsyncIterator[DriverConfig]:
-    """A running driver over two memory pools, with a volume that a claim asked for and a raw one."""
-    pools = [parse("memory,name=a,size=10Gi"), parse("memory,name=b,size=5Gi")]
+    """A running driver over two fake pools, with a volume that a claim asked for and a raw one."""
+    pools = [parse("fake,name=a,size=10Gi"), parse("fake,name=b,size=5Gi")]
     config = DriverConfig(folder / "csi.sock", pools, "n1", folder / "state")
     running = StandaloneDriver(config)
     await running.start()
@@ -61,23 +61,23 @@ async def driver(folder: Path) -> AsyncIterator[DriverConfig]:
 async def test_pools_behind_a_socket(driver: DriverConfig) -> None:
     one, two = await Served([driver.endpoint], driver.pools, node="n1").pools()
 
-    assert (one.pool, one.kind, one.node, one.size, one.free) == ("a", "memory", "n1", 10 * GIB, 9 * GIB)
-    assert (two.promised, two.volumes, two.largest, two.readable) == (2 * GIB, 1, 3 * GIB, True)
+    assert (one.pool, one.kind, one.node, one.size, one.free) == ("a", "fake", "n1", 10 * GIB, 9 * GIB)
+    assert (two.allocated, two.volumes, two.largest, two.readable) == (2 * GIB, 1, 3 * GIB, True)
 
 
 async def test_a_socket_alone_tells_of_all_pools(driver: DriverConfig) -> None:
     found = await Served([driver.endpoint]).pools()
 
     assert [(pool.pool, pool.kind, pool.size) for pool in found] == [
-        ("a", "memory", 10 * GIB),
-        ("b", "memory", 5 * GIB),
+        ("a", "fake", 10 * GIB),
+        ("b", "fake", 5 * GIB),
     ]
 
 
 @pytest.fixture
 async def theirs(folder: Path) -> AsyncIterator[Path]:
     """A driver that speaks CSI and nothing else, over a pool with a volume and a snapshot."""
-    pool = pool_config.make(parse("memory,name=a,size=10Gi"))
+    pool = pool_config.make(parse("fake,name=a,size=10Gi"))
     await pool.open()
     await pool.create(VolumeRequest("v", GIB))
     await pool.create_snapshot("s", "v")
@@ -89,7 +89,7 @@ async def theirs(folder: Path) -> AsyncIterator[Path]:
 
 
 async def test_of_drivers_of_others_there_is_what_csi_tells(theirs: Path) -> None:
-    source = Served([theirs], [parse("memory,name=a,size=10Gi"), parse("memory,name=none,size=1Gi")])
+    source = Served([theirs], [parse("fake,name=a,size=10Gi"), parse("fake,name=none,size=1Gi")])
     known, unknown = await source.pools()
     held = await source.contents()
 
@@ -104,7 +104,7 @@ async def test_of_drivers_of_others_there_is_what_csi_tells(theirs: Path) -> Non
 
 
 async def test_a_pool_that_the_driver_does_not_have(driver: DriverConfig) -> None:
-    found = (await Served([driver.endpoint], [parse("memory,name=c,size=1Gi")]).pools())[-1]
+    found = (await Served([driver.endpoint], [parse("fake,name=c,size=1Gi")]).pools())[-1]
 
     assert not found.readable
     assert "there is no pool 'c'" in found.state
@@ -136,7 +136,7 @@ async def test_a_driver_that_has_gone(driver: DriverConfig, folder: Path) -> Non
 
 
 async def test_what_was_never_made_is_not_made_by_looking(folder: Path) -> None:
-    source = Direct([parse(f"image:{folder}/pool"), parse("memory,size=1Gi")])
+    source = Direct([parse(f"image:{folder}/pool"), parse("fake,size=1Gi")])
 
     assert [(pool.state, pool.readable) for pool in await source.pools()] == [(NOT_MADE, True), (GONE, True)]
     assert (await source.contents()).volumes == []
@@ -150,7 +150,7 @@ async def test_pools_and_volumes_read_directly(real_folder: Path) -> None:
     source = Direct([config], node="n1")
 
     (pool,) = await source.pools()
-    assert (pool.size, pool.free, pool.promised, pool.volumes) == (GIB, GIB - (96 << 20), 96 << 20, 2)
+    assert (pool.size, pool.free, pool.allocated, pool.volumes) == (GIB, GIB - (96 << 20), 96 << 20, 2)
     inline, made = (await source.contents()).volumes
     assert (inline.inline, inline.used_by) == (True, "pod shop/p")
     assert (made.claim, made.fstype, made.block) == ("shop/data", "ext4", False)
@@ -185,7 +185,7 @@ async def test_a_pool_that_somebody_holds(real_folder: Path) -> None:
 
 async def test_a_configuration_leads_to_the_running_driver(driver: DriverConfig, folder: Path) -> None:
     file = folder / "driver.yaml"
-    file.write_text(f"endpoint: {driver.endpoint}\nnodeName: n7\npools: [{{kind: memory, name: a, size: 10Gi}}]\n")
+    file.write_text(f"endpoint: {driver.endpoint}\nnodeName: n7\npools: [{{kind: fake, name: a, size: 10Gi}}]\n")
 
     async with sources.opened(Wanted(config=file)) as found:
         pools = await found.pools()
@@ -198,7 +198,7 @@ async def test_a_configuration_leads_to_the_running_driver(driver: DriverConfig,
 @pytest.mark.parametrize(
     ("wanted", "kind", "text"),
     [
-        (Wanted(data=Path("/d"), pools=["memory"]), Invalid, "--data is a box; .* choose one"),
+        (Wanted(data=Path("/d"), pools=["fake"]), Invalid, "--data is a box; .* choose one"),
         (Wanted(endpoint="csi.sock"), Invalid, "want a unix socket with an absolute path"),
         (Wanted(endpoint="/nowhere/csi.sock"), Unavailable, "no driver answers at /nowhere/csi.sock: start it"),
         (Wanted(data=Path("/nowhere")), NotFound, "there is no cluster in /nowhere; name a box's folder"),
@@ -227,7 +227,7 @@ async def test_delete_of_a_volume_in_use_is_refused(real_folder: Path) -> None:
 
 
 async def _made(folder: Path, options: str) -> DriverConfig:
-    return DriverConfig(folder / "e.sock", [parse(f"memory,name=a,size=10Gi{options}")], "n1", folder / "state")
+    return DriverConfig(folder / "e.sock", [parse(f"fake,name=a,size=10Gi{options}")], "n1", folder / "state")
 
 
 async def test_snapshots_erasures_limits_and_inline_volumes_behind_a_socket(folder: Path) -> None:
@@ -259,7 +259,7 @@ async def test_snapshots_erasures_limits_and_inline_volumes_behind_a_socket(fold
         4 * GIB,
         0,
     )
-    assert (report.volumes, report.snapshots, report.promised, report.erasing) == (2, 1, 3 * GIB, GIB)
+    assert (report.volumes, report.snapshots, report.allocated, report.erasing) == (2, 1, 3 * GIB, GIB)
     assert (report.free, report.abnormal, report.lacks) == (6 * GIB, 0, ())
 
 

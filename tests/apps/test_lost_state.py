@@ -47,7 +47,7 @@ def first(path, die_at):
         return trace
     async def start():
         data = DataFolder(path)
-        box = Box(data, plan(data, Settings(pools=["memory,size=1Gi"], runtime="none")))
+        box = Box(data, plan(data, Settings(pools=["fake,size=1Gi"], runtime="none")))
         data.open(box.plan.settings)
         await box._start_server()
     import threading
@@ -110,7 +110,7 @@ def flipped(state: Path) -> None:
 @pytest.mark.parametrize("harm", [gone, flipped])
 def test_up_is_refused_changes_nothing_and_recovers_when_told(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     folder = tmp_path / "d"
-    first = up(folder, "--nodes", "1", "--pool", "memory,size=1Gi", "--runtime", "none", "--detach")
+    first = up(folder, "--nodes", "1", "--pool", "fake,size=1Gi", "--runtime", "none", "--detach")
     assert first.returncode == 0, first.stderr
     DataFolder(folder).end_running()
     harm(folder / "state.db")

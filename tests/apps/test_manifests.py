@@ -242,7 +242,7 @@ def test_chart_is_made_of_the_same_templates() -> None:
 def test_chart_knows_what_the_program_knows() -> None:
     schema = json.loads((gen_chart.CHART / "values.schema.json").read_text())["properties"]
     values = yaml.safe_load((gen_chart.CHART / "values.yaml").read_text())
-    assert schema["pools"]["items"]["properties"]["kind"]["enum"] == list(pool_config.KINDS)
+    assert schema["pools"]["items"]["properties"]["kind"]["enum"] == [*pool_config.KINDS, *names.RENAMED_KINDS]
     assert set(values) == set(schema) - {"global"}
     assert values["metricsPort"] == METRICS_PORT
     lines = (gen_chart.CHART / "values.yaml").read_text().splitlines()

@@ -23,7 +23,7 @@ async def test_promises_snapshots_erasing_and_abnormal_volumes(monkeypatch: pyte
     async def ill(name: str, path: Path | None = None) -> Condition:
         return Condition(abnormal=name == "bad", message="its disk is gone")
 
-    pool = make(parse("memory,name=measured,size=100Mi,eraserate=1"))
+    pool = make(parse("fake,name=measured,size=100Mi,eraserate=1"))
     await pool.open()
     for name in ("bad", "good", "gone"):
         await pool.create(VolumeRequest(name, 10 * MI, parameters={"erase": "zero"}))

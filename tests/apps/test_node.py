@@ -68,7 +68,7 @@ async def test_each_driver_name_has_a_csi_socket_and_is_registered(folder: Path)
         for name, socket in zip((names.DRIVER, "other.example.com"), driver.endpoints, strict=True):
             async with CsiClient(socket) as client:
                 info = await client.plugin_info()
-                pools = {names.MANIFEST_DEFAULT_POOL: "a", names.MANIFEST_POOLS: "a=memory,b=memory"}
+                pools = {names.MANIFEST_DEFAULT_POOL: "a", names.MANIFEST_POOLS: "a=fake,b=fake"}
                 assert (info.name, info.manifest) == (name, pools)
             kubelet = RegistrationClient(folder / "plugins_registry" / f"{name}-reg.sock")
             assert (await kubelet.get_info()).endpoint == str(socket)

@@ -13,7 +13,7 @@ from tonnage.apps.node_config import NodeFile
 from tonnage.errors import Invalid
 from tonnage.pools.config import parse
 
-POOLS = [parse("memory,size=1Gi")]
+POOLS = [parse("fake,size=1Gi")]
 
 
 def test_everything_has_a_default() -> None:

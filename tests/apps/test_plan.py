@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 from msgspec import structs
 
 from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.apps.plan import plan, what_stays
 from tonnage.errors import Invalid
 
-MEMORY = Settings(nodes=2, pools=["memory,size=1Gi"], runtime="none")
+MEMORY = Settings(nodes=2, pools=["fake,size=1Gi"], runtime="none")
 
 
 def keep(data: DataFolder, settings: Settings) -> None:
@@ -24,13 +25,63 @@ def test_every_node_has_its_own_pools(tmp_path: Path) -> None:
     made = plan(DataFolder(tmp_path / "d"), MEMORY)
 
     assert list(made.nodes) == ["node-1", "node-2"]
-    assert made.summary == "2 nodes, 1Gi (memory) each, runtime none"
-    assert not made.warnings
+    assert made.summary == "2 nodes, 1Gi (fake) each, runtime none"
+    (about,) = made.warnings
+    assert about.startswith("fake pools (fake) only count")
+
+
+def test_the_old_name_of_fake_pools_is_accepted_with_a_warning_and_keeps_names_and_ids(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "d")
+    keep(data, Settings(nodes=2, pools=["memory,size=1Gi", "memory,name=more,size=1Gi"], runtime="none"))
+    kept = data.settings()
+    assert kept is not None
+
+    made = plan(data, kept)
+    assert [(p.kind, p.name) for p in made.nodes["node-1"]] == [("fake", "memory"), ("fake", "more")]
+    assert made.settings.pools == ["fake,name=memory,size=1Gi", "fake,name=more,size=1Gi"]
+    assert made.warnings[:2] == [
+        "pool memory: kind memory is called fake now: write fake,name=memory",
+        "pool more: kind memory is called fake now: write fake,name=more",
+    ]
+    assert len(plan(data, made.settings).warnings) == 1
+    assert plan(data, Settings(nodes=2, pools=kept.pools, runtime="none")).nodes == made.nodes
+
+
+@pytest.mark.parametrize(
+    ("pools", "words"),
+    [
+        (["fake,size=1Gi"], "objects stay, but volumes of fake pools are gone"),
+        (["image,name=a", "fake,size=1Gi"], r"objects and volumes stay, but those of fake pools \(fake\) are gone"),
+        ([], "objects and volumes stay"),
+    ],
+)
+def test_what_stays_is_not_promised_of_fake_pools(pools: list[str], words: str) -> None:
+    assert re.fullmatch(words, what_stays(Settings(pools=pools)))
+
+
+@pytest.mark.parametrize(
+    ("pools", "size", "words"),
+    [
+        (["fake"], "10", "--pool-size 10: a pool of 10 bytes holds no volume, want at least 1Mi; write .* as 10Gi"),
+        (["fake,size=10"], "", "--pool fake: size=10: a pool of 10 bytes holds no volume"),
+        (["fake,size=1Gi,name=a", "fake,size=1Gi,name=scratch"], "", "class tonnage-scratch .* first pool"),
+        (["fake,size=1Gi,name=immediate"], "", "class tonnage-immediate of the box means the first pool"),
+    ],
+)
+def test_new_pools_that_no_one_means_are_refused_with_what_to_write(
+    tmp_path: Path, pools: list[str], size: str, words: str
+) -> None:
+    data, settings = DataFolder(tmp_path / "d"), Settings(nodes=2, pools=pools, runtime="none")
+    with pytest.raises(Invalid, match=words):
+        plan(data, settings, pool_size=size)
+    if not size:  # a cluster that was made so by an older version goes on
+        keep(data, settings)
+        assert plan(data, settings).nodes
 
 
 def test_a_plan_made_of_what_is_kept_is_the_same_again(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "d")
-    first = plan(data, Settings(nodes=2, pools=["memory"], runtime="none"), pool_size="30716Mi")
+    first = plan(data, Settings(nodes=2, pools=["fake"], runtime="none"), pool_size="30716Mi")
     keep(data, first.settings)
     kept = data.settings()
 
@@ -55,10 +106,10 @@ def test_pools_may_grow_and_be_added_and_not_lost(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "d")
     keep(data, plan(data, MEMORY).settings)
 
-    grown = Settings(nodes=2, pools=["memory,size=2Gi", "memory,name=more,size=1Gi"], runtime="none")
-    assert [p.name for p in plan(data, grown).nodes["node-1"]] == ["memory", "more"]
-    with pytest.raises(Invalid, match="has pool memory"):
-        plan(data, Settings(nodes=2, pools=["memory,name=other,size=1Gi"], runtime="none"))
+    grown = Settings(nodes=2, pools=["fake,size=2Gi", "fake,name=more,size=1Gi"], runtime="none")
+    assert [p.name for p in plan(data, grown).nodes["node-1"]] == ["fake", "more"]
+    with pytest.raises(Invalid, match="has pool fake"):
+        plan(data, Settings(nodes=2, pools=["fake,name=other,size=1Gi"], runtime="none"))
 
 
 @pytest.mark.real
@@ -83,9 +134,7 @@ def test_overcommit_is_said_plainly(tmp_path: Path, real_folder: Path) -> None:
 
 
 @pytest.mark.real
-def test_the_default_grows_with_what_is_written_and_publishes_what_the_disk_has(
-    tmp_path: Path, real_folder: Path
-) -> None:
+def test_the_default_is_thick_as_everywhere_and_publishes_what_the_disk_has(tmp_path: Path, real_folder: Path) -> None:
     made = plan(DataFolder(tmp_path / "d"), Settings(nodes=2, runtime="none"), pool_size="900Ti")
 
     assert [(p.sparse, p.overcommit) for pools in made.nodes.values() for p in pools] == [(True, 1.0)] * 2

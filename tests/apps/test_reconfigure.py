@@ -24,8 +24,8 @@ from tonnage.csi.words import VolumeCapability
 from tonnage.kube.client import Client
 
 GIB = 1 << 30
-ONE = {"name": "one", "kind": "memory", "size": "1Gi"}
-TWO = {"name": "two", "kind": "memory", "size": "2Gi"}
+ONE = {"name": "one", "kind": "fake", "size": "1Gi"}
+TWO = {"name": "two", "kind": "fake", "size": "2Gi"}
 
 
 @dataclass
@@ -151,11 +151,11 @@ async def make(node: Node, name: str, pool: str, size: int = GIB // 2) -> str:
 async def test_a_pool_that_is_added_serves_without_a_restart(node: Node) -> None:
     await published(node, {"one": 1, "two": 0})
     node.mounted.put(pools=[ONE, TWO])
-    assert await node.told("pool two is added: memory,name=two,size=2Gi", reason="ConfigurationChanged") == "Normal"
+    assert await node.told("pool two is added: fake,name=two,size=2Gi", reason="ConfigurationChanged") == "Normal"
     await published(node, {"one": 1, "two": 2})
     assert await make(node, "pvc-1", "two") == "two/pvc-1"
     async with node.csi() as csi:
-        assert (await csi.plugin_info()).manifest[names.MANIFEST_POOLS] == "one=memory,two=memory"
+        assert (await csi.plugin_info()).manifest[names.MANIFEST_POOLS] == "one=fake,two=fake"
 
 
 async def test_an_empty_pool_goes_and_comes_back(node: Node) -> None:
@@ -186,7 +186,7 @@ async def test_bounds_change_and_volumes_stay(node: Node) -> None:
     await published(node, {"one": 1, "two": 0})
     await make(node, "pvc-1", "one", GIB)
     node.mounted.put(pools=[ONE | {"size": "4Gi"}])
-    await node.told("pool one has new bounds: memory,name=one,size=4Gi", reason="ConfigurationChanged")
+    await node.told("pool one has new bounds: fake,name=one,size=4Gi", reason="ConfigurationChanged")
     await published(node, {"one": 3, "two": 0})
     node.mounted.put(pools=[ONE | {"size": "512Mi"}])
     await published(node, {"one": 0, "two": 0})
@@ -196,7 +196,7 @@ async def test_bounds_change_and_volumes_stay(node: Node) -> None:
 
 async def test_what_needs_a_restart_is_refused_and_the_rest_is_done(node: Node) -> None:
     node.mounted.put(pools=[ONE | {"largest": "1Mi"}, TWO], bind="controller", topologyKey="example.com/node")
-    await node.told("pool one is memory,name=one,size=1Gi and cannot become", reason="ConfigurationRefused")
+    await node.told("pool one is fake,name=one,size=1Gi and cannot become", reason="ConfigurationRefused")
     await node.told("bind changes from agent to controller, which is read at the start", reason="ConfigurationRefused")
     await node.told("topologyKey changes from", reason="ConfigurationRefused")
     await published(node, {"one": 1, "two": 2})
@@ -207,7 +207,7 @@ async def test_what_needs_a_restart_is_refused_and_the_rest_is_done(node: Node) 
     [
         ("pools: [", "line 1"),
         ("pools: []", "no pools: name at least one"),
-        ("pools: [{name: one, kind: memory, sise: 1Gi}]", "sise"),
+        ("pools: [{name: one, kind: fake, sise: 1Gi}]", "sise"),
         ("nodeNames: x", "unknown field"),
     ],
 )
@@ -226,7 +226,7 @@ async def test_a_pool_that_cannot_be_is_not_added(node: Node, tmp_path: Path) ->
     await node.told("pool bad is not added: ", reason="ConfigurationRefused")
     assert not (tmp_path / "pool").exists()
     async with node.csi() as csi:
-        assert (await csi.plugin_info()).manifest[names.MANIFEST_POOLS] == "one=memory"
+        assert (await csi.plugin_info()).manifest[names.MANIFEST_POOLS] == "one=fake"
 
 
 async def test_a_pool_whose_disk_is_away_is_added_and_tried_again(node: Node, tmp_path: Path) -> None:

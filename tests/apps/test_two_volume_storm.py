@@ -28,7 +28,7 @@ _LIMIT = 240.0
 async def box(tmp_path: Path) -> AsyncIterator[Box]:
     """Nodes that have room for FIT pods each."""
     data = DataFolder(tmp_path / "d")
-    made = Box(data, plan(data, Settings(nodes=NODES, pools=[f"memory,size={FIT * 5}Gi"], runtime="none")))
+    made = Box(data, plan(data, Settings(nodes=NODES, pools=[f"fake,size={FIT * 5}Gi"], runtime="none")))
     await made.start()
     yield made
     await made.stop()

@@ -27,7 +27,7 @@ _LIMIT = 240.0
 async def box(tmp_path: Path) -> AsyncIterator[Box]:
     """Two nodes with 10Gi each, of which 4Gi are kept for inline volumes."""
     data = DataFolder(tmp_path / "d")
-    made = Box(data, plan(data, Settings(nodes=2, pools=["memory,size=10Gi,inline=4Gi"], runtime="none")))
+    made = Box(data, plan(data, Settings(nodes=2, pools=["fake,size=10Gi,inline=4Gi"], runtime="none")))
     await made.start()
     yield made
     await made.stop()

@@ -116,11 +116,11 @@ async def _begin(driver: StandaloneDriver, fill: Fill) -> None:
 
 @pytest.fixture
 def socket(serve: Callable[..., Path]) -> Path:
-    """Of a driver over two memory pools, with a volume of a claim and one of nobody; it runs in a thread."""
+    """Of a driver over two fake pools, with a volume of a claim and one of nobody; it runs in a thread."""
 
     async def fill(client: CsiClient) -> None:
         record = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop", names.PARAM_CLUSTER: "c1"}
         await client.create_volume("claimed", 1 << 30, [VolumeCapability()], parameters=record)
         await client.create_volume("plain", 2 << 30, [VolumeCapability()], parameters={"pool": "b"})
 
-    return serve("memory,name=a,size=10Gi", "memory,name=b,size=5Gi", fill=fill)
+    return serve("fake,name=a,size=10Gi", "fake,name=b,size=5Gi", fill=fill)

@@ -35,7 +35,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_check_shows_everything_and_touches_nothing(tonnage: Run, folder: Path) -> None:
     shown = tonnage(
-        "driver", "--check", "--endpoint", f"unix://{folder}/csi.sock", "--pool", "memory,size=1Gi",
+        "driver", "--check", "--endpoint", f"unix://{folder}/csi.sock", "--pool", "fake,size=1Gi",
         "--node-name", "n1", "--state", folder / "state", "--metrics", "9100",
         "--source", folder, "--cgroups", folder,
     )  # fmt: skip
@@ -49,7 +49,7 @@ def test_check_shows_everything_and_touches_nothing(tonnage: Run, folder: Path) 
         f"  [ok] source: {folder}",
         "  [ok] cgroups: IO cannot be limited on this node: there is no cgroup hierarchy with the controller io (v2) or"
         f" blkio (v1) at {folder}",
-        "  [ok] pool memory: memory, 1Gi, kept in the process: its volumes end with the driver",
+        "  [ok] pool fake: fake, 1Gi: no limit holds, and its volumes end with the driver",
         "the driver can start",
     ]
     assert not list(folder.iterdir())
@@ -57,7 +57,7 @@ def test_check_shows_everything_and_touches_nothing(tonnage: Run, folder: Path) 
 
 def test_check_counts_faults(tonnage: Run, folder: Path) -> None:
     shown = tonnage(
-        "driver", "--check", "--endpoint", folder / "csi.sock", "--pool", "memory,size=1Gi",
+        "driver", "--check", "--endpoint", folder / "csi.sock", "--pool", "fake,size=1Gi",
         "--registry", folder / "none", "--driver-name", "no name", "--state", folder / "state",
     )  # fmt: skip
 
@@ -75,17 +75,17 @@ def test_check_counts_faults(tonnage: Run, folder: Path) -> None:
             ["--endpoint", "/run/x.sock"],
             "no pools: name at least one, as --pool image:/var/lib/tonnage-pool,size=100Gi",
         ),
-        (["--endpoint", "tcp://a:1", "--pool", "memory,size=1Gi"], "want a unix socket with an absolute path"),
-        (["--pool", "zfs:/a"], "pool 'zfs:/a': unknown kind 'zfs', want one of memory, image, btrfs"),
-        (["--pool", "memory,sise=1"], "memory has no option 'sise', it has name, size"),
+        (["--endpoint", "tcp://a:1", "--pool", "fake,size=1Gi"], "want a unix socket with an absolute path"),
+        (["--pool", "zfs:/a"], "pool 'zfs:/a': unknown kind 'zfs', want one of image, btrfs"),
+        (["--pool", "fake,sise=1"], "fake has no option 'sise', it has name, size"),
         (["--config", "/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file or directory"),
-        (["--endpoint", "/x", "--pool", "memory"], "a memory pool needs size="),
+        (["--endpoint", "/x", "--pool", "fake"], "a fake pool needs size="),
         (
-            ["--endpoint", "/x", "--pool", "memory,size=1Gi", "--driver-name", "a b"],
+            ["--endpoint", "/x", "--pool", "fake,size=1Gi", "--driver-name", "a b"],
             "driver name 'a b': want a DNS name",
         ),
         (
-            ["--endpoint", "/x", "--pool", "memory,size=1Gi", "--metrics", "a"],
+            ["--endpoint", "/x", "--pool", "fake,size=1Gi", "--metrics", "a"],
             "metrics address 'a': want [ADDRESS:]PORT",
         ),
     ],
@@ -101,7 +101,7 @@ def test_refused_with_the_reason(tonnage: Run, arguments: list[str], message: st
 def test_the_environment_names_socket_and_node(tonnage: Run, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("CSI_ENDPOINT", f"unix://{folder}/env.sock")
     monkeypatch.setenv("NODE_NAME", "from-env")
-    shown = tonnage("driver", "--check", "--pool", "memory,size=1Gi", "--state", folder)
+    shown = tonnage("driver", "--check", "--pool", "fake,size=1Gi", "--state", folder)
 
     assert f"endpoint: {folder}/env.sock" in shown.out
     assert "on node from-env" in shown.out
@@ -109,7 +109,7 @@ def test_the_environment_names_socket_and_node(tonnage: Run, monkeypatch: pytest
 
 def test_ends_politely_and_logs_json(folder: Path, start_driver: Callable[..., subprocess.Popen[str]]) -> None:
     socket = folder / "csi.sock"
-    arguments = ["--pool", "memory,size=1Gi", "--state", str(folder), "--log-format", "json"]
+    arguments = ["--pool", "fake,size=1Gi", "--state", str(folder), "--log-format", "json"]
     process = start_driver(socket, *arguments)
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=120)
@@ -151,7 +151,7 @@ def test_a_socket_that_a_killed_driver_left_is_taken_over(
     folder: Path, start_driver: Callable[..., subprocess.Popen[str]]
 ) -> None:
     socket = folder / "csi.sock"
-    arguments = ["--pool", "memory,size=1Gi", "--state", str(folder)]
+    arguments = ["--pool", "fake,size=1Gi", "--state", str(folder)]
     first = start_driver(socket, *arguments)
     first.kill()
     first.wait()
@@ -167,7 +167,7 @@ def test_a_socket_that_a_killed_driver_left_is_taken_over(
 
 
 def test_a_second_driver_at_the_same_socket_is_refused(tonnage: Run, socket: Path) -> None:
-    shown = tonnage("driver", "--endpoint", socket, "--pool", "memory,size=1Gi", "--state", socket.parent)
+    shown = tonnage("driver", "--endpoint", socket, "--pool", "fake,size=1Gi", "--state", socket.parent)
 
     assert shown.code == 3
     assert f"another process serves {socket}: stop it or choose another path" in shown.error
@@ -191,7 +191,7 @@ sys.exit(main(["driver", *sys.argv[2:]]))
 @pytest.mark.parametrize("method", ["open", "close"])
 def test_a_disk_that_does_not_answer_does_not_keep_it(folder: Path, method: str) -> None:
     socket = folder / "csi.sock"
-    arguments = ["--endpoint", str(socket), "--pool", "memory,size=1Gi", "--state", str(folder)]
+    arguments = ["--endpoint", str(socket), "--pool", "fake,size=1Gi", "--state", str(folder)]
     process = subprocess.Popen(
         [sys.executable, "-c", STUCK, method, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

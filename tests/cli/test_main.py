@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.apps.data import DataFolder, Settings
 from tonnage.cli.main import VERBS, exit_code, main
 from tonnage.cli.output import Output
 from tonnage.errors import Busy, HostError, Invalid, Precondition, TonnageError, Unavailable
+from tonnage.pools.config import KINDS
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,10 @@ def test_no_or_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str])
         (["--nodes", "0"], "--nodes 0: want 1 to 1000"),
         (["--port", "70000"], "--port 70000: want 0 to 65535"),
         (["--pool", "floppy"], "unknown kind 'floppy'"),
-        (["--pool", "memory,speed=11"], "memory has no option 'speed'"),
-        (["--pool", "memory", "--pool-size", "lots"], "'lots' is not a quantity"),
-        (["--pool", "memory", "--pool-size", "0"], "more than 0 bytes"),
-        (["--pool", "memory", "--pool", "memory"], "two pools are named alike"),
+        (["--pool", "fake,speed=11"], "fake has no option 'speed'"),
+        (["--pool", "fake", "--pool-size", "lots"], "'lots' is not a quantity"),
+        (["--pool", "fake", "--pool-size", "0"], "write a number with its unit, as 10Gi"),
+        (["--pool", "fake", "--pool", "fake"], "two pools are named alike"),
     ],
 )
 def test_up_refuses_before_touching_anything(
@@ -67,6 +69,22 @@ def test_up_refuses_before_touching_anything(
     assert not (tmp_path / "d").exists()
 
 
+def test_down_promises_no_volumes_of_fake_pools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = DataFolder(tmp_path / "d")
+    data.open(Settings(pools=["memory,size=1Gi"], runtime="none"))
+    data.close()
+    assert main(["down", "--data", str(data.path)]) == 0
+    assert f"{data.path}: objects stay, but volumes of fake pools are gone; `tonnage up`" in capsys.readouterr().out
+
+
+def test_up_names_every_kind_of_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["up", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{', '.join(KINDS)}; repeatable" in shown
+    assert len(KINDS) == 7
+
+
 def test_down_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["down", "--data", str(tmp_path / "d")]) == 1
     assert "there is no cluster" in capsys.readouterr().err
@@ -74,7 +92,7 @@ def test_down_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_the_story_holds_without_root() -> None:
-    command = [sys.executable, "-m", "tonnage.cli", "demo", "--pool", "memory", "--runtime", "none"]
+    command = [sys.executable, "-m", "tonnage.cli", "demo", "--pool", "fake", "--runtime", "none"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

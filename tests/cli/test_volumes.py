@@ -116,7 +116,7 @@ def busy(serve: Callable[..., Path]) -> Path:
         await client.create_volume("gone", 2 * GIB, [VolumeCapability()], parameters={"erase": "zero"})
         await client.delete_volume("a/gone")
 
-    return serve("memory,name=a,size=10Gi,eraserate=1Gi", fill=fill)
+    return serve("fake,name=a,size=10Gi,eraserate=1Gi", fill=fill)
 
 
 KUBERNETES = "snapshot-0f2b8f6e-1d2c-4a3b-8c9d-000000000001"
@@ -179,7 +179,7 @@ def test_snapshots_of_a_claims_volume_are_not_purged_unasked(tonnage: Run, serve
         await client.create_volume("v", GIB, [VolumeCapability()], parameters=record)
         await client.create_snapshot("s", "a/v")
 
-    endpoint = serve("memory,name=a,size=10Gi", fill=fill)
+    endpoint = serve("fake,name=a,size=10Gi", fill=fill)
     shown = tonnage("volumes", "purge", "s", "--yes", "--endpoint", endpoint)
     assert shown.code == 3
     assert "snapshot a/s was made for a Kubernetes cluster" in shown.error
@@ -221,4 +221,4 @@ def test_what_is_purged_without_a_driver_is_erased_when_one_serves_the_pool(
         assert time.monotonic() < deadline, "not erased after 120 s"
     assert not any(kept.read_bytes())
     (left,) = json.loads(tonnage("pools", "--endpoint", real_folder / "s", "-o", "json").out)["pools"]
-    assert (left["promised"], left["erasing"], left["volumes"]) == (0, 0, 0)
+    assert (left["allocated"], left["erasing"], left["volumes"]) == (0, 0, 0)

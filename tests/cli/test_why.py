@@ -28,7 +28,7 @@ def refused(pod: Pod) -> bool:
 async def box(tmp_path: Path) -> AsyncIterator[Box]:
     """Two nodes of 2Gi each, one of them cordoned, and a pod that asks for 3Gi."""
     data = DataFolder(tmp_path / "d")
-    made = Box(data, plan(data, Settings(nodes=2, pools=["memory,size=2Gi"], runtime="none")))
+    made = Box(data, plan(data, Settings(nodes=2, pools=["fake,size=2Gi"], runtime="none")))
     await made.start()
     try:
         await made.client.patch(NODES, "node-2", {"spec": {"unschedulable": True}})

@@ -35,7 +35,7 @@ SIZE = 30716 * MI
 ELSEWHERE = os.environ.get("TONNAGE_TEST_POOL", "")
 """A pool as `lvm:vg0` that the contract is held against instead: tests/vm does so in user-mode Linux."""
 KINDS = [
-    pytest.param("memory", id="memory"),
+    pytest.param("fake", id="fake"),
     pytest.param("image", marks=pytest.mark.real, id="image"),
     pytest.param("btrfs", marks=pytest.mark.real, id="btrfs"),
     pytest.param("static", marks=pytest.mark.real, id="static"),
@@ -54,7 +54,7 @@ class Bench:
 
     @property
     def mounts(self) -> bool:
-        return self.kind != "memory"
+        return self.kind != "fake"
 
     @property
     def fixed(self) -> bool:
@@ -92,8 +92,8 @@ def _make(kind: str, folder: Path) -> Pool:
         return make(parse(f"{ELSEWHERE},name=p,size=30716Mi"))
     if kind == "static":
         return make(parse(f"static:{folder / 'pool'},name=p"))
-    where = "" if kind == "memory" else f":{folder / 'pool'}"
-    options = "" if kind == "memory" else ",sparse=yes,overcommit=yes"
+    where = "" if kind == "fake" else f":{folder / 'pool'}"
+    options = "" if kind == "fake" else ",sparse=yes,overcommit=yes"
     return make(parse(f"{kind}{where},name=p,size=30716Mi{options}"), disks=Disks())
 
 
@@ -111,7 +111,7 @@ def _prepare_disks(folder: Path) -> None:
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     kind = request.param
     folder: Path = tmp_path
-    if kind != "memory":
+    if kind != "fake":
         folder = request.getfixturevalue("real_folder")
         need: Callable[[str], None] = request.getfixturevalue("need_program")
         need("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")

@@ -1,4 +1,4 @@
-"""A driver over a memory pool behind a real unix socket, and a client for it."""
+"""A driver over a fake pool behind a real unix socket, and a client for it."""
 
 from __future__ import annotations
 

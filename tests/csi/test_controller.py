@@ -32,7 +32,7 @@ Refused = Callable[..., Awaitable[CsiError]]
 
 async def test_identity(client: CsiClient) -> None:
     assert await client.probe()
-    manifest = {names.MANIFEST_DEFAULT_POOL: "default", names.MANIFEST_POOLS: "default=memory,fast=memory"}
+    manifest = {names.MANIFEST_DEFAULT_POOL: "default", names.MANIFEST_POOLS: "default=fake,fast=fake"}
     assert await client.plugin_info() == words.PluginInfo("csi.tonnage.dev", __version__, manifest)
     assert client.driver == "csi.tonnage.dev"
     assert await client.plugin_capabilities() == {
@@ -101,8 +101,8 @@ async def test_sizes(refused: Refused, client: CsiClient) -> None:
     ("parameters", "texts"),
     [
         ({"pool": "slow"}, ["no pool 'slow'", "default, fast"]),
-        ({"kind": "lvm"}, ["kind 'lvm'", "memory"]),
-        ({"pool": "fast", "kind": "lvm"}, ["pool 'fast' is of kind memory"]),
+        ({"kind": "lvm"}, ["kind 'lvm'", "fake"]),
+        ({"pool": "fast", "kind": "lvm"}, ["pool 'fast' is of kind fake"]),
         ({"colour": "red"}, ["unknown parameter 'colour'", "pool"]),
         ({"tonnage.dev/rollback": "true"}, ["unknown parameter 'tonnage.dev/rollback'"]),
         ({"eraseafter": "true"}, ["unknown parameter 'eraseafter'"]),
@@ -118,10 +118,16 @@ async def test_parameters_that_are_refused(
     await refused(client.get_capacity(parameters), Code.INVALID_ARGUMENT, *texts)
 
 
+async def test_the_old_name_of_a_kind_is_taken(client: CsiClient, fast: MemoryPool) -> None:
+    await client.create_volume("old", GIB, MOUNT, parameters={"pool": "fast", "kind": "memory"})
+    assert (await client.get_capacity({"kind": "memory"})) == (await client.get_capacity({"kind": "fake"}))
+    assert [volume.name for volume in await fast.list()] == ["old"]
+
+
 async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fast: MemoryPool) -> None:
     parameters = {
         "pool": "fast",
-        "kind": "memory",
+        "kind": "fake",
         "erase": "zero",
         names.CSI_FSTYPE: "xfs",
         names.CSI_PVC_NAME: "claim",

@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 async def pools() -> AsyncIterator[dict[str, Pool]]:
-    made = {name: make(parse(f"memory,name={name},size=10Gi")) for name in ("a", "b")}
+    made = {name: make(parse(f"fake,name={name},size=10Gi")) for name in ("a", "b")}
     for pool in made.values():
         await pool.open()
     yield made
@@ -44,7 +44,7 @@ async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], s
 
     assert found is not None
     first, second = found
-    assert (first.pool, first.kind, first.problem, first.room) == ("a", "memory", "", await a.capacity())
+    assert (first.pool, first.kind, first.problem, first.room) == ("a", "fake", "", await a.capacity())
     assert list(first.volumes) == await a.list()
     assert list(first.snapshots) == await a.list_snapshots()
     assert first.promised == 4 * GIB

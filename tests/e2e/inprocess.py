@@ -1,4 +1,4 @@
-"""Nodes that no kubelet runs, for the real scheduler, with agents and memory pools in the test's own process."""
+"""Nodes that no kubelet runs, for the real scheduler, with agents and fake pools in the test's own process."""
 
 from __future__ import annotations
 

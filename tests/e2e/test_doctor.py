@@ -25,7 +25,7 @@ from tonnage.apps.installation import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NODE, SYSTEM = "doctor-1", names.SYSTEM_NAMESPACE
-POOL = {"name": "scratch", "kind": "memory", "size": "10Gi"}
+POOL = {"name": "scratch", "kind": "fake", "size": "10Gi"}
 CAPACITIES = f"/apis/storage.k8s.io/v1/namespaces/{SYSTEM}/csistoragecapacities"
 
 

@@ -56,7 +56,7 @@ def slow(nodes: Nodes) -> Iterator[tuple[Agent, Program]]:
     The agent's own driver has another name here and no part in this.
     """
     with agent(
-        nodes, 2, "--driver-name", "spare.tonnage.dev", "--pool", "memory,name=spare,size=1Gi", driver=False
+        nodes, 2, "--driver-name", "spare.tonnage.dev", "--pool", "fake,name=spare,size=1Gi", driver=False
     ) as made:
         socket = f"unix://{made.folder}/slow.sock"
         made.program.arguments += ("--csi-endpoint", socket)

@@ -65,7 +65,7 @@ def test_agents_follow_their_config_map(machines: Machines) -> None:
         mounts = machines.mounts(node, uid)
         try:
             larger = to_bytes(POOL_SIZE) + GIB
-            more = {"name": "second", "kind": "memory", "size": "1Gi"}
+            more = {"name": "second", "kind": "fake", "size": "1Gi"}
             _put(machines, {**before, "pools": [{**pool, "size": str(larger)}, more], "bind": "controller"})
 
             def follows() -> bool:

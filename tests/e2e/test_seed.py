@@ -45,7 +45,7 @@ def test_seed_pod_writes_is_limited_and_leaves_nothing(machines: Machines, tell:
         machines.plane.apply(body)
         node = machines.wait_ready(name)
         tell(f"e2e: a pod with a 4Gi volume ready {time.monotonic() - began:.1f} s after apply")
-        uid = machines.uid(f"{name}-my-csi-volume")
+        uid = machines.uid(f"{name}-data")
         assert machines.capacities()[node] == to_bytes(POOL_SIZE) - 4 * GIB
         size, used, available = map(int, machines.shell(name, "df -k /data | tail -n 1").split()[1:4])
         assert available >= 4 * 2**20 > size - 64 * 2**10

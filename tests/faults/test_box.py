@@ -196,7 +196,7 @@ def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: 
 
 def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> None:
     def up(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tonnage.cli", "up", "--pool", "memory", "--runtime", "none", *arguments]
+        command = [sys.executable, "-m", "tonnage.cli", "up", "--pool", "fake", "--runtime", "none", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -222,7 +222,7 @@ def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> N
 def test_a_detached_start_outlives_who_reads_what_it_says(tmp_path: Path) -> None:
     """`tonnage up --detach | head -1`."""
     tonnage = [sys.executable, "-m", "tonnage.cli"]
-    command = [*tonnage, "up", "--detach", "--pool", "memory", "--runtime", "none", "--port", "0"]
+    command = [*tonnage, "up", "--detach", "--pool", "fake", "--runtime", "none", "--port", "0"]
     started = subprocess.Popen([*command, "--data", str(tmp_path / "d")], stdout=subprocess.PIPE)
     assert started.stdout is not None
     started.stdout.close()
@@ -241,7 +241,7 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[...
     small = real_folder / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)], check=True)
-    cluster = make_cluster("--pool", "memory", "--runtime", "none")
+    cluster = make_cluster("--pool", "fake", "--runtime", "none")
     cluster.data = small / "data"
     cluster.up()
     cluster.kubectl("create", "-f", "-", stdin="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: before}\n")

@@ -67,7 +67,7 @@ class Kind:
 
 
 KINDS = {
-    "memory": Kind("memory", "", blocks=False, keeps_data=False),
+    "fake": Kind("fake", "", blocks=False, keeps_data=False),
     "image": Kind("image", ",sparse=yes,overcommit=yes"),
     "btrfs": Kind("btrfs", ",sparse=yes,overcommit=yes", blocks=False),
 }
@@ -146,7 +146,7 @@ class Machine(RuleBasedStateMachine):
         self.counts["lives"] += 1
 
     def _pool(self) -> Pool:
-        where = f":{self.folder / 'pool'}" if self.kind.pool != "memory" else ""
+        where = f":{self.folder / 'pool'}" if self.kind.pool != "fake" else ""
         return make(parse(f"{self.kind.pool}{where},name=p,size={TOTAL // MI}Mi{self.kind.options}"), disks=Disks())
 
     async def _start(self, *, is_open: bool = False) -> None:
@@ -398,7 +398,7 @@ class Machine(RuleBasedStateMachine):
         self._restart(fault)
 
     def _restart(self, fault: Fault | None) -> None:
-        if self.kind.pool == "memory":
+        if self.kind.pool == "fake":
             return
         self.run(self._stop())
         for client in self.clients:
@@ -476,7 +476,7 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     ("kind", "lives"),
     [
-        pytest.param("memory", 10),
+        pytest.param("fake", 10),
         pytest.param("image", 12, marks=pytest.mark.real),
         pytest.param("btrfs", 12, marks=pytest.mark.real),
     ],
@@ -484,7 +484,7 @@ class Machine(RuleBasedStateMachine):
 def test_driver_and_model_agree(
     kind: str, lives: int, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
-    if kind != "memory":
+    if kind != "fake":
         request.getfixturevalue("need_program")(f"mkfs.{'btrfs' if kind == 'btrfs' else 'ext4'}")
     counts: Counter[str] = Counter()
     lives = request.config.getoption("--machines") or lives

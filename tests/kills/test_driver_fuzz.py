@@ -435,14 +435,14 @@ class Swapper(threading.Thread):
         self.join()
 
 
-@pytest.mark.parametrize("kind", ["image", "memory"])
+@pytest.mark.parametrize("kind", ["image", "fake"])
 async def test_paths_exchanged_meanwhile(
     real_folder: Path, kind: str, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
     """Staging, target and volume paths, their folders and those above are exchanged for symlinks while calls run."""
     places, wanted = Places(real_folder), request.config.getoption("--fuzz") // 50
     places.plant()
-    where = "image:" + str(real_folder / "pool") if kind == "image" else "memory"
+    where = "image:" + str(real_folder / "pool") if kind == "image" else "fake"
     options = ",sparse=yes,overcommit=yes" if kind == "image" else ""
     pool = make(parse(f"{where},name=p,size=200Mi{options}"), disks=Disks())
     await pool.open()

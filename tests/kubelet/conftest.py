@@ -1,4 +1,4 @@
-"""A node: an API server over the memory store, a driver over a memory pool on real sockets, and the kubelet."""
+"""A node: an API server over the memory store, a driver over a fake pool on real sockets, and the kubelet."""
 
 from __future__ import annotations
 

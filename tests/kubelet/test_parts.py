@@ -151,6 +151,10 @@ def test_log_options_that_are_wrong(query: dict[str, str], text: str) -> None:
         logs.parse(query, RealClock())
 
 
+def test_the_time_limit_of_a_request_is_no_option_of_logs() -> None:
+    assert logs.parse({"timeout": "20s", "tailLines": "1"}, RealClock()).tail == 1
+
+
 def test_a_container_must_be_named_where_there_are_several() -> None:
     pod = Pod()
     with pytest.raises(ApiError, match="a container name must be specified for pod"):

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.real, pytest.mark.programs]
 def restarted(make_cluster: Callable[..., Any], go_program: Callable[[str], Path]) -> Any:
     """A cluster that has forgotten the past of its watches, so that going back to it is refused."""
     go_program("clientgo")  # first, as it may skip
-    cluster = make_cluster("--pool", "memory", "--runtime", "none")
+    cluster = make_cluster("--pool", "fake", "--runtime", "none")
     cluster.up()
     cluster.down()
     cluster.up()

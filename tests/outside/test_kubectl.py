@@ -10,8 +10,8 @@ from cluster import programs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-POD = "my-csi-app-inline-volume"
-CLAIM = f"{POD}-my-csi-volume"
+POD = "my-app"
+CLAIM = f"{POD}-data"
 
 
 @pytest.fixture

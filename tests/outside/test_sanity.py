@@ -87,7 +87,7 @@ def _run(program: Path, folder: Path, socket: Path, *arguments: str) -> tuple[Co
     return outcomes, skipped
 
 
-KINDS = [("memory", "mount"), ("image", "mount"), ("image", "block"), ("btrfs", "mount")]
+KINDS = [("fake", "mount"), ("image", "mount"), ("image", "block"), ("btrfs", "mount")]
 ELSEWHERE = os.environ.get("TONNAGE_TEST_POOL", "")
 """A pool as `lvm:vg0` that is tried instead: tests/vm does so in a guest. Which access: TONNAGE_TEST_ACCESS."""
 if ELSEWHERE:
@@ -99,7 +99,7 @@ def test_conforms(
     kind: str, access: str, folder: Path, go_program: Callable[[str], Path], tell: Callable[[str], None],
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
-    if kind != "memory":
+    if kind != "fake":
         request.getfixturevalue("real_folder")
         request.getfixturevalue("need_program")("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
     where = f":{folder}/pool" if kind in ("image", "btrfs") else ""

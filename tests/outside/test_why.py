@@ -29,7 +29,7 @@ spec:
 def test_with_kubectl(
     make_cluster: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = make_cluster("--pool", "memory,size=2Gi", "--runtime", "none")
+    cluster = make_cluster("--pool", "fake,size=2Gi", "--runtime", "none")
     cluster.up()
     cluster.kubectl("apply", "-f", "-", stdin=LARGE)
 

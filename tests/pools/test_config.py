@@ -23,7 +23,9 @@ GI = 1024**3
 @pytest.mark.parametrize(
     ("text", "config"),
     [
-        ("memory,size=30716Mi", PoolConfig("memory", name="memory", size=30716 * 1024**2)),
+        ("fake,size=30716Mi", PoolConfig("fake", name="fake", size=30716 * 1024**2)),
+        ("memory,size=1Gi", PoolConfig("fake", name="memory", size=GI)),
+        ("memory,name=m,size=1Gi", PoolConfig("fake", name="m", size=GI)),
         ("image:/var/lib/tonnage,size=100Gi", PoolConfig("image", Path("/var/lib/tonnage"), "image", 100 * GI)),
         ("image:/p,rootfs=yes,keep=10Gi", PoolConfig("image", Path("/p"), "image", rootfs=True, keep=Keep(10 * GI))),
         ("quota:/p,rootfs=no,keep=7.5%", PoolConfig("quota", Path("/p"), "quota", rootfs=False, keep=Keep(0, 7.5))),
@@ -37,11 +39,11 @@ GI = 1024**3
             PoolConfig("lvm", None, "t", overcommit=1.5, group="vg0", thin="pool", thin_size=2 * GI),
         ),
         ("image:/p,eraserate=200Mi", PoolConfig("image", Path("/p"), "image", erase_rate=200 * 1024**2)),
-        ("memory,size=2k,inline=1k", PoolConfig("memory", None, "memory", 2000, inline=1000)),
-        ("memory,size=1k,eraserate=0", PoolConfig("memory", None, "memory", 1000, erase_rate=0)),
+        ("fake,size=2k,inline=1k", PoolConfig("fake", None, "fake", 2000, inline=1000)),
+        ("fake,size=1k,eraserate=0", PoolConfig("fake", None, "fake", 1000, erase_rate=0)),
         (
-            "memory,size=1k,largest=500,directories=no",
-            PoolConfig("memory", None, "memory", 1000, largest=500, directories=False),
+            "fake,size=1k,largest=500,directories=no",
+            PoolConfig("fake", None, "fake", 1000, largest=500, directories=False),
         ),
     ],
 )
@@ -54,9 +56,9 @@ def test_parse(text: str, config: PoolConfig) -> None:
     ("text", "words"),
     [
         ("", "unknown kind ''"),
-        ("zfs:/tank", "unknown kind 'zfs', want one of memory, image, btrfs"),
+        ("zfs:/tank", "unknown kind 'zfs', want one of image, btrfs"),
         ("image:/p,colour=red", "image has no option 'colour', it has name, size"),
-        ("memory,sparse=yes", "memory has no option 'sparse'"),
+        ("fake,sparse=yes", "fake has no option 'sparse'"),
         ("image:/p,size", "want size=VALUE once"),
         ("image:/p,size=", "want size=VALUE once"),
         ("image:/p,size=1Gi,size=2Gi", "once"),
@@ -65,7 +67,7 @@ def test_parse(text: str, config: PoolConfig) -> None:
         ("image:/p,keep=-1%", "keep=-1%: want a share"),
         ("image:/p,keep=-1", "keep=-1: want bytes, as 10Gi, or a share of the disk, as 15%"),
         ("image:/p,rootfs=maybe", "rootfs=maybe: want yes or no"),
-        ("memory,rootfs=yes", "memory has no option 'rootfs'"),
+        ("fake,rootfs=yes", "fake has no option 'rootfs'"),
         ("image:/p,size=0", "more than 0"),
         ("image:/p,size=1Gi,inline=2Gi", "inline=2Gi: more than the pool's size=1Gi"),
         ("static:/p,inline=2Gi", "static has no option 'inline'"),
@@ -74,7 +76,7 @@ def test_parse(text: str, config: PoolConfig) -> None:
         ("image:/p,size=many", "not a quantity"),
         ("image:relative", "absolute path"),
         ("image:/p\0q", "absolute path"),
-        ("memory:/p,size=1Gi", "leave out the path"),
+        ("fake:/p,size=1Gi", "a fake pool has no path, leave it out"),
         ("image:/p,name=../x", "volume name"),
         ("image:/p,sparse=perhaps", "want yes or no"),
         ("image:/p,overcommit=0.5", "ratio of at least 1"),
@@ -102,7 +104,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_make(tmp_path: Path) -> None:
-    memory = make(parse("memory,name=m,size=1Gi"))
+    memory = make(parse("fake,name=m,size=1Gi"))
     image = make(parse(f"image:{tmp_path},size=1Gi,sparse=yes"))
     btrfs = make(parse("btrfs,size=1Gi").at(tmp_path))
     assert isinstance(make(parse(f"quota:{tmp_path},size=1Gi")), QuotaPool)
@@ -133,7 +135,7 @@ def test_make_refuses(text: str, words: str) -> None:
 
 def test_outlook_of_pools_on_one_disk(tmp_path: Path) -> None:
     configs = [parse(f"image:{tmp_path / name},name={name},size=1Gi") for name in ("a", "b")]
-    [disk] = outlook([*configs, parse("memory,size=1Ti")])
+    [disk] = outlook([*configs, parse("fake,size=1Ti")])
     assert (disk.pools, disk.promised) == (("a", "b"), 2 * GI)
     assert disk.free > 0
 
@@ -142,4 +144,6 @@ def test_outlook_says_what_is_too_much() -> None:
     assert Outlook(Path("/"), ("a",), 2 * GI, 2 * GI).fits
     over = Outlook(Path("/"), ("a", "b"), 3 * GI, 2 * GI)
     assert not over.fits
-    assert str(over) == "a, b: 3Gi promised on a disk with 2Gi free, 1Gi more than it has"
+    assert str(over) == "a, b: pools of 3Gi on a disk with 2Gi free, 1Gi more than it has"
+    same = Outlook(Path("/"), ("a", "a", "b"), 3 * GI, 5 * GI + 4096)
+    assert str(same) == "2 x a, b: pools of 3Gi on a disk with 5Gi free"

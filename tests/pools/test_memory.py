@@ -1,4 +1,4 @@
-"""The memory pool beyond the common contract, and against a model."""
+"""The fake pool beyond the common contract, and against a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _now(call: Coroutine[Any, Any, R]) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
-    raise AssertionError("the memory pool waited")
+    raise AssertionError("the fake pool waited")
 
 
 class MemoryMachine(RuleBasedStateMachine):

@@ -40,7 +40,7 @@ def _image(where: Path, options: str = "") -> PoolConfig:
 
 def test_what_lies_on_the_nodes_disk(on_root: Path) -> None:
     assert nodedisk.shares(_image(on_root)) == "/"
-    assert nodedisk.shares(parse("memory,size=1Gi")) == ""
+    assert nodedisk.shares(parse("fake,size=1Gi")) == ""
     assert nodedisk.shares(parse("lvm:vg0")) == ""
 
 

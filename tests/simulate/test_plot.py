@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import pytest
 
 from tonnage.errors import HostError, Invalid, Unsupported
 from tonnage.simulate import plot
-from tonnage.simulate.tally import Series
+from tonnage.simulate.tally import Series, Tally
 
 RUNS = {
-    "least-allocated": Series([1.0, 2.0], [0, 3], [0.1, 0.9], [2.0], [0.2], [0.1, 0.1, 30.0]),
-    "tightest-fit": Series([1.0, 2.0], [0, 1], [0.1, 0.95], [2.0], [0.1], [0.1, 0.1, 12.0]),
+    "least-allocated": Series([1.0, 2.0], [0, 3], [0.1, 0.9], [2.0], [0.2], {0.1: 0.5, 30.0: 0.0}),
+    "tightest-fit": Series([1.0, 2.0], [0, 1], [0.1, 0.95], [2.0], [0.1], {0.0: 0.5, 12.0: 0.001}),
 }
 
 
@@ -45,3 +46,24 @@ def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(Unsupported, match=r"pip install 'tonnage\[plots\]'"):
         plot.check(tmp_path / "runs.png")
+
+
+def test_policies_with_the_same_values_are_all_seen(tmp_path: Path) -> None:
+    same = [float(number) for number in range(100)]
+    run = Series(same, [1] * 100, same, same, same, {0.1: 0.5, 1.0: 0.001})
+    file = tmp_path / "runs.svg"
+    plot.draw(file, "three alike", {"a": run, "b": run, "c": run})
+    found = re.findall(r"stroke-width: ([0-9.]+)[^>]*", file.read_text().partition("pods without a node")[0])
+    assert len({float(width) for width in found} & {1.2, 2.5, 3.8}) == 3
+
+
+def test_the_tail_of_queueing_has_its_share_of_the_picture() -> None:
+    tally = Tally()
+    tally.waits.extend(float(number) for number in range(1, 10_001))
+    run = Series()
+    run.finish(tally, hours=1.0)
+    shares = list(run.queueing.values())
+    assert shares == sorted(shares, reverse=True)
+    for least, most in ((0.001, 0.01), (0.01, 0.1), (0.1, 1.0)):
+        assert len([share for share in shares if least <= share < most]) >= 15
+    assert run.queueing[10_000.0] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 # Kubernetes: claims and volumes
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -114,6 +115,8 @@ UNFIT = "InlineVolumeUnfit"
 EVICT_UNFIT = "tonnage.dev/evict-unfit"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
 MANIFEST_POOLS = "tonnage.dev/pools"
+RENAMED_KINDS: Mapping[str, str] = {"memory": "fake"}
+"""Old name of a kind of pool -> its present one: classes and configurations outlive names."""
 # In a driver's manifest: those of its pools that keep room for inline volumes, "scratch,fast".
 MANIFEST_INLINE = "tonnage.dev/inline-pools"
 # In a volume's context, and on a PersistentVolume that was published ahead of its claim: which disk it is.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from socket import gethostname
 
@@ -18,8 +19,8 @@ from tonnage.apiserver.sqlite import SqliteStore
 from tonnage.apps import objects
 from tonnage.apps.box_node import BoxNode
 from tonnage.apps.control_plane import control_plane
-from tonnage.apps.data import DataFolder
-from tonnage.apps.debris import clean
+from tonnage.apps.data import DataFolder, missing, remove_empty
+from tonnage.apps.debris import clean, remove_unused
 from tonnage.apps.plan import Plan
 from tonnage.apps.process import keep_trimmed, settle
 from tonnage.controllers import tier
@@ -73,6 +74,8 @@ class Box:
         self._tasks = Background("box")
         self._server: ApiServer | None = None
         self._informers: Informers | None = None
+        self._is_up = False
+        self._new_pools: dict[Path, list[Path]] = {}  # folders of pools that were not there -> those with their parents
 
     @property
     def capacity(self) -> str:
@@ -92,11 +95,13 @@ class Box:
         the containers that still run are adopted. A database that is refused leaves the folder as it was.
         """
         self.data.open(self.plan.settings)
+        self._new_pools = {where: made for where in self._elsewhere() if (made := missing(where))}
         watching = self._tasks.start(self._report_waits(), "start")
         await self._start_server()
         await self._start_controllers()
         await self._start_nodes()
         watching.cancel()
+        self._is_up = True
         settle()
         self._tasks.start(keep_trimmed(), "memory")
 
@@ -207,7 +212,10 @@ class Box:
         await ended.wait()
 
     async def stop(self) -> None:
-        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated."""
+        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated.
+
+        A start() that did not come to its end leaves nothing that it made: no folder, and no new cluster.
+        """
         async with asyncio.TaskGroup() as stopping:
             for node in self.nodes.values():
                 stopping.create_task(node.stop(seconds=_STOP_SECONDS))
@@ -219,4 +227,22 @@ class Box:
             await self._server.stop()
             self._server = None
             await asyncio.to_thread(clean, self.data)
+        if not self._is_up:
+            await asyncio.to_thread(self._undo)
         self.data.close()
+
+    def _elsewhere(self) -> Iterator[Path]:
+        """Where pools that make their folder lie outside of the data folder."""
+        for pool in chain.from_iterable(self.plan.nodes.values()):
+            if pool.where is not None and pool.kind != "static" and self.data.path not in pool.where.parents:
+                yield pool.where
+
+    def _undo(self) -> None:
+        """Blocking."""
+        try:
+            for folder, made in self._new_pools.items():
+                remove_unused(folder)
+                remove_empty(made)
+            self.data.undo()
+        except TonnageError as failure:
+            log.warning("what the failed start made is left: %s", failure)

@@ -18,7 +18,7 @@ import os
 import select
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -64,9 +64,33 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "tonnage"
 
 
+def no_cluster(folder: Path) -> str:
+    """Why there is none at a folder, and where a user may have one."""
+    text, roots = f"there is no cluster in {folder}", Path("/var/lib/tonnage")
+    if os.geteuid() != 0 and folder != roots and os.path.lexists(roots):
+        return f"{text} (that of root is in {roots}: repeat with sudo)"
+    return text
+
+
 def short_enough(folder: Path, otherwise: Path) -> Path:
     """The folder where sockets can lie in it, else the other one."""
     return folder if len(os.fsencode(folder)) + _LONGEST_BELOW <= _LONGEST_SOCKET else otherwise
+
+
+def missing(folder: Path) -> list[Path]:
+    """The folder and those of its parents that are not there, the deepest first."""
+    return [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the deepest first, up to the first one that holds anything."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
 
 
 class DataFolder:
@@ -83,6 +107,8 @@ class DataFolder:
         self._fresh = self._marker.with_suffix(".new")  # a kill may leave one
         self._lock_file = self.path / "lock"
         self._lock: int | None = None
+        self._made: list[Path] = []  # folders that open() made
+        self._is_new = False  # whether open() found no cluster
 
     def node(self, name: str) -> Path:
         """The folder of a node."""
@@ -133,15 +159,19 @@ class DataFolder:
         Raises Invalid (not ours, not writable, full) or Busy (another process runs a cluster here).
         """
         self._check_ours()
+        self._made = missing(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take()
             self.path.chmod(0o700)
-            if not self.exists():
+            self._is_new = not self.exists()
+            if self._is_new:
                 self._write(_Marker(FORMAT, settings))
             for folder in (self.sockets(), self.path / "nodes"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as failure:
+            with suppress(HostError):
+                self.undo()
             self.close()
             raise Invalid(
                 f"data folder {self.path} cannot be used: {failure.strerror} ({failure.filename or self.path}); "
@@ -265,6 +295,16 @@ class DataFolder:
             os.close(process)
         return True
 
+    def undo(self) -> None:
+        """Remove what open() made for a cluster that never came up: its files, and the folders that were not there.
+
+        A cluster that was there before stays as it is, and so does everything in a folder that another process holds.
+        Raises HostError.
+        """
+        if self._is_new and self._lock is not None:
+            self._empty(keep=() if self._made else (self.log,))
+            remove_empty(self._made)
+
     def purge(self) -> None:
         """Remove the folder with everything in it. The caller has unmounted what was mounted below it.
 
@@ -273,10 +313,15 @@ class DataFolder:
         self._check_ours()
         if not self.exists():
             return
+        self._empty()
+        with suppress(OSError):  # the root of a disk stays
+            self.path.rmdir()
+
+    def _empty(self, keep: Sequence[Path] = ()) -> None:
         last = (self._marker, self._lock_file)  # a purge that is killed can be repeated, and is alone until its end
         try:
             for entry in self.path.iterdir():
-                if entry not in last and entry.name != _LOST:
+                if entry not in (*last, *keep) and entry.name != _LOST:
                     tree.remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
             tree.remove(self.sockets())
             for file in last:
@@ -285,5 +330,3 @@ class DataFolder:
             raise HostError(
                 f"cannot remove data folder {self.path}: {failure.strerror}; repeat when it can"
             ) from failure
-        with suppress(OSError):  # the root of a disk stays
-            self.path.rmdir()

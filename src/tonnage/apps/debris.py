@@ -153,14 +153,20 @@ def _refuse_others(pool: Path, own: Set[str]) -> None:
             )
 
 
-def _erase(pool: Path) -> None:
-    """Remove a node's pool elsewhere, if it is one of ours. Raises HostError."""
+def remove_unused(pool: Path) -> None:
+    """Remove the folder of a pool that has no volume: all in it are hidden files of ours. Raises Busy, HostError."""
+    _erase(pool, used=False)
+
+
+def _erase(pool: Path, *, used: bool = True) -> None:
+    """Remove a node's pool elsewhere, if it is one of ours. used: also one that has volumes. Raises Busy, HostError."""
     if not (pool / MARKER).is_file() or pool.is_symlink():
         return
     try:
         with open(pool / MARKER, "rb") as marker:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            tree.remove(pool, keep=MARKER)
+            if used or all(entry.startswith(".") for entry in os.listdir(pool)):
+                tree.remove(pool, keep=MARKER)
     except BlockingIOError:
         raise Busy(f"pool directory {pool} is in use by another process: it is not removed") from None
     except OSError as failure:

@@ -52,6 +52,8 @@ def check(config: DriverConfig) -> list[Finding]:
     found.extend(map(_source, config.sources))
     found.append(_cgroups(config))
     found.extend(pool(described, config.roots) for described in config.pools)
+    found.extend(Finding("kind", each.renamed, warning=True) for each in config.pools if each.renamed)
+    found.extend(Finding("size", text, warning=True) for text in map(_tiny, config.pools) if text)
     found.extend(_disks(config))
     return found
 
@@ -74,6 +76,13 @@ def warn(findings: list[Finding]) -> None:
 def may_come(finding: Finding) -> bool:
     """Whether it is a pool whose disk may come, rather than one that is described wrongly."""
     return finding.what.startswith(_POOL) and isinstance(finding.fault, Unavailable | HostError)
+
+
+def _tiny(config: PoolConfig) -> str:
+    """What is odd about the size that was given, "" for nothing."""
+    if config.kind == "fake" or not 0 < config.size < pool_config.LEAST:
+        return ""
+    return f"pool {config.name}: {config.size} bytes hold no volume: write the size with its unit, as 10Gi"
 
 
 def _fault(what: str, failure: TonnageError) -> Finding:

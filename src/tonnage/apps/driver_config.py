@@ -174,7 +174,7 @@ def _pool(entry: Mapping[str, Any], place: str) -> PoolConfig:
     for key, value in {"kind": kind, "path": path, **values}.items():
         if "," in value:
             raise Invalid(f"{place}.{key}: {value[:80]!r} has a comma, which no pool can have")
-    if kind not in pool_config.KINDS:
+    if kind not in (*pool_config.KINDS, *names.RENAMED_KINDS):
         _at(f"{place}.kind", kind)
     _at(f"{place}.path", head)
     for key, value in values.items():

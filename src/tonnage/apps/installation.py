@@ -115,9 +115,9 @@ def parse_pool(text: str) -> dict[str, Any]:
     """A pool as in --pool, as an entry of a node's file. Raises Invalid."""
     config = pool_config.parse(text)
     head, *pairs = text.split(",")
-    kind, _, where = head.partition(":")
+    _, _, where = head.partition(":")
     given = dict(pair.split("=", 1) for pair in pairs)
-    return {"name": config.name, "kind": kind, **({"path": where} if where else {}), **given}
+    return {"name": config.name, "kind": config.kind, **({"path": where} if where else {}), **given}
 
 
 def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from tonnage.csi import inventory as inventories
 from tonnage.csi.client import CsiClient
 from tonnage.csi.errors import CsiError
 from tonnage.csi.words import LIST_SNAPSHOTS, AccessMode, VolumeCapability
-from tonnage.errors import NotFound, TonnageError, Unavailable
+from tonnage.errors import HostError, NotFound, TonnageError, Unavailable
 from tonnage.pools import config as pool_config
 from tonnage.pools import status
 from tonnage.pools.base import Pool
@@ -73,7 +72,7 @@ class Served:
         except CsiError as failure:
             return msgspec.structs.replace(about, state=failure.message)
         return msgspec.structs.replace(
-            about, free=room.available, largest=room.maximum, promised=sum(mine), volumes=len(mine)
+            about, free=room.available, largest=room.maximum, allocated=sum(mine), volumes=len(mine)
         )
 
     async def contents(self) -> Contents:
@@ -139,7 +138,7 @@ class Direct:
     async def _pool(self, config: PoolConfig) -> PoolReport:
         about = _about(config, self._node)
         if not _is_made(config):
-            return msgspec.structs.replace(about, state=GONE if config.kind == "memory" else NOT_MADE)
+            return msgspec.structs.replace(about, state=GONE if config.kind == "fake" else NOT_MADE)
         try:
             return about.told(await _read(config))
         except TonnageError as failure:
@@ -162,12 +161,15 @@ Source = Served | Direct
 
 
 async def answers(socket: Path) -> bool:
-    """Whether a driver serves that socket."""
-    with suppress(OSError):
+    """Whether a driver serves that socket. Raises HostError where we may not ask."""
+    try:
         _, writer = await asyncio.open_unix_connection(str(socket))
-        writer.close()
-        return True
-    return False
+    except PermissionError as failure:
+        raise HostError(f"socket {socket}: {failure.strerror}; run it as root (sudo)") from None
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 class _Open:
@@ -212,6 +214,6 @@ def _about(config: PoolConfig, node: str) -> PoolReport:
 
 def _is_made(config: PoolConfig) -> bool:
     """Whether there is something to look at: a pool in a directory that was never used is not to be made by looking."""
-    if config.kind == "memory":
+    if config.kind == "fake":
         return False
     return config.marker is None or config.marker.exists() or is_unmounted(config.marker.parent)

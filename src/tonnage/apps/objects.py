@@ -32,11 +32,16 @@ async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[s
     default = {names.DEFAULT_CLASS: "true"}
     await _ensure(client, STORAGE_CLASSES, names.SCRATCH_CLASS, storage_class(names.DRIVER, annotations=default))
     await _ensure(client, STORAGE_CLASSES, names.IMMEDIATE_CLASS, storage_class(names.DRIVER, mode=names.IMMEDIATE))
-    for pool in pools[1:]:
+    for pool in pools:
         body = storage_class(names.DRIVER, parameters={"pool": pool})
-        await _ensure(client, STORAGE_CLASSES, f"tonnage-{pool.lower().replace('_', '-')}", body)
+        await _ensure(client, STORAGE_CLASSES, class_of(pool), body)
     if "pmem-csi" in compat:
         await _pmem_csi(client)
+
+
+def class_of(pool: str) -> str:
+    """Name of the class that asks for a pool of the box."""
+    return f"tonnage-{pool.lower().replace('_', '-')}"
 
 
 async def ensure_drivers(client: Client, drivers: Sequence[str]) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.apps import foreign
-from tonnage.apps.data import DataFolder, Settings
+from tonnage.apps.data import DataFolder, Settings, no_cluster
+from tonnage.apps.objects import class_of
 from tonnage.errors import HostError, Invalid, NotFound
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
@@ -20,7 +22,7 @@ from tonnage.pools.config import PoolConfig
 DEFAULT_POOL_SIZE = "10Gi"
 DEFAULT_POOL_NAME = "scratch"
 RUNTIMES = ("bwrap", "none")
-_WAY_OUT = "run it as root, or try it without: --pool memory --runtime none"
+_WAY_OUT = "run it as root, or try it without: --pool fake --runtime none"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     templates = _templates(settings, pool_size)
     _check_machine(settings.runtime, templates)
     _check_sources(settings.sources)
+    _check_new(data, templates)
     _check_kept(data, settings, templates)
     nodes = _nodes(data, settings.nodes, templates)
     endpoints = foreign.endpoints(csi_endpoints, list(nodes))
@@ -62,14 +65,35 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     all_pools = [pool for pools in nodes.values() for pool in pools]
     outlooks = pool_config.outlook(all_pools)
     is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
-    return Plan(kept, nodes, [_warning(o, is_more) for o in outlooks if not o.fits], endpoints)
+    warnings = [_warning(o, is_more) for o in outlooks if not o.fits]
+    return Plan(kept, nodes, [*_about_fakes(templates), *warnings], endpoints)
+
+
+def what_stays(settings: Settings | None) -> str:
+    """What is there when the cluster has ended, as the subject and verb of a sentence."""
+    pools = _templates(settings or Settings(), "")
+    fakes = [pool.name for pool in pools if pool.kind == "fake"]
+    if not fakes:
+        return "objects and volumes stay"
+    if len(fakes) == len(pools):
+        return "objects stay, but volumes of fake pools are gone"
+    return f"objects and volumes stay, but those of fake pools ({', '.join(fakes)}) are gone"
+
+
+def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
+    fakes = [pool.name for pool in pools if pool.kind == "fake"]
+    about = (
+        f"fake pools ({', '.join(fakes)}) only count: their volumes are plain folders without a limit, and are gone "
+        "when the cluster ends; never use them for data"
+    )
+    return [*(pool.renamed for pool in pools if pool.renamed), *([about] if fakes else [])]
 
 
 def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
     """Node -> pools of the cluster that lies in a data folder; nothing is checked. Raises NotFound."""
     settings = data.settings()
     if settings is None:
-        raise NotFound(f"there is no cluster in {data.path}; name its folder with --data")
+        raise NotFound(f"{no_cluster(data.path)}; name its folder with --data")
     return _nodes(data, settings.nodes, _templates(settings, ""))
 
 
@@ -102,14 +126,34 @@ def _checked_size(text: str) -> int:
         size = to_bytes(text)
     except Invalid as reason:
         raise Invalid(f"--pool-size: {reason}") from None
-    if size < 1:
-        raise Invalid(f"--pool-size {text}: want more than 0 bytes")
+    if size < pool_config.LEAST:
+        raise Invalid(f"--pool-size {text}: {_too_small(size)}")
     return size
+
+
+def _too_small(size: int) -> str:
+    least = from_bytes(pool_config.LEAST)
+    return f"a pool of {size} bytes holds no volume, want at least {least}; write a number with its unit, as 10Gi"
+
+
+def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
+    """What pools may not be from now on; those that a cluster was made with stay as they are. Raises Invalid."""
+    settings = data.settings()
+    kept = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
+    for number, pool in enumerate(pools):
+        if pool.name in kept:
+            continue
+        if 0 < pool.size < pool_config.LEAST:
+            raise Invalid(f"--pool {pool.written}: size={pool.size}: {_too_small(pool.size)}")
+        for taken, first in ((names.SCRATCH_CLASS, True), (names.IMMEDIATE_CLASS, False)):
+            if class_of(pool.name) == taken and not (first and number == 0):
+                hint = "make it the first pool, or give it another name=" if first else "give it another name="
+                raise Invalid(f"--pool: pool {pool.name}: class {taken} of the box means the first pool; {hint}")
 
 
 def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
     """The pool on one node: each has a folder of its own, also where the user named one for all."""
-    if pool.kind in ("memory", "lvm", "pmem"):
+    if pool.kind in ("fake", "lvm", "pmem"):
         return pool
     return pool.at(pool.where / node if pool.where else data.node(node) / "pools" / pool.name)
 
@@ -117,7 +161,7 @@ def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
 def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
     if runtime not in RUNTIMES:
         raise Invalid(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
-    real = [pool.kind for pool in pools if pool.kind != "memory"]
+    real = [pool.kind for pool in pools if pool.kind != "fake"]
     looped = [kind for kind in real if kind in ("image", "btrfs")]
     if real and os.geteuid() != 0:
         raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")

@@ -32,8 +32,8 @@ def look(pool: PoolConfig) -> str:
     """
     pool_config.make(pool)
     size = from_bytes(pool.size) if pool.size else "what its disk has"
-    if pool.kind == "memory":
-        return f"memory, {size}, kept in the process: its volumes end with the driver"
+    if pool.kind == "fake":
+        return f"fake, {size}: no limit holds, and its volumes end with the driver"
     if pool.kind == "lvm":
         _machine(pool)
         return _group(pool)

@@ -19,14 +19,14 @@ from tonnage.pools.parameters import ERASE, IoLimits, io_limits_of
 from tonnage.pools.status import PoolStatus
 
 NOT_MADE = "not made yet"
-GONE = "memory: ended with its driver"
+GONE = "fake: ended with its driver"
 
 
 class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A pool; sizes in bytes, None for what cannot be told. state: "ready", NOT_MADE, GONE, or what is wrong. promised:
-    to volumes and snapshots. inline: kept for inline volumes in all; inline_promised: what those have. erasing: what
-    comes back when all deleted volumes are erased. abnormal: how many volumes are. lacks: what is wrong with a pool
-    that can be read, and what to do."""
+    """A pool; sizes in bytes, None for what cannot be told. state: "ready", NOT_MADE, GONE, or what is wrong.
+    allocated: to volumes and snapshots. inline: reserved for inline volumes in all; inline_allocated: what those have.
+    erasing: what comes back when all deleted volumes are erased. abnormal: how many volumes are. lacks: what is wrong
+    with a pool that can be read, and what to do."""
 
     pool: str
     state: str = "ready"
@@ -36,13 +36,13 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     size: int | None = None
     free: int | None = None
     largest: int | None = None
-    promised: int | None = None
+    allocated: int | None = None
     erasing: int | None = None
     volumes: int | None = None
     snapshots: int = 0
     abnormal: int = 0
     inline: int = 0
-    inline_promised: int = 0
+    inline_allocated: int = 0
     lacks: Sequence[str] = ()
 
     @property
@@ -61,13 +61,13 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
             size=status.room.total,
             free=status.room.free,
             largest=status.room.largest,
-            promised=status.promised,
+            allocated=status.promised,
             erasing=status.erasing_bytes,
             volumes=len(status.volumes),
             snapshots=len(status.snapshots),
             abnormal=len(status.abnormal),
             inline=status.inline,
-            inline_promised=status.inline_promised,
+            inline_allocated=status.inline_promised,
             lacks=(*status.lacks, *(line for line in failing if line not in status.lacks)),
         )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tonnage.api import names
 from tonnage.apps import driver_config, inventory, plan
-from tonnage.apps.data import DataFolder, default_folder
+from tonnage.apps.data import DataFolder, default_folder, no_cluster
 from tonnage.apps.inventory import Direct, Served, Source
 from tonnage.apps.objects import COMPAT
 from tonnage.apps.reports import ErasureReport, PoolReport, VolumeReport
@@ -95,7 +95,7 @@ async def opened(wanted: Wanted) -> AsyncIterator[Sources]:
     data = DataFolder(wanted.data or default_folder())
     if data.settings() is None:
         hint = "name a box's folder with --data, or a driver with --endpoint, --config or --pool"
-        raise NotFound(f"there is no cluster in {data.path}; {hint}")
+        raise NotFound(f"{no_cluster(data.path)}; {hint}")
     running = data.running()
     if running is not None:
         if running < 0:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tonnage.apps.data import DataFolder, default_folder
+from tonnage.apps.data import DataFolder, default_folder, no_cluster
 from tonnage.apps.debris import clean, remove
+from tonnage.apps.plan import what_stays
 from tonnage.cli.output import Output
 from tonnage.errors import NotFound
 
@@ -21,12 +22,12 @@ def run(options: argparse.Namespace) -> int:
     """End the cluster. May be repeated; without --purge nothing is lost."""
     out = Output()
     data = DataFolder(options.data or default_folder())
-    data.settings()  # refuses a folder that is not ours
+    settings = data.settings()  # refuses a folder that is not ours
     if not data.exists():
         if options.purge:
-            out.line(f"nothing to remove: there is no cluster in {data.path}")
+            out.line(f"nothing to remove: {no_cluster(data.path)}")
             return 0
-        raise NotFound(f"there is no cluster in {data.path}; name its folder with --data")
+        raise NotFound(f"{no_cluster(data.path)}; name its folder with --data")
     if data.end_running():
         out.line("the cluster has ended")
     else:
@@ -37,5 +38,6 @@ def run(options: argparse.Namespace) -> int:
             out.line(f"removed {data.path} with its objects and volumes")
         else:
             clean(data)  # what a killed process left mounted
-            out.line(f"objects and volumes stay in {data.path}; `tonnage up` brings them back, `--purge` removes them")
+            stay = what_stays(settings)
+            out.line(f"{data.path}: {stay}; `tonnage up` brings back what stays, `tonnage down --purge` removes it")
     return 0

@@ -24,6 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
 
 
+def add_arguments_again(parser: argparse.ArgumentParser) -> None:
+    """The same for a further word of a verb that has them: what was given before it holds where nothing is after it."""
+    parser.add_argument("--data", type=Path, metavar="DIR", default=argparse.SUPPRESS)
+    parser.add_argument("--endpoint", metavar="unix:///DIR/csi.sock", default=argparse.SUPPRESS)
+    parser.add_argument("--pool", action="append", metavar="KIND[:WHERE][,key=value...]", default=argparse.SUPPRESS)
+    parser.add_argument("--config", type=Path, metavar="FILE.yaml", default=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default=argparse.SUPPRESS)
+
+
 def wanted(options: argparse.Namespace) -> Wanted:
     """Where to look, as given."""
     return Wanted(

@@ -37,7 +37,7 @@ VERBS = {
     "doctor": ("tonnage.cli.doctor", "look at an installation on Kubernetes: what is wrong, and what to do"),
     "why": ("tonnage.cli.why", "say node by node why a pod is on none, and what to do"),
     "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
-    "pools": ("tonnage.cli.pools", "show what pools have, promise and lack; make them of devices"),
+    "pools": ("tonnage.cli.pools", "show what pools have, have allocated and lack; make them of devices"),
     "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),
     "simulate": ("tonnage.cli.simulate", "play a workload on nodes that need not exist, and compare policies"),
     "demo": ("tonnage.cli.demo", "tell the story on real volumes, checking every line"),
@@ -54,6 +54,9 @@ _CODES: tuple[tuple[type[TonnageError], int], ...] = (
     (Unavailable, 1),
     (ApiError, 1),
 )
+
+
+_WHO = "run it as root (sudo), or name files that are yours"
 
 
 def exit_code(failure: TonnageError) -> int:
@@ -87,6 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TonnageError as failure:
         print(f"tonnage {options.verb}: {failure}", file=sys.stderr)
         return exit_code(failure)
+    except PermissionError as failure:
+        at = f"{failure.filename}: " if failure.filename else ""
+        print(f"tonnage {options.verb}: {at}{failure.strerror}; {_WHO}", file=sys.stderr)
+        return exit_code(HostError())
     except KeyboardInterrupt:
         print(f"tonnage {options.verb}: interrupted", file=sys.stderr)
         return 130

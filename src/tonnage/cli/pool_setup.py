@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from tonnage.apps import pool_setup
 from tonnage.apps.pool_setup import Plan, Step
+from tonnage.errors import HostError
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -27,6 +29,8 @@ def add_arguments(actions: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(options: argparse.Namespace) -> int:
     """Plan, show, and with --yes do it; what is there already is left as it is."""
     config = pool_config.parse(options.pool)
+    if os.geteuid() != 0 and (options.yes or config.kind == "lvm"):
+        raise HostError("devices and volume groups are root's: run it as root (sudo)")
     plan = _plan(options, config)
     if not plan.steps:
         print(f"pool {options.pool}: nothing to do, all is there")

@@ -1,4 +1,4 @@
-"""`tonnage pools`: what each pool has, has promised, and lacks."""
+"""`tonnage pools`: what each pool has, has allocated, and lacks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from tonnage.cli import listing, pool_setup
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import Outlook
 
-_COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "PROMISED", "INLINE", "ERASING", "VOLUMES", "WHERE")
+_COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "ALLOCATED", "INLINE", "ERASING", "VOLUMES", "WHERE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb, and the actions that change something."""
     listing.add_arguments(parser)
-    pool_setup.add_arguments(parser.add_subparsers(dest="action", metavar="[init|extend]"))
+    actions = parser.add_subparsers(dest="action", metavar="[list|init|extend]")
+    summary = "show the pools, as `tonnage pools` does"
+    again = actions.add_parser("list", help=summary, description=f"{summary.capitalize()}, with its options.")
+    listing.add_arguments_again(again)
+    pool_setup.add_arguments(actions)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the pools; 1 when one cannot be read. Or make one, or make it larger."""
-    if options.action:
+    if options.action not in (None, "list"):
         return pool_setup.run(options)
     reports, disks = asyncio.run(_read(listing.wanted(options)))
     rows = [_row(report) for report in reports]
@@ -56,7 +60,7 @@ def _lacks(report: PoolReport) -> list[str]:
 
 
 def _row(report: PoolReport) -> tuple[str, ...]:
-    numbers = (report.size, report.free, report.largest, report.promised)
+    numbers = (report.size, report.free, report.largest, report.allocated)
     volumes = "-" if report.volumes is None else str(report.volumes)
     where = report.where or "-"
     if report.state != "ready":
@@ -77,15 +81,15 @@ def _row(report: PoolReport) -> tuple[str, ...]:
 def _inline(report: PoolReport) -> str:
     """What inline volumes have, of what is kept for them."""
     if not report.inline:
-        return listing.size(report.inline_promised) if report.inline_promised else "-"
-    return f"{listing.size(report.inline_promised)}/{listing.size(report.inline)}"
+        return listing.size(report.inline_allocated) if report.inline_allocated else "-"
+    return f"{listing.size(report.inline_allocated)}/{listing.size(report.inline)}"
 
 
 def _disk(outlook: Outlook) -> dict[str, Any]:
     return {
         "disk": str(outlook.disk),
         "pools": list(outlook.pools),
-        "promised": outlook.promised,
+        "size": outlook.promised,
         "free": outlook.free,
         "lacks": max(0, outlook.promised - outlook.free),
     }

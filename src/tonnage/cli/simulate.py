@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from tonnage.simulate.full import FullSimulation
 from tonnage.simulate.simulation import Simulation
 from tonnage.simulate.tally import Result
 
+_FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
@@ -29,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", action="append", default=[], metavar="NAME[,NAME]",
         help=f"{', '.join(policy.POLICIES)} (default: {policy.DEFAULT}); several are compared on the same trace",
     )  # fmt: skip
-    parser.add_argument("--pods", type=int, metavar="N", help="scale the rates so that about N pods come")
+    parser.add_argument(
+        "--pods",
+        type=int,
+        metavar="N",
+        help="scale the rates so that N pods come; objects with several pods come whole",
+    )
     parser.add_argument(
         "--score-nodes", type=float, default=Cycle.share * 100, metavar="PERCENT",
         help="compare so many of the nodes that fit (default: %(default)g, as the scheduler)",
@@ -60,14 +68,14 @@ def run(options: argparse.Namespace) -> int:
         raise Invalid(f"--score-least {options.score_least}: at least 1")
     if options.plot is not None:
         plot.check(options.plot)
-    scale = options.pods / arrivals.expected(read) if options.pods else 1.0
+    scale, takes = arrivals.fitted(read, options.pods, seed=options.seed) if options.pods else (1.0, None)
     gc.set_threshold(100_000, 50, 1000)  # millions of objects live long: looking at all of them often is dear
     results, runs, room = [], {}, 0
     for each in chosen:
         with _progress(each.name) as progress:
             simulation = (FullSimulation if options.full else Simulation)(
                 read, nodes, each,
-                seed=options.seed, scale=scale, share=options.score_nodes / 100, least=options.score_least,
+                seed=options.seed, scale=scale, takes=takes, share=options.score_nodes / 100, least=options.score_least,
                 progress=progress,
             )  # fmt: skip
             room = simulation.room
@@ -82,9 +90,9 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress(policy: str) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error, where somebody looks at it."""
+    """How far a run is, on standard error: a bar on a terminal, else a line now and then."""
     if not sys.stderr.isatty():
-        yield lambda share: None
+        yield Lines(policy, time.monotonic)
         return
     from rich.console import Console  # only where it is looked at: it costs memory and time
     from rich.progress import Progress
@@ -94,6 +102,20 @@ def _progress(policy: str) -> Iterator[Callable[[float], None]]:
         yield lambda share: bar.update(task, completed=share)
 
 
+class Lines:
+    """Prints how far a run is: after two seconds, and then every ten. clock: seconds."""
+
+    def __init__(self, policy: str, clock: Callable[[], float]) -> None:
+        self._policy, self._clock = policy, clock
+        self._next = clock() + _FIRST_LINE
+
+    def __call__(self, share: float) -> None:
+        """Note a share of the time."""
+        if self._clock() >= self._next and share < 1:
+            print(f"simulating {self._policy}: {share * 100:.0f} % of the time", file=sys.stderr, flush=True)
+            self._next = self._clock() + _NEXT_LINE
+
+
 def _show(
     options: argparse.Namespace, read: workload.Workload, nodes: int, room: int, results: Sequence[Result]
 ) -> None:
@@ -101,8 +123,17 @@ def _show(
         hours = amounts.duration(read.duration) / 3600
         print(f"{options.workload.name}: {nodes} nodes with {from_bytes(room)}, {hours:g} h, seed {options.seed}")
         told = "counted" if options.full else "estimate"
-        rows = [[title.format(told), *(form(result) for result in results)] for title, form in _ROWS]
-        listing.show("table", ["", *(result.policy for result in results)], rows, None)
+        several = len(results) > 1
+        rows = [
+            [title.format(told), *(form(result) for result in results), *([_winners(results, best)] if several else [])]
+            for title, form, best in _ROWS
+        ]
+        listing.show("table", ["", *(result.policy for result in results), *(["best"] if several else [])], rows, None)
+        if options.pods and results[0].pods != options.pods:
+            print(
+                f"    {options.pods} pods were asked for, {results[0].pods} came: Jobs, Deployments and StatefulSets "
+                "come whole, and restarts after the end do not count"
+            )
         return
     document = {
         "workload": str(options.workload),
@@ -110,6 +141,7 @@ def _show(
         "bytes": room,
         "seed": options.seed,
         "results": [{field: getattr(result, field) for field in result.__dataclass_fields__} for result in results],
+        "best": {title.partition(" (")[0].strip(): best_of(results, best) for title, _, best in _ROWS if best},
     }
     sys.stdout.write(listing.text("json", document))
 
@@ -122,19 +154,48 @@ def _seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 10 else f"{seconds:.0f} s"
 
 
-_ROWS: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("pods that came", lambda r: str(r.pods)),
-    ("placed", lambda r: f"{r.placed} ({_share(r.placement_rate)})"),
-    ("without a node at the end", lambda r: str(r.waiting)),
-    ("decisions", lambda r: str(r.decisions)),
-    ("  that found no node", lambda r: str(r.attempts_refused)),
-    ("sent back by a node", lambda r: str(r.withdrawn)),
-    ("queueing p50, p99", lambda r: f"{_seconds(r.queue_p50)}, {_seconds(r.queue_p99)}"),
-    ("queueing, longest", lambda r: _seconds(r.queue_max)),
-    ("most pods waiting", lambda r: str(r.peak_waiting)),
-    ("stranded storage: mean, peak", lambda r: f"{_share(r.stranded_mean)}, {_share(r.stranded_peak)}"),
-    ("peak room", lambda r: _share(r.peak_room)),
-    ("API writes a pod ({})", lambda r: f"{r.api_writes_per_pod:.1f}"),
-    ("  of these capacity", lambda r: f"{r.capacity_writes_per_pod:.2f}"),
-    ("watch messages a pod ({})", lambda r: f"{r.watch_messages_per_pod:.1f}"),
+def best_of(results: Sequence[Result], number: Callable[[Result], float]) -> list[str]:
+    """The policies with the least number, as it is shown."""
+    least = min(map(number, results))
+    return [result.policy for result in results if number(result) == least]
+
+
+def _winners(results: Sequence[Result], number: Callable[[Result], float] | None) -> str:
+    if number is None:
+        return "-"
+    best = best_of(results, number)
+    return "all alike" if len(best) == len(results) else ", ".join(best)
+
+
+def _rounded(seconds: float) -> float:
+    """Differences that are not shown decide nothing."""
+    return round(seconds, 3) if seconds < 10 else round(seconds)
+
+
+_ROWS: tuple[tuple[str, Callable[[Result], str], Callable[[Result], float] | None], ...] = (
+    ("pods that came", lambda r: str(r.pods), None),
+    ("placed", lambda r: f"{r.placed} ({_share(r.placement_rate)})", lambda r: -r.placed),
+    ("without a node at the end", lambda r: str(r.waiting), lambda r: r.waiting),
+    ("decisions", lambda r: str(r.decisions), None),
+    ("  that found no node", lambda r: str(r.attempts_refused), lambda r: r.attempts_refused),
+    ("sent back by a node", lambda r: str(r.withdrawn), lambda r: r.withdrawn),
+    ("queueing p50", lambda r: _seconds(r.queue_p50), lambda r: _rounded(r.queue_p50)),
+    ("queueing p99", lambda r: _seconds(r.queue_p99), lambda r: _rounded(r.queue_p99)),
+    ("queueing, longest", lambda r: _seconds(r.queue_max), lambda r: _rounded(r.queue_max)),
+    ("most pods waiting", lambda r: str(r.peak_waiting), lambda r: r.peak_waiting),
+    ("stranded storage, mean", lambda r: _share(r.stranded_mean), lambda r: round(r.stranded_mean, 4)),
+    ("stranded storage, peak", lambda r: _share(r.stranded_peak), lambda r: round(r.stranded_peak, 4)),
+    ("peak room", lambda r: _share(r.peak_room), None),
+    ("API writes a pod ({})", lambda r: f"{r.api_writes_per_pod:.1f}", lambda r: round(r.api_writes_per_pod, 1)),
+    (
+        "  of these capacity",
+        lambda r: f"{r.capacity_writes_per_pod:.2f}",
+        lambda r: round(r.capacity_writes_per_pod, 2),
+    ),
+    (
+        "watch messages a pod ({})",
+        lambda r: f"{r.watch_messages_per_pod:.1f}",
+        lambda r: round(r.watch_messages_per_pod, 1),
+    ),
 )
+"""Title, what is shown, and a number of which less is better: None where neither is."""

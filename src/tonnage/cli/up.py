@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings, default_folder
-from tonnage.apps.plan import DEFAULT_POOL_SIZE, Plan, plan
+from tonnage.apps.data import DataFolder, Settings, default_folder, missing, remove_empty
+from tonnage.apps.plan import DEFAULT_POOL_SIZE, Plan, plan, what_stays
 from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli.controller import CAPACITY_HELP
 from tonnage.cli.driver import add_sources
@@ -24,6 +24,7 @@ from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
 from tonnage.controllers.hold_back import times
 from tonnage.errors import Invalid, TonnageError
 from tonnage.observe import log as logs
+from tonnage.pools.config import KINDS
 from tonnage.scheduler.strategies import Strategy
 
 _READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
@@ -37,11 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1, or as before)")
     parser.add_argument(
         "--pool", action="append", metavar="KIND[:WHERE][,key=value...]",
-        help="where volumes live on each node: image, btrfs or memory; repeatable, the first is the default "
+        help=f"where volumes live on each node: {', '.join(KINDS)}; repeatable, the first is the default "
         "(default: image files below the data folder, or as before)",
     )  # fmt: skip
     parser.add_argument(
-        "--pool-size", metavar="SIZE", help=f"size of a pool that gives none (default: {DEFAULT_POOL_SIZE})"
+        "--pool-size",
+        metavar="SIZE",
+        help=f"size of pools that give none, with a unit (default: {DEFAULT_POOL_SIZE})",
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"data folder (default: {default_folder()})")
     parser.add_argument("--port", type=int, default=6443, metavar="P", help="port of the API server, 0: any (6443)")
@@ -134,19 +137,19 @@ async def _serve(box: Box, plan_: Plan, out: Output, *, detached: bool) -> int:
             starting.cancel()
         else:
             starting.result()
-            _tell(box, out, time.monotonic() - began, detached=detached)
+            _tell(box, plan_, out, time.monotonic() - began, detached=detached)
             await box.wait(ended)
     finally:
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError, TonnageError):
             await starting
         if not detached and ended.is_set():
-            out.line("\nending: pods are stopped, volumes stay ...")
+            out.line(f"\nending: pods are stopped; {what_stays(plan_.settings)}")
         await box.stop()
     return 0
 
 
-def _tell(box: Box, out: Output, seconds: float, *, detached: bool) -> None:
+def _tell(box: Box, plan_: Plan, out: Output, seconds: float, *, detached: bool) -> None:
     out.title(f"Ready in {seconds:.1f} s. Use it with the kubectl that you have:")
     out.line(f"    export KUBECONFIG={box.kubeconfig}")
     out.line("    kubectl get nodes,storageclasses")
@@ -154,7 +157,7 @@ def _tell(box: Box, out: Output, seconds: float, *, detached: bool) -> None:
     out.line("    kubectl get csistoragecapacities -A")
     data = "" if box.data.path == default_folder() else f" --data {box.data.path}"
     if not detached:
-        out.line(f"Ctrl-C ends it; volumes stay. `tonnage down --purge{data}` removes them too.")
+        out.line(f"Ctrl-C ends it; {what_stays(plan_.settings)}. `tonnage down --purge{data}` removes all.")
         return
     out.line(f"`tonnage down{data}` ends it, `tonnage down --purge{data}` removes its volumes too.")
     out.line(f"Log: {box.data.log}")
@@ -168,6 +171,7 @@ def _detach(data: DataFolder, arguments: list[str]) -> int:
     """Start the same command as a child in a session of its own; show what it tells until it is ready."""
     reader, writer = os.pipe()
     environment = {**os.environ, _READY_FD: str(writer)}
+    made = missing(data.path)
     data.path.parent.mkdir(parents=True, exist_ok=True)
     with data.log_for_writing() as log:
         child = subprocess.Popen(
@@ -183,11 +187,21 @@ def _detach(data: DataFolder, arguments: list[str]) -> int:
                 return 0
             if line.startswith(_FAILED):
                 print(f"tonnage up: {line.removeprefix(_FAILED)}", end="", file=sys.stderr)
-                return child.wait() or 1
+                code = child.wait() or 1
+                _remove_log(data, made)
+                return code
             try:
                 print(line, end="", flush=True)
             except BrokenPipeError:  # `| head`: nobody reads on, and the cluster starts all the same
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     code = child.wait()
     sys.stderr.write(data.log.read_text(errors="replace")[position:] if data.log.exists() else "")
+    _remove_log(data, made)
     return code or 1
+
+
+def _remove_log(data: DataFolder, made: list[Path]) -> None:
+    """Of a start that failed in a folder that we made; a cluster that came to be keeps it."""
+    if made and not data.exists():
+        data.log.unlink(missing_ok=True)
+        remove_empty(made)

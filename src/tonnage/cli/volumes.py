@@ -28,6 +28,10 @@ _SNAPSHOT_COLUMNS = ("NODE", "SNAPSHOT", "SIZE", "OF", "CREATED")
 _BY_KUBERNETES = re.compile(r"snapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """How external-snapshotter names snapshots."""
 _NAME_HELP = "POOL/NAME, or NAME where it is the only one; snapshot:NAME where a volume has that name too"
+_ABOUT_CLASS = (
+    'it has no class, as volumes do not record theirs: a claim takes it with storageClassName: ""; '
+    "--storage-class NAME gives it one"
+)
 Found = tuple[Source, VolumeReport]
 
 
@@ -209,6 +213,8 @@ async def _adopt(options: argparse.Namespace, found: Sources) -> int:
             raise Precondition(_refusal(volume, owner, registry.volume_of(volume)))
         body = await _body(options, source, volume)
         sys.stdout.write(listing.text("json" if options.output == "json" else "yaml", body))
+        if not volume.snapshot_of and not options.storage_class:
+            print(_ABOUT_CLASS, file=sys.stderr)
         if options.yes:
             await registry.adopt(body)
             taker = (

@@ -87,10 +87,10 @@ class Driver:
         """Name of the pool that the class draws on; "" where pools have no names."""
         if not self.default_pool or (named := storage_class.parameters.get("pool", "")):
             return named if self.default_pool else ""
-        kind = storage_class.parameters.get("kind", "")
-        if not kind or self.pools.get(self.default_pool) == kind:
+        kind = _present(storage_class.parameters.get("kind", ""))
+        if not kind or _present(self.pools.get(self.default_pool, "")) == kind:
             return self.default_pool
-        return next((name for name, its in self.pools.items() if its == kind), self.default_pool)
+        return next((name for name, its in self.pools.items() if _present(its) == kind), self.default_pool)
 
     def publishes_ahead(self, storage_class: StorageClass) -> bool:
         """Whether volumes of the class are published before claims ask for them, so that none is made for a claim."""
@@ -104,6 +104,11 @@ class Driver:
         """
         pool = self.pool(storage_class)
         return Source(self.name, storage_class.metadata.name, f"pool/{pool}" if pool else f"driver/{self.name}")
+
+
+def _present(kind: str) -> str:
+    """The present name of a kind of pool, of which classes and older drivers may have the old one."""
+    return names.RENAMED_KINDS.get(kind, kind)
 
 
 async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> Driver:

@@ -79,6 +79,7 @@ def _fstype(parameters: Mapping[str, str]) -> str:
 
 def _pool(driver: Driver, name: str, kind: str) -> Pool:
     pool = driver.pool(name)
+    kind = names.RENAMED_KINDS.get(kind, kind)  # classes outlive the names of kinds
     if not kind or pool.kind == kind:
         return pool
     if name:

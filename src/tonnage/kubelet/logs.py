@@ -53,7 +53,7 @@ class Options:
 
 def parse(query: Mapping[str, str], clock: Clock) -> Options:
     """Read the query of pods/log. Raises ApiError 400 and 422."""
-    if unknown := sorted(query.keys() - _KNOWN):
+    if unknown := sorted(query.keys() - _KNOWN - {"timeout"}):  # `kubectl --request-timeout` adds that to each request
         raise _bad(f"logs: unknown option {', '.join(unknown)}")
     stream = query.get("stream", "All")
     if stream not in ("All", "Stdout", "Stderr"):

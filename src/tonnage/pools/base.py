@@ -1,4 +1,4 @@
-"""The Pool contract: what every kind of storage offers, and the words for it. memory.py is the reference.
+"""The Pool contract: what every kind of storage offers, and the words for it. The fake pool is the reference.
 
 The pool is the database. What must survive lies with the volume, so that after a kill at any moment `open()` finds
 everything by listing. All methods but `close` may be repeated with the same arguments any number of times.

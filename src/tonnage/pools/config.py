@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
+from tonnage.api.names import RENAMED_KINDS
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
 from tonnage.pools.base import Pool, check_name
@@ -21,15 +23,17 @@ from tonnage.pools.disks import NO_KEEP, Disks, Keep
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {
-    "memory": ("name", "size", "inline", "largest", "directories", "eraserate"),
     "image": ("name", "size", "inline", "sparse", "overcommit", "rootfs", "keep", "eraserate"),
     "btrfs": ("name", "size", "inline", "sparse", "overcommit", "rootfs", "keep"),
     "lvm": ("name", "size", "inline", "thin", "thinsize", "overcommit", "eraserate"),
     "quota": ("name", "size", "inline", "overcommit", "rootfs", "keep"),
     "static": ("name", "eraserate"),
     "pmem": ("name", "size", "inline", "mode", "eraserate"),
+    "fake": ("name", "size", "inline", "largest", "directories", "eraserate"),
 }
 KINDS = tuple(_KEYS)
+LEAST = 1024**2
+"""Bytes of the smallest pool that a person may mean: those of the smallest volume with a file system."""
 
 
 def options_of(kind: str) -> tuple[str, ...]:
@@ -41,13 +45,14 @@ def options_of(kind: str) -> tuple[str, ...]:
 class PoolConfig:
     """A pool as described. size: bytes it may promise, 0 for what its disk has. sparse: images grow as they are
     written. overcommit: how often the disk's free space may be promised, 1 by default, inf for any amount.
-    largest: of a memory pool, the biggest volume, 0 for any. directories: whether a memory pool makes them.
+    largest: of a fake pool, the biggest volume, 0 for any. directories: whether a fake pool makes them.
     group: of an lvm pool, the volume group, which stands where others have a path. thin: its thin pool, "" for none.
     thin_size: bytes of that one if it must be made. overcommit: of lvm, how often the thin pool may be promised.
     region: of a pmem pool, the region's name or cookie, "" for all; mode: of its namespaces, or lvm.
     erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: the kind's own.
     rootfs: whether it may lie on the disk that the node lives on, None: not said. keep: what it leaves free of its
-    disk, None: not said (nodedisk.py decides both for nodes). inline: bytes that are kept for inline volumes."""
+    disk, None: not said (nodedisk.py decides both for nodes). inline: bytes that are kept for inline volumes.
+    written: the name of the kind as it was written, which may be an old one."""
 
     kind: str
     where: Path | None = None
@@ -66,6 +71,7 @@ class PoolConfig:
     rootfs: bool | None = None
     keep: Keep | None = None
     inline: int = 0
+    written: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """The description, for parse()."""
@@ -98,6 +104,13 @@ class PoolConfig:
         return ",".join(parts)
 
     @property
+    def renamed(self) -> str:
+        """A warning where the description uses the old name of a kind, "" elsewhere."""
+        if self.written not in RENAMED_KINDS:
+            return ""
+        return f"pool {self.name}: kind {self.written} is called {self.kind} now: write {self.kind},name={self.name}"
+
+    @property
     def takes_disk(self) -> bool:
         """Whether volumes take room of the disk under a directory, which others may use too."""
         return "rootfs" in _KEYS[self.kind]
@@ -124,13 +137,14 @@ def parse(text: str) -> PoolConfig:
 
     Keys: name; size (a quantity); all but static: inline (a quantity); image and btrfs: sparse=yes|no; these and quota:
     overcommit=yes|no|RATIO, rootfs=yes|no, keep (a quantity, or a share of the disk in percent); kinds that
-    erase: eraserate (a quantity in a second, 0 for any); memory: largest, directories=yes|no; lvm, whose WHERE is a
+    erase: eraserate (a quantity in a second, 0 for any); fake: largest, directories=yes|no; lvm, whose WHERE is a
     volume group: thin=THIN_POOL, thinsize, overcommit; pmem, whose WHERE is a region or `all`: mode.
 
-    Raises Invalid.
+    Old names of kinds (names.RENAMED_KINDS) are accepted. Raises Invalid.
     """
     head, *pairs = text.split(",")
-    kind, _, where = head.partition(":")
+    word, _, where = head.partition(":")
+    kind = RENAMED_KINDS.get(word, word)  # the name of a pool without name= stays: ids of volumes begin with it
     if kind not in _KEYS:
         raise Invalid(f"pool {text[:80]!r}: unknown kind {kind[:40]!r}, want one of {', '.join(KINDS)}")
     if kind == "lvm":
@@ -139,7 +153,7 @@ def parse(text: str) -> PoolConfig:
         check_group(where)
     elif kind == "pmem":
         where = _region(where)
-    elif where and (kind == "memory" or not where.startswith("/") or "\0" in where):
+    elif where and (kind == "fake" or not where.startswith("/") or "\0" in where):
         raise Invalid(f"pool {text[:80]!r}: {_where_hint(kind)}")
     options: dict[str, str] = {}
     for pair in pairs:
@@ -154,7 +168,7 @@ def parse(text: str) -> PoolConfig:
     return PoolConfig(
         kind,
         Path(where) if where and kind not in ("lvm", "pmem") else None,
-        check_name(options.get("name", kind)),
+        check_name(options.get("name", word)),
         _size(options, "size"),
         _flag(options, "sparse"),
         _ratio(options.get("overcommit", "no")),
@@ -169,6 +183,7 @@ def parse(text: str) -> PoolConfig:
         rootfs=_flag(options, "rootfs") if "rootfs" in options else None,
         keep=_keep(options["keep"]) if "keep" in options else None,
         inline=_inline(options),
+        written=word,
     )
 
 
@@ -216,7 +231,7 @@ def _thin(name: str) -> str:
 
 
 def _where_hint(kind: str) -> str:
-    return "memory is nowhere, leave out the path" if kind == "memory" else "want an absolute path after the colon"
+    return "a fake pool has no path, leave it out" if kind == "fake" else "want an absolute path after the colon"
 
 
 def _size(options: Mapping[str, str], key: str) -> int:
@@ -265,9 +280,9 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
 
 def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
     name = config.name or config.kind
-    if config.kind == "memory":
+    if config.kind == "fake":
         if not config.size:
-            raise Invalid(f"pool {name!r}: a memory pool needs size=")
+            raise Invalid(f"pool {name!r}: a fake pool needs size=")
         from tonnage.pools.memory import MemoryPool
 
         return MemoryPool(
@@ -332,9 +347,15 @@ class Outlook:
 
     def __str__(self) -> str:
         """A line for people."""
-        verdict = "" if self.fits else f", {from_bytes(self.promised - self.free)} more than it has"
-        names = ", ".join(self.pools)
-        return f"{names}: {from_bytes(self.promised)} promised on a disk with {from_bytes(self.free)} free{verdict}"
+        verdict = "" if self.fits else f", {_whole(self.promised - self.free)} more than it has"
+        counts = Counter(self.pools)
+        names = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items())
+        return f"{names}: pools of {_whole(self.promised)} on a disk with {_whole(self.free)} free{verdict}"
+
+
+def _whole(size: int) -> str:
+    """For people: whole Mi, as far as there are any."""
+    return from_bytes(size // 1024**2 * 1024**2 or size)
 
 
 def outlook(configs: Iterable[PoolConfig]) -> list[Outlook]:

@@ -1,4 +1,4 @@
-"""A pool that only counts: the reference of the contract, for tests, the simulator and boxes without root.
+"""The fake pool, which only counts: the reference of the contract, for tests, the simulator and boxes without root.
 
 Sizes are counted exactly. What is staged and published is remembered in the process; with `directories` a published
 volume is a plain directory, without a limit. Nothing survives the process, and nothing here waits or uses a thread
@@ -46,7 +46,7 @@ class MemoryPool(Pool):
     volumes are seen to be erased (there is nothing to overwrite), 0: at once.
     """
 
-    kind = "memory"
+    kind = "fake"
     fstypes = ("ext4", "xfs", "btrfs")
     parameters = frozenset({ERASE, RESERVE})
     modifiable = frozenset({ERASE})
@@ -205,7 +205,7 @@ class MemoryPool(Pool):
             await asyncio.to_thread(_remove, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
-        """See Pool. Nothing is written to memory, so nothing is used."""
+        """See Pool. Files in such a directory are not measured."""
         volume = await self.get(name)
         if str(path) not in self._staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
             raise NotFound(f"volume {name} is not at {path}")

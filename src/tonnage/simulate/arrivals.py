@@ -6,10 +6,11 @@ are compared meet the very same pods. Times are seconds since the trace's midnig
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tonnage.errors import Invalid
 from tonnage.simulate import amounts
 from tonnage.simulate.workload import StreamSpec, Workload
 
@@ -33,6 +34,45 @@ def expected(workload: Workload) -> float:
     """How many pods come in the mean, restarts among them."""
     until = amounts.duration(workload.duration)
     return sum(amounts.rate(s.rate) * s.burst * (s.restarts + 1) * _flow(s, until) for s in workload.streams)
+
+
+def fitted(workload: Workload, pods: int, *, seed: int) -> tuple[float, list[int]]:
+    """The scale of the rates at which that many pods come, and how many arrivals to take of each stream.
+
+    It is exact where a stream is of kind Pod and has no restarts; elsewhere objects come whole. Raises Invalid.
+    """
+    if not (mean := expected(workload)):
+        raise Invalid("--pods: no pod can come: within the duration each stream's share of its rate is 0")
+    most = max(stream.burst * (stream.restarts + 1) for stream in workload.streams)
+    low, high = 0.0, pods / mean
+    counts = _counts(workload, high, seed)
+    while _pods(workload, counts) < pods:
+        low, high = high, high * 2
+        counts = _counts(workload, high, seed)
+    while (surplus := _pods(workload, counts) - pods) > max(most, pods // 100) and high - low > high * 1e-9:
+        middle = (low + high) / 2
+        found = _counts(workload, middle, seed)
+        if _pods(workload, found) < pods:
+            low = middle
+        else:
+            high, counts = middle, found
+    for index in sorted(range(len(counts)), key=lambda i: (workload.streams[i].kind != "Pod", -counts[i])):
+        stream = workload.streams[index]
+        whole = 1 if stream.kind == "Pod" else stream.burst
+        drop = min(surplus // ((stream.restarts + 1) * whole) * whole, counts[index])
+        counts[index] -= drop
+        surplus -= drop * (stream.restarts + 1)
+    return high, counts
+
+
+def _counts(workload: Workload, scale: float, seed: int) -> list[int]:
+    """Arrivals of each stream."""
+    until = amounts.duration(workload.duration)
+    return [sum(1 for _ in arrivals(each, until, seed=seed, scale=scale)) for each in workload.streams]
+
+
+def _pods(workload: Workload, counts: Sequence[int]) -> int:
+    return sum(n * (stream.restarts + 1) for n, stream in zip(counts, workload.streams, strict=True))
 
 
 def arrivals(stream: StreamSpec, until: float, *, seed: int, scale: float = 1.0) -> Iterator[Arrival]:

@@ -1,4 +1,4 @@
-"""--full: every controller, the scheduler, an agent with a memory pool on each node, and the API server, all of them
+"""--full: every controller, the scheduler, an agent with a fake pool on each node, and the API server, all of them
 the real ones, in one process on a virtual clock. What is not real: kubelets (kubelets.py) and the network."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -58,13 +59,14 @@ class FullSimulation:
         *,
         seed: int = 0,
         scale: float = 1.0,
+        takes: Sequence[int] | None = None,
         share: float = Cycle.share,
         least: int = Cycle.least,
         progress: Callable[[float], None] = lambda share: None,
         placed: Callable[[str, str], None] = lambda pod, node: None,
     ) -> None:
         self._workload, self._policy, self._share, self._seed, self._scale = workload, policy, share, seed, scale
-        self._least = least
+        self._least, self._takes = least, takes
         self._progress = progress
         self._delays = {
             name: duration(getattr(workload.delays, name)) for name in ("decide", "write", "watch", "create", "delete")
@@ -207,8 +209,9 @@ class FullSimulation:
         self.tally.writes = self.traffic.writes
         until = duration(self._workload.duration)
         feeder.zero = self._clock.monotonic()
-        for stream in self._workload.streams:
+        for index, stream in enumerate(self._workload.streams):
             trace = arrivals(stream, until, seed=self._seed, scale=self._scale)
+            trace = islice(trace, self._takes[index] if self._takes else None)
             self._tasks.start(feeder.run(stream, trace), f"stream {stream.name}")
         asks = [template(stream) for stream in self._workload.streams]
         stranded = Stranded(scheduler.cluster, self._workload, asks, self.nodes)

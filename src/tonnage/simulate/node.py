@@ -1,4 +1,4 @@
-"""A node of --full: its driver, over memory pools whose volumes take time to come and go."""
+"""A node of --full: its driver, over fake pools whose volumes take time to come and go."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SimulatedNode:
 
 
 class SlowPool(MemoryPool):
-    """A memory pool whose volumes take time to come and go, and are counted."""
+    """A fake pool whose volumes take time to come and go, and are counted."""
 
     def __init__(self, name: str, total: int, clock: Clock, counts: Tally, *, create: float, delete: float) -> None:
         super().__init__(name, total, directories=False, clock=clock)

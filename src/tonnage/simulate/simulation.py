@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import count, islice
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
@@ -51,8 +51,8 @@ class _Pod:
 class Simulation:
     """One run. Everything follows from the arguments: the same give the same Result.
 
-    scale: how many times the workload's rates; share, least: see Cycle; progress(share of the time) is called often;
-    placed(pod, node) for each pod.
+    scale: how many times the workload's rates; takes: so many arrivals of each stream at most; share, least: see Cycle;
+    progress(share of the time) is called often; placed(pod, node) for each pod.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Simulation:
         *,
         seed: int = 0,
         scale: float = 1.0,
+        takes: Sequence[int] | None = None,
         share: float = Cycle.share,
         least: int = Cycle.least,
         progress: Callable[[float], None] = lambda share: None,
@@ -93,7 +94,10 @@ class Simulation:
         self.room = sum(sum(agent.pools.values()) for agent in self.agents.values())
         self._templates = [objects.template(stream) for stream in workload.streams]
         self._until = duration(workload.duration)
-        self._traces = [arrivals(stream, self._until, seed=seed, scale=scale) for stream in workload.streams]
+        self._traces = [
+            islice(arrivals(stream, self._until, seed=seed, scale=scale), takes[index] if takes else None)
+            for index, stream in enumerate(workload.streams)
+        ]
         self._numbers = [count() for _ in workload.streams]
         self._stranded = Stranded(self.scheduling.cluster, workload, self._templates, self.agents.values())
 

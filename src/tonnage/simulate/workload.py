@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+import yaml
 
 from tonnage.errors import Invalid
 from tonnage.simulate import amounts
@@ -118,7 +119,21 @@ def _read(file: Path, form: type[F]) -> F:
     except OSError as failure:
         raise Invalid(f"{file} cannot be read: {failure.strerror}") from failure
     except msgspec.MsgspecError as failure:
+        if kind := _kubernetes_kind(file):
+            raise Invalid(
+                f"{file}: this is a {kind} of Kubernetes, not a workload: a workload lists streams of pods, as "
+                "examples/workloads/ci-burst.yaml; docs/simulate.md describes it"
+            ) from None
         raise Invalid(f"{file}: {failure}") from failure
+
+
+def _kubernetes_kind(file: Path) -> str:
+    """The kind of the first object in a file with objects of Kubernetes, "" for any other file."""
+    try:
+        first = next(iter(yaml.safe_load_all(file.read_bytes())), None)
+    except (OSError, yaml.YAMLError):
+        return ""
+    return str(first["kind"]) if isinstance(first, dict) and {"apiVersion", "kind"} <= first.keys() else ""
 
 
 def _check(workload: Workload) -> None:

@@ -1,4 +1,4 @@
-"""A node looked at from itself: a real driver over a memory pool, an API server in this process."""
+"""A node looked at from itself: a real driver over a fake pool, an API server in this process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def kube() -> AsyncIterator[Client]:
 def config(tmp_path: Path) -> NodeConfig:
     """Of a node with a pool of 10Gi."""
     (tmp_path / "plugins_registry").mkdir()
-    pools = [pool_config.parse("memory,name=scratch,size=10Gi")]
+    pools = [pool_config.parse("fake,name=scratch,size=10Gi")]
     return node_config.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
 
 
@@ -145,7 +145,7 @@ async def test_the_registration_is_gone(kube: Client, config: NodeConfig, driver
 
 
 async def test_another_pool_in_the_file(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
-    pools = [*config.driver.pools, pool_config.parse("memory,name=new,size=1Gi")]
+    pools = [*config.driver.pools, pool_config.parse("fake,name=new,size=1Gi")]
     kubelet = NodeFile(kubelet=str(config.driver.roots[0]))
     changed = node_config.merge(NodeFile(), kubelet, pools, node=NODE)
 

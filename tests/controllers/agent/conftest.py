@@ -1,4 +1,4 @@
-"""A node: memory pool, real CSI socket, its agent, and somebody who sends claims to it as the scheduler does."""
+"""A node: fake pool, real CSI socket, its agent, and somebody who sends claims to it as the scheduler does."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _driver(config: NodeConfig, driver: Driver) -> Iterator[Finding]:
 
 def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
     kinds = {pool.kind for pool in config.driver.pools}
-    if not kinds - {"memory"}:
+    if not kinds - {"fake"}:
         return
     about = config.driver.node_name
     lacking = []
