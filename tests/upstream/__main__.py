@@ -37,7 +37,7 @@ EXCLUDED: Mapping[str, str] = {
 }
 """Tests that are left out on every disk, by a part of their names, with the reason."""
 UNSHARED: Mapping[str, str] = {
-    "(block volmode).*should provision storage with pvc data source in parallel": (
+    r"\(block volmode\).*should concurrently access the volume and its clone": (
         "a raw block volume that is written to is copied at one moment only where the disk shares blocks"
     ),
 }

@@ -44,6 +44,7 @@ def build(folder: Path, agnhost: Path) -> list[Path]:
     tools, newest = debian.unpack(debian.fetch(_TOOLS, cache()))
     tools = _base() | {"bin": Entry(0o777, link="usr/bin"), "lib": Entry(0o777, link="usr/lib")} | tools
     tools |= {"lib64": Entry(0o777, link="usr/lib64"), "sbin": Entry(0o777, link="usr/sbin")}
+    tools |= {"usr/bin/sh": Entry(0o777, link="bash")}
     shell, path = ["/bin/sh"], "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     sleep = ["/bin/sleep", "2147483647"]
     return [
