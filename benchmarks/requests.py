@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.apiserver import load, pod, said, served
 from benchmarks.figure import Figure
 
+from tonnage.apiserver.negotiate import MAX_VALUES
 from tonnage.apiserver.server import ApiServer
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
 
@@ -44,14 +45,14 @@ class Case:
     status: int = 200
 
 
-def filled(head: bytes, items: Callable[[int], bytes], tail: bytes, most: int = 10**9, joint: bytes = b",") -> bytes:
-    """A body of almost 3 MiB: as many items as fit."""
+def filled(head: bytes, items: Callable[[int], bytes], tail: bytes, each: int = 0, joint: bytes = b",") -> bytes:
+    """A body of almost 3 MiB: as many items as fit, each of so many keys and values."""
     parts: list[bytes] = []
-    size = len(head) + len(tail)
-    while len(parts) < most:
+    size, values = len(head) + len(tail), 100
+    while True:
         item = items(len(parts))
-        size += len(item) + len(joint)
-        if size > LIMIT:
+        size, values = size + len(item) + len(joint), values + each
+        if size > LIMIT or values > MAX_VALUES:
             break
         parts.append(item)
     return head + joint.join(parts) + tail
@@ -81,35 +82,42 @@ def bodies() -> list[Case]:
     """Large bodies that are created."""
     start, strict = b'{"metadata":{"name":"x"},', {"fieldValidation": "Strict"}
     gone = Request("DELETE", f"{MAPS}/x")
-    data = filled(start + b'"data":{', lambda n: b'"k%d":"v"' % n, b"}}")
+    data = filled(start + b'"data":{', lambda n: b'"k%d":"v"' % n, b"}}", 2)
     containers = filled(
         b'{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[',
         lambda n: b'{"name":"c%d","image":"i","resources":{"limits":{"cpu":"%d"}}}' % (n, n),
         b"]}}",
+        22,  # with defaults
     )
-    wrong = filled(b'{"metadata":{"name":"x"},"spec":{"containers":[', lambda n: b'{"name":"C%d"}' % n, b"]}}")
+    wrong = filled(b'{"metadata":{"name":"x"},"spec":{"containers":[', lambda n: b'{"name":"C%d"}' % n, b"]}}", 11)
     env = filled(
         b'{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i","env":[',
         lambda n: b'{"name":"E%d","value":"v"}' % n,
         b"]}]}}",
+        5,
     )
     removed = Request("DELETE", f"{PODS}/x", {"gracePeriodSeconds": "0"})
     text = filled(start + b'"u":{"a":"', lambda n: b'\\"\\u00e9', b'"}}', joint=b"")
     return [
-        Case(
-            "JSON, empty objects", post(MAPS, filled(start + b'"u":[', lambda n: b"{}", b"]}", 249_000)), (gone,), 201
-        ),
+        Case("JSON, empty objects", post(MAPS, filled(start + b'"u":[', lambda n: b"{}", b"]}", 2)), (gone,), 201),
         Case(
             "JSON, nested lists",
-            post(MAPS, filled(start + b'"u":[', lambda n: b"[[[[[]]]]]", b"]}", 49_000)),
+            post(MAPS, filled(start + b'"u":[', lambda n: b"[[[[[]]]]]", b"]}", 6)),
             (gone,),
             201,
         ),
-        Case("JSON, numbers", post(MAPS, filled(start + b'"u":[', lambda n: b"1", b"]}")), (gone,), 201),
+        Case("JSON, numbers", post(MAPS, filled(start + b'"u":[', lambda n: b"1", b"]}", 1)), (gone,), 201),
         Case("JSON, keys", post(MAPS, data), (gone,), 201),
+        Case(
+            "JSON, long texts",
+            post(MAPS, filled(start + b'"u":[', lambda n: b'"%s"' % (b"x" * 60), b"]}", 1)),
+            (gone,),
+            201,
+        ),
+        Case("JSON, too many keys", post(MAPS, filled(start + b'"u":{', lambda n: b'"k%d":"v"' % n, b"}}")), (), 400),
         Case("JSON, keys, strict", post(MAPS, data, query=strict), (gone,), 201),
         Case("JSON, one text", post(MAPS, text), (gone,), 201),
-        Case("JSON, unknown fields", post(MAPS, filled(start, lambda n: b'"u%d":1' % n, b"}")), (gone,), 201),
+        Case("JSON, unknown fields", post(MAPS, filled(start, lambda n: b'"u%d":1' % n, b"}", 2)), (gone,), 201),
         Case("PUT of as much", Request("PUT", f"{MAPS}/x", {}, data), (gone, post(MAPS, body(named("x"))))),
         Case("PUT of what is there", Request("PUT", f"{MAPS}/x", {}, data), (gone, post(MAPS, data))),
         Case("pod, containers", post(PODS, containers), (removed,), 201),
@@ -131,12 +139,12 @@ def patches() -> list[Case]:
     """Large patches, of small and of large objects."""
     path, gone = f"{MAPS}/x", Request("DELETE", f"{MAPS}/x")
     small, start = post(MAPS, body(named("x", data={"a": "b"}))), b'{"metadata":{"name":"x"},"data":{'
-    large = post(MAPS, filled(start, lambda n: b'"k%d":"v"' % n, b"}}"))
-    finalizers = [f"a.b/c{n}" for n in range(100_000)]
+    large = post(MAPS, filled(start, lambda n: b'"k%d":"v"' % n, b"}}", 2))
+    finalizers = [f"a.b/c{n}" for n in range(49_900)]
     many = {"metadata": {"finalizers": finalizers, "$setElementOrder/finalizers": finalizers[::-1]}}
     free = patch(path, body({"metadata": {"finalizers": None}}), MERGE_PATCH)
-    template = {"containers": [{"name": f"c{n}", "image": "i"} for n in range(50_000)]}
-    images = body({"spec": {"containers": [{"name": f"c{n}", "image": "j"} for n in range(50_000)]}})
+    template = {"containers": [{"name": f"c{n}", "image": "i"} for n in range(7000)]}
+    images = body({"spec": {"containers": [{"name": f"c{n}", "image": "j"} for n in range(7000)]}})
     removed = Request("DELETE", f"{PODS}/x", {"gracePeriodSeconds": "0"})
     adds = body([{"op": "add", "path": f"/data/k{n}", "value": "v" * 50} for n in range(10_000)])
     copies = body([{"op": "copy", "from": "/data", "path": f"/c{n}"} for n in range(10_000)])

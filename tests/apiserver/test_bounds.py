@@ -159,9 +159,78 @@ async def test_what_patches_make_of_an_object_is_as_deep(api: Any) -> None:
     assert (await api.get(path))["data"] == {"a": "b"}
 
 
-async def test_many_objects_and_lists_in_json(api: Any) -> None:
-    body = b'{"metadata":{"name":"x"},"unknown":[' + b",".join([b"{}"] * 250_000) + b"]}"
-    assert "more than 250000 objects and lists" in (await api.create(MAPS, body, want=400))["message"]
+HEAD_OF_JSON = b'{"metadata":{"name":"x"},"unknown":'
+
+
+@pytest.mark.parametrize(
+    ("items", "joint"),
+    [
+        ([b"{}"] * 50_000, b"[%s]"),
+        ([b"1"] * 100_000, b"[%s]"),
+        ([b'"x"'] * 100_000, b"[%s]"),
+        ([b'"k%d":1' % n for n in range(50_000)], b"{%s}"),
+        ([b'{"a":[1]}'] * 25_000, b"[%s]"),
+    ],
+    ids=["objects", "numbers", "texts", "keys", "nested"],
+)
+async def test_many_keys_and_values_in_json(api: Any, items: list[bytes], joint: bytes) -> None:
+    fewer = HEAD_OF_JSON + joint % b",".join(items[: len(items) * 99 // 100]) + b"}"
+    for content_type, verb, path in (("application/json", "POST", MAPS), (MERGE_PATCH, "PATCH", f"{MAPS}/x")):
+        await api.call(verb, path, fewer, content_type=content_type, want=201 if verb == "POST" else 200)
+        more = HEAD_OF_JSON + joint % b",".join(items) + b"}"
+        answer = await api.call(verb, path, more, content_type=content_type, want=400)
+        assert answer["message"] == "the body of the request has more than 100000 keys and values"
+
+
+@pytest.mark.parametrize("text", [",:{[" * 50_000, '",' * 50_000, '\\",\\' * 50_000, "\\" * 100_000 + ","])
+async def test_texts_are_one_value_whatever_they_hold(api: Any, text: str) -> None:
+    await api.create(MAPS, {"metadata": {"name": "x"}, "data": {"a": text, "b": "c"}})
+    assert (await api.get(f"{MAPS}/x"))["data"] == {"a": text, "b": "c"}
+
+
+async def test_an_object_does_not_grow_beyond_a_body(api: Any) -> None:
+    path = f"{PODS}/x"
+    await api.create(PODS, {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    for n in range(8):
+        patch = {"status": {"conditions": [{"type": f"a{n}", "status": "True", "message": "x" * 900_000}]}}
+        want = 200 if n < 6 else 413  # twice a body: no more than that in its status, and nothing else then
+        answer = await api.patch(f"{path}/status", patch, content_type=STRATEGIC_PATCH, want=want)
+    assert answer["reason"] == "RequestEntityTooLarge"
+    assert "the object would have more than 6291456 bytes" in answer["message"]
+    answer = await api.patch(path, {"metadata": {"annotations": {"a": "b"}}}, want=413)
+    assert "more than 3145728 bytes" in answer["message"]
+    assert len((await api.get(path))["status"]["conditions"]) == 6
+    await api.patch(f"{path}/status", {"status": {"conditions": []}})
+    await api.patch(path, {"metadata": {"annotations": {"a": "b"}}})
+
+
+async def test_an_object_has_so_many_values_with_its_defaults(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def containers(count: int) -> Any:
+        return {
+            "metadata": {"name": "x"},
+            "spec": {"containers": [{"name": f"c{n}", "image": "i"} for n in range(count)]},
+        }
+
+    await api.create(PODS, containers(7500))
+    answer = await api.create(PODS, containers(9000), want=413)
+    assert "more than 100000 keys and values, with its defaults" in answer["message"]
+    monkeypatch.setattr(writes, "MAX_VALUES", 50_000)  # as if the object were from before the bound
+    more = {"metadata": {"labels": {"a": "b"}}}
+    await api.patch(f"{PODS}/x", more, want=413)
+    await api.patch(f"{PODS}/x/status", {"status": {"phase": "Running"}})
+    await api.patch(f"{PODS}/x", more, want=413)
+    monkeypatch.setattr(writes, "MAX_VALUES", 10_000)
+    await api.patch(f"{PODS}/x/status", {"status": {"message": "m"}}, want=413)
+    await api.patch(f"{PODS}/x/status", {"status": {"phase": "Failed"}})
+    await api.delete(f"{PODS}/x")
+
+
+async def test_copies_of_a_patch_have_so_many_values(api: Any) -> None:
+    await api.create(MAPS, {"metadata": {"name": "x"}, "u": {}})
+    grown = [{"op": "add", "path": "/b", "value": [1] * 1000}]
+    copies = [{"op": "copy", "from": "/b", "path": f"/c{n}"} for n in range(200)]
+    answer = await api.patch(f"{MAPS}/x", grown + copies, want=413, content_type=JSON_PATCH)
+    assert "more than 200000 keys and values" in answer["message"]
 
 
 async def test_bodies_of_3_mib(api: Any) -> None:

@@ -64,8 +64,7 @@ def _pod(pod: Obj) -> dict[str, int]:
     counted = {"pods": NANO}
     spec = pod.get("spec") or {}
     for word in ("requests", "limits"):
-        for resource in _named(spec, word):
-            amount = _pod_amount(spec, word, resource)
+        for resource, amount in _pod_amounts(spec, word).items():
             if amount:
                 counted[f"{word}.{resource}"] = amount
                 if word == "requests":
@@ -73,18 +72,21 @@ def _pod(pod: Obj) -> dict[str, int]:
     return counted
 
 
-def _named(spec: Obj, word: str) -> set[str]:
-    every = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-    return {r for c in every for r in (c.get("resources") or {}).get(word) or ()} | set(spec.get("overhead") or ())
-
-
-def _pod_amount(spec: Obj, word: str, resource: str) -> int:
-    def of(container: Obj) -> int:
-        return _nanos(((container.get("resources") or {}).get(word) or {}).get(resource, "0"))
-
-    running = sum(of(c) for c in spec.get("containers") or ())
-    first = max((of(c) for c in spec.get("initContainers") or ()), default=0)
-    return max(running, first) + _nanos((spec.get("overhead") or {}).get(resource, "0"))
+def _pod_amounts(spec: Obj, word: str) -> dict[str, int]:
+    """Requests or limits of a pod: of all containers that run together, or of the largest that runs before them."""
+    found: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for resource, text in ((container.get("resources") or {}).get(word) or {}).items():
+            found[resource] = found.get(resource, 0) + _nanos(text)
+    for container in spec.get("initContainers") or ():
+        for resource, text in ((container.get("resources") or {}).get(word) or {}).items():
+            first[resource] = max(first.get(resource, 0), _nanos(text))
+    for resource, amount in first.items():
+        found[resource] = max(found.get(resource, 0), amount)
+    for resource, text in (spec.get("overhead") or {}).items():
+        found[resource] = found.get(resource, 0) + _nanos(text)
+    return found
 
 
 def _nanos(text: Any) -> int:
