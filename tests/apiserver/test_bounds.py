@@ -48,7 +48,7 @@ def test_the_depth_of_yaml(depth: int) -> None:
         with pytest.raises(ValueError, match="nested more than 64 deep"):
             yaml_body.parse(text)
     else:
-        assert json.dumps(yaml_body.parse(text)) == text.decode()
+        assert json.dumps(yaml_body.parse(text).value) == text.decode()
 
 
 async def test_yaml_of_many_events(api: Any) -> None:
@@ -100,7 +100,7 @@ async def test_large_yaml_is_read_by_another_process(api: Any, monkeypatch: pyte
     ],
 )
 def test_yaml_as_json(text: str, value: Any) -> None:
-    assert yaml_body.parse(text.encode()) == value
+    assert yaml_body.parse(text.encode()) == (value, [])
 
 
 @pytest.mark.parametrize(
@@ -427,3 +427,28 @@ async def test_strict_yaml(api: Any, size: int) -> None:
     body = b"metadata: {name: x}\ndata: {a: " + b"x" * size + b"}\n"
     await api.create(MAPS, body, content_type=YAML, query={"fieldValidation": "Strict"})
     await api.create(MAPS, body + b"u: 1", want=400, content_type=YAML, query={"fieldValidation": "Strict"})
+
+
+@pytest.mark.parametrize("padding", [0, yaml_body.MAX_INSIDE])  # in the loop, and by a program
+async def test_keys_that_yaml_repeats(api: Any, padding: int) -> None:
+    body = b'metadata:\n  name: x\n  labels: {a: b, a: c}\nu: 1\ndata:\n  "1": v\n  1: w\n#' + b" " * padding
+    lines = ['line 3: key "a" already set in map', 'line 7: key "1" already set in map']
+    options = {"content_type": YAML, "query": {"fieldValidation": "Strict"}}
+    answer = await api.create(MAPS, body, want=400, **options)
+    assert answer["message"] == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+        f'yaml: unmarshal errors:\n  {lines[0]}\n  {lines[1]}, unknown field "u"'
+    )
+    for word in ("Warn", "", "Ignore"):
+        made = await api.send("POST", MAPS, body, content_type=YAML, query={"fieldValidation": word} if word else {})
+        assert made.status == 201
+        stored = await api.get(f"{MAPS}/x")
+        assert (stored["data"], stored["metadata"]["labels"]) == ({"1": "w"}, {"a": "c"})
+        shown = ", ".join('299 - "' + text.replace('"', '\\"') + '"' for text in [*lines, 'unknown field "u"'])
+        assert made.headers.get("Warning", "") == ("" if word == "Ignore" else shown)
+        await api.put(f"{MAPS}/x", body, want=400, **options)
+        await api.delete(f"{MAPS}/x")
+
+
+def test_repeated_keys_are_named_a_thousand_times_at_most() -> None:
+    assert len(yaml_body.parse(b"a: 1\n" * 3000).repeated) == yaml_body.MAX_REPEATED

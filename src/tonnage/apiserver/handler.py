@@ -145,24 +145,25 @@ class Handler:
         self._allow(place, "create")
         if resource.kind.namespaced and place.namespace is None:
             raise errors.method_not_allowed(f"{resource.qualified} are created in a namespace: name one in the path")
-        obj = await self._bodies.object(request.body, request.content_type)
+        obj, repeated = await self._bodies.checked(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
         if resource.verbs == ("create",):
             return _answer(_encode(reviews.answer(resource, obj, user, self._token_user)), request.query, code=201)
-        options = WriteOptions.read(request.query, user)
+        options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         written = await self._writes.create(resource, place.namespace or "", obj, options, request.body)
         return await self._written(resource, written, accepted, request)
 
     async def _update(self, place: Place, request: Request, user: str) -> Answer:
         self._allow(place, "update")
-        obj = await self._bodies.object(request.body, request.content_type)
+        obj, repeated = await self._bodies.checked(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
+        options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         written = await self._writes.update(
             place.resource,
             place.namespace or "",
             place.name,
             obj,
-            WriteOptions.read(request.query, user),
+            options,
             subresource=place.subresource,
             body=request.body,
         )

@@ -106,19 +106,26 @@ class Bodies:
 
     async def object(self, body: bytes, content_type: str) -> dict[str, Any]:
         """The object in a body (JSON, or YAML by its content type), without nulls. Raises 400, 413, 415."""
+        return (await self.checked(body, content_type))[0]
+
+    async def checked(self, body: bytes, content_type: str) -> tuple[dict[str, Any], list[str]]:
+        """The same, and the complaints about keys that YAML repeats. Those of JSON cost more: decoding.duplicates()."""
         check_size(len(body))
         kind = media_type(content_type)
         if kind in ("", JSON):
-            return await apart(len(body), _json_object, body)
+            return await apart(len(body), _json_object, body), []
         if kind not in _YAML:
             raise _unsupported(content_type, f"{JSON}, application/yaml")
         from tonnage.apiserver import yaml_body  # late: 1 MiB of parser that hardly any client asks for
 
         try:
             if len(body) <= yaml_body.MAX_INSIDE:
-                return _object(yaml_body.parse(body))
-            async with self._programs:
-                return _object(await yaml_body.read(body))
+                parsed = yaml_body.parse(body)
+            else:
+                async with self._programs:
+                    answer = await yaml_body.read(body)
+                parsed = await apart(len(answer), lambda: yaml_body.Parsed(*_decode(answer)))
+            return await apart(len(body), _object, parsed.value), parsed.repeated
         except ValueError as error:
             raise bad_request(f"the body of the request is not valid YAML: {str(error)[:300]}") from None
 

@@ -324,15 +324,17 @@ def check_fields(resource: Resource, obj: Obj, options: WriteOptions, body: byte
     complaints = list(resource.unknown(obj)) if resource.unknown is not None else []
     if body and options.field_validation in ("Strict", "Warn"):
         complaints += decoding.duplicates(body)
-    if not complaints or options.field_validation == "Ignore":
+    if not (complaints or options.repeated) or options.field_validation == "Ignore":
         return []
     if options.field_validation == "Strict":
         kind = resource.kind
+        if options.repeated:  # as Go's parser prints its errors
+            complaints.insert(0, "yaml: unmarshal errors:" + "".join(f"\n  {line}" for line in options.repeated))
         raise errors.bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
             f"strict decoding error: {', '.join(complaints)}"
         )
-    return complaints
+    return [*options.repeated, *complaints]
 
 
 def apply_patch(resource: Resource, old: Obj, patch: tuple[str, Any]) -> Obj:
