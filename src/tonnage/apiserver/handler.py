@@ -62,7 +62,7 @@ class Handler:
         documents: Document,
         pod_logs: PodLogs | None = None,
         token_user: reviews.TokenCheck = lambda token: None,
-        used: Callable[[str], Mapping[str, int]] | None = None,
+        used: Callable[[str], Awaitable[Mapping[str, int]]] | None = None,
     ) -> None:
         self._stamps = stamps
         self._routes = Routes(resources)

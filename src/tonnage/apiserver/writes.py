@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,7 +59,9 @@ class Written:
 class Writes:
     """The verbs that change something. Each may be repeated after an error that says so (409, 503, 507)."""
 
-    def __init__(self, store: Store, stamps: Stamps, used: Callable[[str], Mapping[str, int]] | None = None) -> None:
+    def __init__(
+        self, store: Store, stamps: Stamps, used: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
+    ) -> None:
         """used answers what a namespace uses of its quotas; without it that is counted at each question."""
         self._store = store
         self._used = used or partial(quota.count, store, quota.COUNTED)

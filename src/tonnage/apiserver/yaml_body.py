@@ -117,7 +117,7 @@ class _Builder:
                 keys[-1] = _key(value)
                 if keys[-1] in parent and len(self.repeated) < MAX_REPEATED:  # in the words of Go's parser
                     shown = json.dumps(keys[-1], ensure_ascii=False)
-                    self.repeated.append(f"line {event.start_mark.line + 1}: key {shown} already set in map")
+                    self.repeated.append(f"line {_line(event)}: key {shown} already set in map")
                 continue
             else:
                 parent[keys[-1]] = value
@@ -151,6 +151,10 @@ class _Builder:
         if tag is None or tag == "!":
             tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
         return _scalar(tag, event.value)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark is not None else 0
 
 
 def _scalar(tag: str, text: str) -> Any:
