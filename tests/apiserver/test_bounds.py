@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from tonnage.api import selectors
 from tonnage.apiserver import shapes, watch, writes, yaml_body
 from tonnage.errors import Invalid
-from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -452,3 +454,89 @@ async def test_keys_that_yaml_repeats(api: Any, padding: int) -> None:
 
 def test_repeated_keys_are_named_a_thousand_times_at_most() -> None:
     assert len(yaml_body.parse(b"a: 1\n" * 3000).repeated) == yaml_body.MAX_REPEATED
+
+
+async def turned(work: Any, count: Callable[[], int]) -> int:
+    """Do the work; the most by which the count grew in one turn of the loop."""
+    most, before, done = 0, count(), False
+
+    async def turn() -> None:
+        nonlocal most, before
+        while not done:
+            await asyncio.sleep(0)
+            now = count()
+            most, before = max(most, now - before), now
+
+    turning = asyncio.ensure_future(turn())
+    await asyncio.sleep(0)
+    await work
+    done = True
+    await turning
+    return most
+
+
+async def test_one_turn_of_the_loop_brings_events_to_so_many_watchers(api: Any) -> None:
+    hub = api.server.hub
+    async with AsyncExitStack() as stack:
+        streams = [api.transport.stream(Request("GET", MAPS, {"watch": "1"})) for _ in range(200)]
+        opened = [await stack.enter_async_context(stream) for stream in streams]
+        names = [f"x{n}" for n in range(10)]
+        # A store in memory shows all of them in one turn, as a commit of SQLite does.
+        work = asyncio.gather(*(api.create(MAPS, {"metadata": {"name": name}}) for name in names))
+        most = await turned(work, lambda: hub.examined)
+        while hub._backlog:
+            await asyncio.sleep(0)
+        assert hub.examined == 2000
+        assert 0 < most <= 2 * watch.SLICE  # what was left of this turn, and the next
+        for chunks in opened:  # each has all, in order
+            seen: list[str] = []
+            while len(seen) < 10:
+                lines = (await anext(chunks)).splitlines()
+                seen += [json.loads(line)["object"]["metadata"]["name"] for line in lines]
+            assert seen == names
+
+
+async def test_a_large_object_is_rendered_once_in_a_turn(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    outward = shapes.outward
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal made
+        made += 1
+        return outward(*arguments)
+
+    monkeypatch.setattr(shapes, "outward", counted)
+    table = "application/json;as=Table;v=%s;g=meta.k8s.io"
+    async with AsyncExitStack() as stack:
+        for version in ("v1", "v1beta1"):
+            for included in ("None", "Metadata", "Object"):
+                query = {"watch": "1", "includeObject": included}
+                request = Request("GET", MAPS, query, accept=table % version)
+                await stack.enter_async_context(api.transport.stream(request))
+        work = api.create(MAPS, {"metadata": {"name": "x"}, "data": {"a": "x" * 900_000}})
+        assert await turned(work, lambda: made) <= 2
+        while api.server.hub._backlog:
+            await asyncio.sleep(0)
+        assert made == 6
+
+
+async def test_a_collection_is_deleted_some_objects_in_a_turn(api: Any) -> None:
+    for n in range(500):
+        await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
+    store = api.server.store
+    most = await turned(api.delete(MAPS), lambda: 500 - store.count("configmaps"))
+    assert store.count("configmaps") == 0
+    assert 0 < most <= 2 * writes._TOGETHER
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
+async def test_pretty_lists_are_the_same(api: Any, accept: str) -> None:
+    for n in range(3):
+        await api.create(MAPS, {"metadata": {"name": f"x{n}"}, "data": {"a": 'b\n"[]"', "c": ""}})
+    for query in ({}, {"labelSelector": "a=b"}):
+        plain = await api.send("GET", MAPS, query=query, accept=accept)
+        pretty = await api.send("GET", MAPS, query=query | {"pretty": "true"}, accept=accept)
+        value = json.loads(plain.body)
+        assert json.loads(pretty.body) == value
+        assert len(value.get("items", value.get("rows"))) == (0 if query else 3)
+        assert pretty.body.decode() == json.dumps(value, indent=2, ensure_ascii=False) + "\n"
