@@ -12,7 +12,8 @@ import gc
 import json
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,18 @@ from typing import Any
 from benchmarks.apiserver import load, pod, said, served
 from benchmarks.figure import Figure
 
+from tonnage.aio.clock import RealClock
+from tonnage.aio.tasks import Background, supervise
+from tonnage.apiserver.negotiate import MAX_VALUES
 from tonnage.apiserver.server import ApiServer
+from tonnage.apiserver.store import Event
+from tonnage.apps.control_plane import control_plane
+from tonnage.apps.process import settle
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
+from tonnage.scheduler.loop import Scheduler
 
 MOST_RUNS = 1
 TRIES, OBJECTS, MOST_MS = 3, 10_000, 50.0
@@ -44,14 +55,14 @@ class Case:
     status: int = 200
 
 
-def filled(head: bytes, items: Callable[[int], bytes], tail: bytes, most: int = 10**9, joint: bytes = b",") -> bytes:
-    """A body of almost 3 MiB: as many items as fit."""
+def filled(head: bytes, items: Callable[[int], bytes], tail: bytes, each: int = 0, joint: bytes = b",") -> bytes:
+    """A body of almost 3 MiB: as many items as fit, each of so many keys and values."""
     parts: list[bytes] = []
-    size = len(head) + len(tail)
-    while len(parts) < most:
+    size, values = len(head) + len(tail), 100
+    while True:
         item = items(len(parts))
-        size += len(item) + len(joint)
-        if size > LIMIT:
+        size, values = size + len(item) + len(joint), values + each
+        if size > LIMIT or values > MAX_VALUES:
             break
         parts.append(item)
     return head + joint.join(parts) + tail
@@ -81,40 +92,50 @@ def bodies() -> list[Case]:
     """Large bodies that are created."""
     start, strict = b'{"metadata":{"name":"x"},', {"fieldValidation": "Strict"}
     gone = Request("DELETE", f"{MAPS}/x")
-    data = filled(start + b'"data":{', lambda n: b'"k%d":"v"' % n, b"}}")
+    data = filled(start + b'"data":{', lambda n: b'"k%d":"v"' % n, b"}}", 2)
     containers = filled(
         b'{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[',
         lambda n: b'{"name":"c%d","image":"i","resources":{"limits":{"cpu":"%d"}}}' % (n, n),
         b"]}}",
+        22,  # with defaults
     )
-    wrong = filled(b'{"metadata":{"name":"x"},"spec":{"containers":[', lambda n: b'{"name":"C%d"}' % n, b"]}}")
+    wrong = filled(b'{"metadata":{"name":"x"},"spec":{"containers":[', lambda n: b'{"name":"C%d"}' % n, b"]}}", 11)
+    some = b",".join(b'{"name":"C%d"}' % n for n in range(1070))
+    small_wrong = b'{"metadata":{"name":"x"},"spec":{"containers":[' + some + b"]}}"
     env = filled(
         b'{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i","env":[',
         lambda n: b'{"name":"E%d","value":"v"}' % n,
         b"]}]}}",
+        5,
     )
     removed = Request("DELETE", f"{PODS}/x", {"gracePeriodSeconds": "0"})
     text = filled(start + b'"u":{"a":"', lambda n: b'\\"\\u00e9', b'"}}', joint=b"")
     return [
-        Case(
-            "JSON, empty objects", post(MAPS, filled(start + b'"u":[', lambda n: b"{}", b"]}", 249_000)), (gone,), 201
-        ),
+        Case("JSON, empty objects", post(MAPS, filled(start + b'"u":[', lambda n: b"{}", b"]}", 2)), (gone,), 201),
         Case(
             "JSON, nested lists",
-            post(MAPS, filled(start + b'"u":[', lambda n: b"[[[[[]]]]]", b"]}", 49_000)),
+            post(MAPS, filled(start + b'"u":[', lambda n: b"[[[[[]]]]]", b"]}", 6)),
             (gone,),
             201,
         ),
-        Case("JSON, numbers", post(MAPS, filled(start + b'"u":[', lambda n: b"1", b"]}")), (gone,), 201),
+        Case("JSON, numbers", post(MAPS, filled(start + b'"u":[', lambda n: b"1", b"]}", 1)), (gone,), 201),
         Case("JSON, keys", post(MAPS, data), (gone,), 201),
+        Case(
+            "JSON, long texts",
+            post(MAPS, filled(start + b'"u":[', lambda n: b'"%s"' % (b"x" * 60), b"]}", 1)),
+            (gone,),
+            201,
+        ),
+        Case("JSON, too many keys", post(MAPS, filled(start + b'"u":{', lambda n: b'"k%d":"v"' % n, b"}}")), (), 400),
         Case("JSON, keys, strict", post(MAPS, data, query=strict), (gone,), 201),
         Case("JSON, one text", post(MAPS, text), (gone,), 201),
-        Case("JSON, unknown fields", post(MAPS, filled(start, lambda n: b'"u%d":1' % n, b"}")), (gone,), 201),
+        Case("JSON, unknown fields", post(MAPS, filled(start, lambda n: b'"u%d":1' % n, b"}", 2)), (gone,), 201),
         Case("PUT of as much", Request("PUT", f"{MAPS}/x", {}, data), (gone, post(MAPS, body(named("x"))))),
         Case("PUT of what is there", Request("PUT", f"{MAPS}/x", {}, data), (gone, post(MAPS, data))),
         Case("pod, containers", post(PODS, containers), (removed,), 201),
         Case("pod, environment", post(PODS, env), (removed,), 201),
         Case("pod, wrong containers", post(PODS, wrong), (removed,), 422),
+        Case("pod, wrong containers, 16 KiB", post(PODS, small_wrong), (removed,), 422),
         Case("delete of a pod with containers", removed, (removed, post(PODS, containers))),
         Case("YAML, 4 KiB", post(MAPS, b"metadata: {name: x}\nu:\n" + b"- 1\n" * 1000, YAML), (gone,), 201),
         Case(
@@ -131,12 +152,12 @@ def patches() -> list[Case]:
     """Large patches, of small and of large objects."""
     path, gone = f"{MAPS}/x", Request("DELETE", f"{MAPS}/x")
     small, start = post(MAPS, body(named("x", data={"a": "b"}))), b'{"metadata":{"name":"x"},"data":{'
-    large = post(MAPS, filled(start, lambda n: b'"k%d":"v"' % n, b"}}"))
-    finalizers = [f"a.b/c{n}" for n in range(100_000)]
+    large = post(MAPS, filled(start, lambda n: b'"k%d":"v"' % n, b"}}", 2))
+    finalizers = [f"a.b/c{n}" for n in range(49_900)]
     many = {"metadata": {"finalizers": finalizers, "$setElementOrder/finalizers": finalizers[::-1]}}
     free = patch(path, body({"metadata": {"finalizers": None}}), MERGE_PATCH)
-    template = {"containers": [{"name": f"c{n}", "image": "i"} for n in range(50_000)]}
-    images = body({"spec": {"containers": [{"name": f"c{n}", "image": "j"} for n in range(50_000)]}})
+    template = {"containers": [{"name": f"c{n}", "image": "i"} for n in range(7000)]}
+    images = body({"spec": {"containers": [{"name": f"c{n}", "image": "j"} for n in range(7000)]}})
     removed = Request("DELETE", f"{PODS}/x", {"gracePeriodSeconds": "0"})
     adds = body([{"op": "add", "path": f"/data/k{n}", "value": "v" * 50} for n in range(10_000)])
     copies = body([{"op": "copy", "from": "/data", "path": f"/c{n}"} for n in range(10_000)])
@@ -221,6 +242,7 @@ async def stocked(server: ApiServer) -> None:
     for start in range(0, OBJECTS, 200):
         made = (Request("POST", PODS, body=pod(f"p{n}")) for n in range(start, start + 200))
         await asyncio.gather(*(transport.request(request) for request in made))
+    settle()  # as the box does each minute
 
 
 async def watches(server: ApiServer) -> list[Figure]:
@@ -256,6 +278,94 @@ async def collections(server: ApiServer) -> Figure:
     return Figure("loop held: delete of 10,000 objects", seconds * 1000, "ms", at_most=MOST_MS)
 
 
+@asynccontextmanager
+async def controlled(server: ApiServer) -> AsyncIterator[None]:
+    """The controllers and the scheduler of a box, in this process."""
+    client, clock, tasks = Client(server.transport()), RealClock(), Background("controllers")
+    informers, events = Informers(client), EventRecorder(client, "benchmark")
+    scheduler = Scheduler(client, informers, events, clock=clock)
+    parts = control_plane(client, informers, lambda component: events, clock=clock, scheduler=scheduler)
+    informers.start()
+    for name, part in parts.items():
+        tasks.start(supervise(name, part.run))
+    await informers.wait_synced()
+    try:
+        yield
+    finally:
+        await tasks.close()
+        await informers.close()
+
+
+async def until(server: ApiServer, collection: str, count: int) -> None:
+    """Wait until there are so many objects."""
+    reached = asyncio.Event()
+
+    def look(event: Event) -> None:
+        if event.type == "DELETED" and server.store.count(collection) == count:
+            reached.set()
+
+    server.store.listen(look)
+    await reached.wait()
+
+
+async def beside_controllers(server: ApiServer) -> list[Figure]:
+    """What a request makes the controllers of the box do, in the same loop."""
+    transport, rows = server.transport(), []
+
+    async def add(name: str, work: Awaitable[Any]) -> None:
+        rows.append(Figure(f"loop held: {name}", await held(work) * 1000, "ms", at_most=MOST_MS))
+
+    async def ask(request: Request, status: int = 200) -> bytes:
+        answer = await transport.request(request)
+        assert answer.status == status, (answer.status, answer.body[:300])
+        return answer.body
+
+    async def fill(path: str, meta: dict[str, Any]) -> None:
+        for start in range(0, OBJECTS, 200):
+            names = (f"x{n}" for n in range(start, start + 200))
+            await asyncio.gather(*(ask(post(path, body({"metadata": meta | {"name": n}})), 201) for n in names))
+        settle()
+
+    async def collected() -> None:
+        await ask(Request("DELETE", f"{MAPS}/owner"))
+        await until(server, "configmaps", 0)
+
+    async def emptied() -> None:
+        await ask(Request("DELETE", "/api/v1/namespaces/full"))
+        await until(server, "namespaces", 4)
+
+    async def counted() -> None:
+        quota = body(named("q", spec={"hard": {"configmaps": "20k", "pods": "20k", "requests.cpu": "1M"}}))
+        await ask(post("/api/v1/namespaces/full/resourcequotas", quota), 201)
+        await ask(post("/api/v1/namespaces/full/configmaps", body(named("y"))), 201)
+
+    for gone in ("configmaps", "pods"):
+        await ask(Request("DELETE", f"{SPACE}/{gone}", {"gracePeriodSeconds": "0"}))
+    large = filled(
+        b'{"metadata":{"name":"x"},"spec":{"containers":[',
+        lambda n: b'{"name":"c%d","image":"i","resources":{"limits":{"cpu":"%dm"}}}' % (n, n + 1),
+        b"]}}",
+        22,
+    )
+    removed = Request("DELETE", f"{PODS}/x", {"gracePeriodSeconds": "0"})
+    async with controlled(server):
+        owner = json.loads(await ask(post(MAPS, body(named("owner"))), 201))["metadata"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+        await fill(MAPS, {"ownerReferences": [reference]})
+        await add("garbage collection of 10,000 dependents", collected())
+        await ask(post("/api/v1/namespaces", body(named("full"))), 201)
+        await fill("/api/v1/namespaces/full/configmaps", {})
+        await add("quota of 10,000 objects", counted())
+        await add("deletion of a namespace with 10,000 objects", emptied())
+        await ask(post(f"{SPACE}/resourcequotas", body(named("q", spec={"hard": {"requests.cpu": "1G"}}))), 201)
+        await add("pod with containers, with quota and scheduler", ask(post(PODS, large), 201))
+        state = {"containerStatuses": [{"name": f"c{n}", "image": "i", "ready": False} for n in range(9000)]}
+        status = patch(f"{PODS}/x/status", body({"status": state}), MERGE_PATCH)
+        await add("status of a pod with containers", ask(status))
+        await add("delete of that pod", ask(removed))
+    return rows
+
+
 async def over_https(server: ApiServer) -> list[Figure]:
     """A list of 10,000 pods, and a body of 3 MiB, by a client in another process."""
     rows = []
@@ -276,8 +386,10 @@ async def run() -> list[Figure]:
     """All figures."""
     with tempfile.TemporaryDirectory() as folder:
         async with served(Path(folder)) as server:
+            settle()
             rows = [await figure(server, case) for case in (*bodies(), *patches())]
             await stocked(server)
             rows += [await figure(server, case) for case in reads()]
             rows += [*await watches(server), *await over_https(server), await collections(server)]
+            rows += await beside_controllers(server)
     return rows

@@ -53,3 +53,8 @@ def test_value_rounds_up(number: int, suffix: str) -> None:
 def test_fraction_of_a_byte_counts_as_one() -> None:
     assert to_bytes("100m") == 1
     assert Quantity.parse("250m").milli == 250
+
+
+@given(st.integers(0, 10**18 - 1), st.sampled_from(["", *"numkMGTPE", *(f"{letter}i" for letter in "KMGTPE")]))
+def test_the_quick_way_and_the_exact_one_agree(number: int, suffix: str) -> None:
+    assert Quantity.parse(f"{number}{suffix}") == Quantity.parse(f"+{number}{suffix}")

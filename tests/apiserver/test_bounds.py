@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from tonnage.api import selectors
 from tonnage.apiserver import shapes, watch, writes, yaml_body
 from tonnage.errors import Invalid
-from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -48,7 +50,7 @@ def test_the_depth_of_yaml(depth: int) -> None:
         with pytest.raises(ValueError, match="nested more than 64 deep"):
             yaml_body.parse(text)
     else:
-        assert json.dumps(yaml_body.parse(text)) == text.decode()
+        assert json.dumps(yaml_body.parse(text).value) == text.decode()
 
 
 async def test_yaml_of_many_events(api: Any) -> None:
@@ -100,7 +102,7 @@ async def test_large_yaml_is_read_by_another_process(api: Any, monkeypatch: pyte
     ],
 )
 def test_yaml_as_json(text: str, value: Any) -> None:
-    assert yaml_body.parse(text.encode()) == value
+    assert yaml_body.parse(text.encode()) == (value, [])
 
 
 @pytest.mark.parametrize(
@@ -159,9 +161,78 @@ async def test_what_patches_make_of_an_object_is_as_deep(api: Any) -> None:
     assert (await api.get(path))["data"] == {"a": "b"}
 
 
-async def test_many_objects_and_lists_in_json(api: Any) -> None:
-    body = b'{"metadata":{"name":"x"},"unknown":[' + b",".join([b"{}"] * 250_000) + b"]}"
-    assert "more than 250000 objects and lists" in (await api.create(MAPS, body, want=400))["message"]
+HEAD_OF_JSON = b'{"metadata":{"name":"x"},"unknown":'
+
+
+@pytest.mark.parametrize(
+    ("items", "joint"),
+    [
+        ([b"{}"] * 50_000, b"[%s]"),
+        ([b"1"] * 100_000, b"[%s]"),
+        ([b'"x"'] * 100_000, b"[%s]"),
+        ([b'"k%d":1' % n for n in range(50_000)], b"{%s}"),
+        ([b'{"a":[1]}'] * 25_000, b"[%s]"),
+    ],
+    ids=["objects", "numbers", "texts", "keys", "nested"],
+)
+async def test_many_keys_and_values_in_json(api: Any, items: list[bytes], joint: bytes) -> None:
+    fewer = HEAD_OF_JSON + joint % b",".join(items[: len(items) * 99 // 100]) + b"}"
+    for content_type, verb, path in (("application/json", "POST", MAPS), (MERGE_PATCH, "PATCH", f"{MAPS}/x")):
+        await api.call(verb, path, fewer, content_type=content_type, want=201 if verb == "POST" else 200)
+        more = HEAD_OF_JSON + joint % b",".join(items) + b"}"
+        answer = await api.call(verb, path, more, content_type=content_type, want=400)
+        assert answer["message"] == "the body of the request has more than 100000 keys and values"
+
+
+@pytest.mark.parametrize("text", [",:{[" * 50_000, '",' * 50_000, '\\",\\' * 50_000, "\\" * 100_000 + ","])
+async def test_texts_are_one_value_whatever_they_hold(api: Any, text: str) -> None:
+    await api.create(MAPS, {"metadata": {"name": "x"}, "data": {"a": text, "b": "c"}})
+    assert (await api.get(f"{MAPS}/x"))["data"] == {"a": text, "b": "c"}
+
+
+async def test_an_object_does_not_grow_beyond_a_body(api: Any) -> None:
+    path = f"{PODS}/x"
+    await api.create(PODS, {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    for n in range(8):
+        patch = {"status": {"conditions": [{"type": f"a{n}", "status": "True", "message": "x" * 900_000}]}}
+        want = 200 if n < 6 else 413  # twice a body: no more than that in its status, and nothing else then
+        answer = await api.patch(f"{path}/status", patch, content_type=STRATEGIC_PATCH, want=want)
+    assert answer["reason"] == "RequestEntityTooLarge"
+    assert "the object would have more than 6291456 bytes" in answer["message"]
+    answer = await api.patch(path, {"metadata": {"annotations": {"a": "b"}}}, want=413)
+    assert "more than 3145728 bytes" in answer["message"]
+    assert len((await api.get(path))["status"]["conditions"]) == 6
+    await api.patch(f"{path}/status", {"status": {"conditions": []}})
+    await api.patch(path, {"metadata": {"annotations": {"a": "b"}}})
+
+
+async def test_an_object_has_so_many_values_with_its_defaults(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def containers(count: int) -> Any:
+        return {
+            "metadata": {"name": "x"},
+            "spec": {"containers": [{"name": f"c{n}", "image": "i"} for n in range(count)]},
+        }
+
+    await api.create(PODS, containers(7500))
+    answer = await api.create(PODS, containers(9000), want=413)
+    assert "more than 100000 keys and values, with its defaults" in answer["message"]
+    monkeypatch.setattr(writes, "MAX_VALUES", 50_000)  # as if the object were from before the bound
+    more = {"metadata": {"labels": {"a": "b"}}}
+    await api.patch(f"{PODS}/x", more, want=413)
+    await api.patch(f"{PODS}/x/status", {"status": {"phase": "Running"}})
+    await api.patch(f"{PODS}/x", more, want=413)
+    monkeypatch.setattr(writes, "MAX_VALUES", 10_000)
+    await api.patch(f"{PODS}/x/status", {"status": {"message": "m"}}, want=413)
+    await api.patch(f"{PODS}/x/status", {"status": {"phase": "Failed"}})
+    await api.delete(f"{PODS}/x")
+
+
+async def test_copies_of_a_patch_have_so_many_values(api: Any) -> None:
+    await api.create(MAPS, {"metadata": {"name": "x"}, "u": {}})
+    grown = [{"op": "add", "path": "/b", "value": [1] * 1000}]
+    copies = [{"op": "copy", "from": "/b", "path": f"/c{n}"} for n in range(200)]
+    answer = await api.patch(f"{MAPS}/x", grown + copies, want=413, content_type=JSON_PATCH)
+    assert "more than 200000 keys and values" in answer["message"]
 
 
 async def test_bodies_of_3_mib(api: Any) -> None:
@@ -358,3 +429,114 @@ async def test_strict_yaml(api: Any, size: int) -> None:
     body = b"metadata: {name: x}\ndata: {a: " + b"x" * size + b"}\n"
     await api.create(MAPS, body, content_type=YAML, query={"fieldValidation": "Strict"})
     await api.create(MAPS, body + b"u: 1", want=400, content_type=YAML, query={"fieldValidation": "Strict"})
+
+
+@pytest.mark.parametrize("padding", [0, yaml_body.MAX_INSIDE])  # in the loop, and by a program
+async def test_keys_that_yaml_repeats(api: Any, padding: int) -> None:
+    body = b'metadata:\n  name: x\n  labels: {a: b, a: c}\nu: 1\ndata:\n  "1": v\n  1: w\n#' + b" " * padding
+    lines = ['line 3: key "a" already set in map', 'line 7: key "1" already set in map']
+    options = {"content_type": YAML, "query": {"fieldValidation": "Strict"}}
+    answer = await api.create(MAPS, body, want=400, **options)
+    assert answer["message"] == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+        f'yaml: unmarshal errors:\n  {lines[0]}\n  {lines[1]}, unknown field "u"'
+    )
+    for word in ("Warn", "", "Ignore"):
+        made = await api.send("POST", MAPS, body, content_type=YAML, query={"fieldValidation": word} if word else {})
+        assert made.status == 201
+        stored = await api.get(f"{MAPS}/x")
+        assert (stored["data"], stored["metadata"]["labels"]) == ({"1": "w"}, {"a": "c"})
+        shown = ", ".join('299 - "' + text.replace('"', '\\"') + '"' for text in [*lines, 'unknown field "u"'])
+        assert made.headers.get("Warning", "") == ("" if word == "Ignore" else shown)
+        await api.put(f"{MAPS}/x", body, want=400, **options)
+        await api.delete(f"{MAPS}/x")
+
+
+def test_repeated_keys_are_named_a_thousand_times_at_most() -> None:
+    assert len(yaml_body.parse(b"a: 1\n" * 3000).repeated) == yaml_body.MAX_REPEATED
+
+
+async def turned(work: Any, count: Callable[[], int]) -> int:
+    """Do the work; the most by which the count grew in one turn of the loop."""
+    most, before, done = 0, count(), False
+
+    async def turn() -> None:
+        nonlocal most, before
+        while not done:
+            await asyncio.sleep(0)
+            now = count()
+            most, before = max(most, now - before), now
+
+    turning = asyncio.ensure_future(turn())
+    await asyncio.sleep(0)
+    await work
+    done = True
+    await turning
+    return most
+
+
+async def test_one_turn_of_the_loop_brings_events_to_so_many_watchers(api: Any) -> None:
+    hub = api.server.hub
+    async with AsyncExitStack() as stack:
+        streams = [api.transport.stream(Request("GET", MAPS, {"watch": "1"})) for _ in range(200)]
+        opened = [await stack.enter_async_context(stream) for stream in streams]
+        names = [f"x{n}" for n in range(10)]
+        # A store in memory shows all of them in one turn, as a commit of SQLite does.
+        work = asyncio.gather(*(api.create(MAPS, {"metadata": {"name": name}}) for name in names))
+        most = await turned(work, lambda: hub.examined)
+        while hub._backlog:
+            await asyncio.sleep(0)
+        assert hub.examined == 2000
+        assert 0 < most <= 2 * watch.SLICE  # what was left of this turn, and the next
+        for chunks in opened:  # each has all, in order
+            seen: list[str] = []
+            while len(seen) < 10:
+                lines = (await anext(chunks)).splitlines()
+                seen += [json.loads(line)["object"]["metadata"]["name"] for line in lines]
+            assert seen == names
+
+
+async def test_a_large_object_is_rendered_once_in_a_turn(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    outward = shapes.outward
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal made
+        made += 1
+        return outward(*arguments)
+
+    monkeypatch.setattr(shapes, "outward", counted)
+    table = "application/json;as=Table;v=%s;g=meta.k8s.io"
+    async with AsyncExitStack() as stack:
+        for version in ("v1", "v1beta1"):
+            for included in ("None", "Metadata", "Object"):
+                query = {"watch": "1", "includeObject": included}
+                request = Request("GET", MAPS, query, accept=table % version)
+                await stack.enter_async_context(api.transport.stream(request))
+        work = api.create(MAPS, {"metadata": {"name": "x"}, "data": {"a": "x" * 900_000}})
+        assert await turned(work, lambda: made) <= 2
+        while api.server.hub._backlog:
+            await asyncio.sleep(0)
+        assert made == 6
+
+
+async def test_a_collection_is_deleted_some_objects_in_a_turn(api: Any) -> None:
+    for n in range(500):
+        await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
+    store = api.server.store
+    most = await turned(api.delete(MAPS), lambda: 500 - store.count("configmaps"))
+    assert store.count("configmaps") == 0
+    assert 0 < most <= 2 * writes._TOGETHER
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
+async def test_pretty_lists_are_the_same(api: Any, accept: str) -> None:
+    for n in range(3):
+        await api.create(MAPS, {"metadata": {"name": f"x{n}"}, "data": {"a": 'b\n"[]"', "c": ""}})
+    for query in ({}, {"labelSelector": "a=b"}):
+        plain = await api.send("GET", MAPS, query=query, accept=accept)
+        pretty = await api.send("GET", MAPS, query=query | {"pretty": "true"}, accept=accept)
+        value = json.loads(plain.body)
+        assert json.loads(pretty.body) == value
+        assert len(value.get("items", value.get("rows"))) == (0 if query else 3)
+        assert pretty.body.decode() == json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -169,3 +169,73 @@ async def test_pods_must_say_what_the_quota_bounds(api: Any) -> None:
 async def test_a_namespace_without_quota_is_not_even_counted(api: Any) -> None:
     await api.create(CLAIMS, claim("c"))
     assert api.server._quota.ledger._used == {}
+
+
+async def reached(api: Any, want: Obj) -> None:
+    """Wait until the status of the quota says this."""
+    async with asyncio.timeout(60):
+        while (await api.get(f"{CORE}/resourcequotas/q")).get("status", {}).get("used") != want:
+            await asyncio.sleep(0.001)
+
+
+async def test_the_many_objects_of_a_namespace_are_counted_in_slices(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(600):
+        await api.create(f"{CORE}/configmaps", {"metadata": {"name": f"c{n}"}})
+    slices: list[int] = []
+    difference = quota._difference
+
+    def counted(changes: Any) -> Any:
+        slices.append(len(changes))
+        return difference(changes)
+
+    monkeypatch.setattr(quota, "_difference", counted)
+    making = asyncio.ensure_future(api.create(f"{CORE}/resourcequotas", bounds(configmaps="601")))
+    while not api.server._quota.ledger._used:
+        await asyncio.sleep(0)
+    # Both are made while the others are counted, and wait for that.
+    answers = await asyncio.gather(
+        *(api.send("POST", f"{CORE}/configmaps", {"metadata": {"name": f"d{n}"}}) for n in range(2)), making
+    )
+    assert sorted(answer.status for answer in answers[:2]) == [201, 403]
+    await reached(api, {"configmaps": "601"})
+    assert max(slices) <= quota._SLICE
+    assert sum(slices) >= 601
+
+
+@pytest.mark.parametrize("containers", [1, 2000])  # counted at once, and in a thread
+async def test_pods_of_any_size_count(api: Any, containers: int) -> None:
+    await api.create(f"{CORE}/resourcequotas", bounds(requests__cpu="2k", pods="2"))
+    resources = {"requests": {"cpu": "500m"}}
+    spec = {"containers": [{"name": f"c{n}", "image": "i", "resources": resources} for n in range(containers)]}
+    for name in "ab":
+        await api.create(f"{CORE}/pods", {"metadata": {"name": name}, "spec": spec})
+    await reached(api, {"requests.cpu": "1" if containers == 1 else "2k", "pods": "2"})
+    assert (await api.create(f"{CORE}/pods", {"metadata": {"name": "c"}, "spec": spec}, want=403))["reason"]
+    for name in "ab":
+        await api.delete(f"{CORE}/pods/{name}")
+    await reached(api, {"requests.cpu": "0", "pods": "0"})
+
+
+async def test_a_quota_that_goes_while_it_is_counted_leaves_nothing(api: Any) -> None:
+    for n in range(300):
+        await api.create(f"{CORE}/configmaps", {"metadata": {"name": f"c{n}"}})
+    ledger = api.server._quota.ledger
+    for _ in range(5):
+        await api.create(f"{CORE}/resourcequotas", bounds(configmaps="1k"))
+        await api.delete(f"{CORE}/resourcequotas/q")
+        assert ledger._used == {}
+    await api.create(f"{CORE}/resourcequotas", bounds(configmaps="1k"))
+    await reached(api, {"configmaps": "300"})
+
+
+async def test_limits_hold_for_pods_with_many_containers(api: Any) -> None:
+    limit = {"type": "Container", "defaultRequest": {"cpu": "1"}, "max": {"cpu": "2"}}
+    await api.create(f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": [limit]}})
+    containers: list[Any] = [{"name": f"c{n}", "image": "i"} for n in range(1000)]
+    for container in containers:
+        container["resources"] = {"limits": {"cpu": "2"}}
+    made = await api.create(f"{CORE}/pods", {"metadata": {"name": "a"}, "spec": {"containers": containers}})
+    assert len(made["spec"]["containers"]) == 1000
+    containers[-1]["resources"] = {"limits": {"cpu": "3"}}
+    answer = await api.create(f"{CORE}/pods", {"metadata": {"name": "b"}, "spec": {"containers": containers}}, want=403)
+    assert "maximum cpu usage per Container is 2, but request is 3" in answer["message"]

@@ -19,7 +19,7 @@ import pytest
 import yarl
 
 from tonnage.aio.clock import RealClock
-from tonnage.apiserver import auth, connection, watch
+from tonnage.apiserver import auth, connection, http, watch
 from tonnage.apiserver.server import ApiServer, extractor
 from tonnage.apiserver.store import MemoryStore
 from tonnage.kube.transport import JSON, Request
@@ -317,4 +317,64 @@ async def test_an_answer_that_is_not_read_is_not_kept(server: ApiServer, caplog:
             await asyncio.sleep(0.01)
     assert len(connections) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    writer.transport.abort()
+
+
+async def asks(server: ApiServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Ask for a list of 4 MiB, and stop to read after the head."""
+    assert server.credentials is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context(), limit=1024)
+    head = f"GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.credentials.token}\r\n\r\n"
+    writer.write(head.encode())
+    answer = await reader.readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    return reader, writer
+
+
+async def listed(server: ApiServer) -> tuple[int, int]:
+    """Status and items of the same list, read at once."""
+    assert server.credentials is not None
+    headers = {"Authorization": f"Bearer {server.credentials.token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context())) as session,
+        session.get(server.url + MAPS) as answer,
+    ):
+        assert (answer.status == 429) == ("Retry-After" in answer.headers)
+        return answer.status, len((await answer.json()).get("items", ()))
+
+
+async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "ANSWERS_BYTES", 10 * MIB)
+    monkeypatch.setattr(http, "SLOW_SECONDS", -1.0)  # whoever has not read all is too slow
+    for n in range(4):
+        await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
+    assert server._shell is not None
+    answers, idle = server._shell.answers, []
+    for n in range(6):
+        idle.append(await asks(server))
+        assert 0 < answers.total <= 10 * MIB
+        assert len(answers._sending) == min(n + 1, 2)
+    assert await listed(server) == (200, 4)
+    for _, writer in idle:
+        writer.transport.abort()
+    async with asyncio.timeout(60):
+        while answers.total:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_list_waits_for_those_that_are_being_read(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "ANSWERS_BYTES", 3 * MIB)
+    monkeypatch.setattr(http, "SLOW_SECONDS", 1e9)
+    for n in range(4):
+        await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
+    assert await listed(server) == (200, 4)  # alone, it may be larger
+    reader, writer = await asks(server)
+    assert await listed(server) == (429, 0)
+    assert await ask(server) == 429
+    writer.transport.resume_reading()  # type: ignore[attr-defined]
+    await reader.readexactly(4_000_000)
+    async with asyncio.timeout(60):
+        while (await listed(server))[0] != 200:
+            await asyncio.sleep(0.01)
     writer.transport.abort()

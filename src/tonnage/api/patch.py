@@ -15,7 +15,7 @@ from tonnage.errors import ApiInvalid, Invalid
 Json = Any
 _MAX_OPERATIONS = 10_000
 _MAX_SHOWN = 500
-_MAX_COPIED = 3 << 20
+MAX_COPIED = 3 << 20
 """Copies of copies double with each operation: a body of a few hundred bytes would take all memory."""
 
 
@@ -50,10 +50,15 @@ def apply_json_patch(target: Json, operations: Json) -> Json:
             )
         if operation["op"] == "copy":
             copied += _weight(_at(result, _pointer(operation, "from")))
-            if copied > _MAX_COPIED:
-                raise ApiInvalid(f"JSON patch: its copies come to more than {_MAX_COPIED} bytes together")
+            if copied > MAX_COPIED:
+                raise ApiInvalid(f"JSON patch: its copies come to more than {MAX_COPIED} bytes together")
         result = act(result, operation)
     return result
+
+
+def copies(operations: Json) -> bool:
+    """Whether a JSON patch copies anything."""
+    return isinstance(operations, list) and any(isinstance(o, dict) and o.get("op") == "copy" for o in operations)
 
 
 def _weight(value: Json) -> int:

@@ -13,11 +13,13 @@ from tonnage.api import kinds, names
 from tonnage.api.kinds import Kind
 from tonnage.api.quantity import Quantity
 from tonnage.apiserver import errors, limits, priority, quota
+from tonnage.apiserver.negotiate import apart
 from tonnage.apiserver.resource import Admit, Context, Obj, Operation
 from tonnage.errors import ApiNotFound, Cause
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 _TOLERATED = 300
+_CONTAINER = 512
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
@@ -41,9 +43,9 @@ async def pod(context: Context, new: Obj, old: Obj | None, operation: Operation)
     """Pods: limits, account, priority, tolerations, quota."""
     check_namespace(context, kinds.PODS)
     if operation == "CREATE":
-        limits.pod(context, new)
+        await limits.pod(context, new)
         _account(context, new)
-        priority.of_pod(context, new)
+        await priority.of_pod(context, new)
         _tolerate(new["spec"])
     await _count(context, kinds.PODS, new, old)
 
@@ -53,11 +55,11 @@ async def claim(context: Context, new: Obj, old: Obj | None, operation: Operatio
     check_namespace(context, kinds.CLAIMS)
     if operation == "CREATE":
         _protect(new, names.PVC_PROTECTION)
-        _default_class(context, new)
-        limits.claim(context, new)
+        await _default_class(context, new)
+        await limits.claim(context, new)
     elif operation == "UPDATE" and old is not None and not context.subresource:
         _growth(context, new, old)
-        limits.claim(context, new, old)
+        await limits.claim(context, new, old)
     await _count(context, kinds.CLAIMS, new, old)
 
 
@@ -105,10 +107,10 @@ def _is_default(annotations: Obj) -> bool:
     return any(annotations.get(key) == "true" for key in (names.DEFAULT_CLASS, names.BETA_DEFAULT_CLASS))
 
 
-def _default_class(context: Context, claim: Obj) -> None:
+async def _default_class(context: Context, claim: Obj) -> None:
     if "storageClassName" in claim["spec"] or _BETA_CLASS in (claim["metadata"].get("annotations") or {}):
         return
-    found = default_class(context.list(kinds.STORAGE_CLASSES))
+    found = default_class(await context.list(kinds.STORAGE_CLASSES))
     if found is not None:
         claim["spec"]["storageClassName"] = found["metadata"]["name"]
 
@@ -162,21 +164,30 @@ async def _count(context: Context, kind: Kind[Any], new: Obj, old: Obj | None) -
         return
     if context.operation == "UPDATE" and kind not in (kinds.CLAIMS,):
         return
-    if not context.list(kinds.RESOURCE_QUOTAS, context.namespace):
+    if not await context.list(kinds.RESOURCE_QUOTAS, context.namespace):
         return
     await context.hold(quota.lock(context.namespace))
     key = f"{kind.group}/{kind.plural}" if kind.group else kind.plural
-    asked = dict(quota.usage(key, new))
+    asked = await apart(_weight(new), quota.usage, key, new)
     if context.operation == "UPDATE" and old is not None:
-        before = quota.usage(key, old)
+        before = await apart(_weight(old), quota.usage, key, old)
         asked = {r: amount - before.get(r, 0) for r, amount in asked.items()}
     if not any(amount > 0 for amount in asked.values()):
         return
-    used = context.used(context.namespace)
-    for found in sorted(
-        context.list(kinds.RESOURCE_QUOTAS, context.namespace), key=lambda q: str(q["metadata"]["name"])
-    ):
-        why = quota.missing(found, new) if kind is kinds.PODS else None
-        why = why or quota.exceeded(found, used, asked)
-        if why:
-            raise errors.forbidden(kind, context.name, why)
+    quotas = await context.list(kinds.RESOURCE_QUOTAS, context.namespace)
+    used = await context.used(context.namespace)
+
+    def check() -> None:
+        for found in sorted(quotas, key=lambda q: str(q["metadata"]["name"])):
+            why = quota.missing(found, new) if kind is kinds.PODS else None
+            why = why or quota.exceeded(found, used, asked)
+            if why:
+                raise errors.forbidden(kind, context.name, why)
+
+    await apart(_weight(new) * len(quotas), check)
+
+
+def _weight(obj: Obj) -> int:
+    """Bytes that the containers of a pod count for, where its text is not at hand; 0 for other objects."""
+    spec = obj.get("spec") or {}
+    return sum(_CONTAINER * len(spec.get(word) or ()) for word in ("containers", "initContainers"))

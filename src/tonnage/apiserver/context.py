@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import Kind
+from tonnage.apiserver.negotiate import apart
 from tonnage.apiserver.resource import Obj, Operation
 from tonnage.apiserver.store import Key, Store
 
@@ -29,7 +30,7 @@ class RequestContext:
         subresource: str,
         user: str,
         now: str,
-        used: Callable[[str], Mapping[str, int]],
+        used: Callable[[str], Awaitable[Mapping[str, int]]],
     ) -> None:
         self._store = store
         self._locks = locks
@@ -49,13 +50,15 @@ class RequestContext:
         record = self._store.get(Key(collection_of(kind), namespace, name))
         return record.decode() if record is not None else None
 
-    def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:
+    async def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:
         """See resource.Context."""
-        return [record.decode() for record in self._store.records(collection_of(kind), namespace)]
+        records = self._store.records(collection_of(kind), namespace)
+        size = sum(len(record.data) for record in records)
+        return await apart(size, lambda: [record.decode() for record in records])
 
-    def used(self, namespace: str) -> Mapping[str, int]:
+    async def used(self, namespace: str) -> Mapping[str, int]:
         """See resource.Context."""
-        return self._used(namespace)
+        return await self._used(namespace)
 
     async def hold(self, key: str) -> None:
         """See resource.Context."""

@@ -61,7 +61,7 @@ def strict_error(name: str, complaints: list[str]) -> ApiError:
 def duplicates(data: bytes) -> list[str]:
     """The complaints about keys that occur twice in one JSON object: `duplicate field "spec.nodeName"`.
 
-    None for what is not JSON: of repeated keys in YAML the last one holds.
+    None for what is not JSON: those of YAML are found where it is read.
     """
     found = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ class Handler:
         documents: Document,
         pod_logs: PodLogs | None = None,
         token_user: reviews.TokenCheck = lambda token: None,
-        used: Callable[[str], Mapping[str, int]] | None = None,
+        used: Callable[[str], Awaitable[Mapping[str, int]]] | None = None,
     ) -> None:
         self._stamps = stamps
         self._routes = Routes(resources)
@@ -124,8 +125,9 @@ class Handler:
         included = shapes.include(query.get("includeObject", ""))
         if place.name and not flag(query, "watch"):
             self._allow(place, "get")
-            body = self._reads.get(resource, place.namespace or "", place.name, accepted, included)
-            return await apart(len(body), _answer, body, query)
+            record = self._reads.record(resource, place.namespace or "", place.name)
+            body = await self._reads.shown(resource, record, accepted, included, pretty=_is_pretty(query))
+            return _answer(body, {})
         options = ListOptions.read(query, resource.field_names)
         if place.name:
             one = Requirement("metadata.name", "In", (place.name,))
@@ -134,36 +136,38 @@ class Handler:
             self._allow(place, "watch")
             return self._reads.watch(resource, place.namespace, options, accepted, included)
         self._allow(place, "list")
-        body = await self._reads.page(resource, place.namespace, options, accepted, included)
-        return await apart(len(body), _answer, body, query) if "pretty" in query else _answer(body, query)
+        pretty = _is_pretty(query)
+        body = await self._reads.page(resource, place.namespace, options, accepted, included, pretty=pretty)
+        return _answer(body, {})
 
     async def _create(self, place: Place, request: Request, user: str) -> Answer:
         resource = place.resource
         self._allow(place, "create")
         if resource.kind.namespaced and place.namespace is None:
             raise errors.method_not_allowed(f"{resource.qualified} are created in a namespace: name one in the path")
-        obj = await self._bodies.object(request.body, request.content_type)
+        obj, repeated = await self._bodies.checked(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
         if resource.verbs == ("create",):
             return _answer(_encode(reviews.answer(resource, obj, user, self._token_user)), request.query, code=201)
-        options = WriteOptions.read(request.query, user)
+        options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         written = await self._writes.create(resource, place.namespace or "", obj, options, request.body)
-        return self._written(resource, written, accepted, request)
+        return await self._written(resource, written, accepted, request)
 
     async def _update(self, place: Place, request: Request, user: str) -> Answer:
         self._allow(place, "update")
-        obj = await self._bodies.object(request.body, request.content_type)
+        obj, repeated = await self._bodies.checked(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
+        options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         written = await self._writes.update(
             place.resource,
             place.namespace or "",
             place.name,
             obj,
-            WriteOptions.read(request.query, user),
+            options,
             subresource=place.subresource,
             body=request.body,
         )
-        return self._written(place.resource, written, accepted, request)
+        return await self._written(place.resource, written, accepted, request)
 
     async def _patch(self, place: Place, request: Request, user: str) -> Answer:
         self._allow(place, "patch")
@@ -179,7 +183,7 @@ class Handler:
             subresource=place.subresource,
             size=len(request.body),
         )
-        return self._written(place.resource, written, accepted, request)
+        return await self._written(place.resource, written, accepted, request)
 
     async def _delete(self, place: Place, request: Request, user: str) -> Answer:
         accepted = negotiate.accepted(request.accept)
@@ -188,14 +192,15 @@ class Handler:
         if place.name:
             self._allow(place, "delete")
             written = await self._writes.delete(place.resource, place.namespace or "", place.name, options)
-            return self._written(place.resource, written, accepted, request)
+            return await self._written(place.resource, written, accepted, request)
         self._allow(place, "deletecollection")
         chosen = ListOptions.read(request.query, place.resource.field_names)
         if place.resource.kind.namespaced and place.namespace is None:
             raise errors.method_not_allowed("a collection is deleted in one namespace: name it in the path")
         records = await self._reads.selected(place.resource, place.namespace, chosen)
         gone = await self._writes.delete_collection(place.resource, records, options)
-        return _answer(await self._reads.rendered(place.resource, Accepted(), "", gone, {}), request.query)
+        pretty = _is_pretty(request.query)
+        return _answer(await self._reads.rendered(place.resource, Accepted(), "", gone, {}, pretty=pretty), {})
 
     async def _subresource(self, place: Place, request: Request, user: str) -> Answer:
         resource, namespace, name = place.resource, place.namespace or "", place.name
@@ -217,7 +222,7 @@ class Handler:
                 return _answer(_encode(pods.created()), request.query, code=201)
             case ("PUT", "namespaces", "finalize"):
                 written = await pods.finalize(self._writes, resource, name, body, options)
-                return self._written(resource, written, Accepted(), request)
+                return await self._written(resource, written, Accepted(), request)
         raise ApiError(
             f"{request.method} {resource.qualified}/{place.subresource} is not built here",
             code=501,
@@ -250,19 +255,25 @@ class Handler:
             raise ApiError("no kubelet here keeps logs", code=501, reason="NotImplemented")
         return Stream(self._pod_logs(place.namespace or "", place.name, query))
 
-    def _written(self, resource: Resource, written: Written, accepted: Accepted, request: Request) -> Response:
-        body = written.data
+    async def _written(self, resource: Resource, written: Written, accepted: Accepted, request: Request) -> Response:
+        body, query = written.data, request.query
         if not written.status and written.record is not None:
-            shape = shapes.shape(resource, accepted, shapes.include(""), self._reads.now)
-            body = shape.render(written.record, written.record.revision)
+            included = shapes.include("")
+            body = await self._reads.shown(resource, written.record, accepted, included, pretty=_is_pretty(query))
+            query = {}
         elif not written.status and resource.outward is not None and written.obj is not None:
             body = _encode(resource.outward(written.obj))
-        return _answer(body, request.query, code=written.code, warnings=written.warnings)
+        size = len(body) if _is_pretty(query) else 0
+        return await apart(size, partial(_answer, body, query, code=written.code, warnings=written.warnings))
+
+
+def _is_pretty(query: Mapping[str, str]) -> bool:
+    return query.get("pretty", "") in ("true", "1")
 
 
 def _answer(body: bytes, query: Mapping[str, str], *, code: int = 200, warnings: list[str] | None = None) -> Response:
-    if query and query.get("pretty", "") in ("true", "1"):
-        body = msgspec.json.format(body, indent=2) + b"\n"
+    if _is_pretty(query):
+        body = shapes.prettied(body)
     if not warnings:
         return Response(code, body, _JSON_HEADERS)
     shown = [w[:_WARNING_LENGTH] for w in warnings[:_WARNINGS]]

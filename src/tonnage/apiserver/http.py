@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
@@ -29,11 +30,67 @@ _SEND_BUFFER = 128 << 10
 """Bytes that the kernel keeps for a client that does not read; it would be 4 MiB for each."""
 _BACKLOG = 1024
 _PART = 256 << 10
+_SMALL = 16 << 10
+"""Bytes of an answer that is not counted."""
+ANSWERS_BYTES = 64 << 20
+"""Bytes of all answers that are being sent. One alone may be larger."""
+SLOW_SECONDS, FAST_BYTES = 2.0, 1 << 20
+"""A client is too slow when it is more than so many seconds behind one that reads so many bytes a second."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _EXHAUSTED_SECONDS = 0.1
 PATIENCE_SECONDS = 60.0
 _FIRST_CHUNK_SECONDS = 0.1
 _UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
+
+
+@dataclass(eq=False)
+class Sending:
+    """One answer on its way to its client."""
+
+    size: int
+    transport: asyncio.Transport | None
+    since: float
+    sent: int = 0
+
+
+class Answers:
+    """The answers that are being sent: memory holds each until its client has read it."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._sending: dict[Sending, None] = {}
+
+    def begin(self, size: int, transport: asyncio.Transport | None) -> Sending:
+        """Count an answer until end(). Clients that are too slow give way to it, the slowest first. Raises a 429."""
+        now = asyncio.get_running_loop().time()
+        slow = sorted((s for s in self._sending if _lag(s, now) > SLOW_SECONDS), key=lambda s: -_lag(s, now))
+        while self._is_full(size) and slow:
+            last = slow.pop(0)
+            log.debug("a client reads its answer too slowly bytes=%d sent=%d", last.size, last.sent)
+            if last.transport is not None:
+                last.transport.abort()
+            self.end(last)
+        if self._is_full(size):
+            why = f"answers of more than {ANSWERS_BYTES} bytes are being sent: try again, or ask for less (limit)"
+            raise ApiError(why, code=429, reason="TooManyRequests", retry_after=1)
+        sending = Sending(size, transport, now)
+        self._sending[sending] = None
+        self.total += size
+        return sending
+
+    def end(self, sending: Sending) -> None:
+        """It has been read, or its client is gone. Idempotent."""
+        if sending in self._sending:
+            del self._sending[sending]
+            self.total -= sending.size
+
+    def _is_full(self, size: int) -> bool:
+        return bool(self._sending) and self.total + size > ANSWERS_BYTES
+
+
+def _lag(sending: Sending, now: float) -> float:
+    """Seconds that a client is behind one that reads fast enough."""
+    return now - sending.since - sending.sent / FAST_BYTES
 
 
 class HttpShell:
@@ -51,6 +108,7 @@ class HttpShell:
         self._server: Server | None = None
         self._sockets: list[socket.socket] = []
         self._tasks = Background("accept")
+        self.answers = Answers()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError."""
@@ -114,10 +172,39 @@ class HttpShell:
             return _http(refusal(error), close=True)
         answer = await self._handler.handle(asked, user)
         if isinstance(answer, Response):
-            return await _send(request, answer, self._patience)
+            return await self._send(request, answer)
         if isinstance(answer, Watcher):
             return await self._watch(request, answer)
         return await _stream(request, answer)
+
+    async def _send(self, request: web.BaseRequest, answer: Response) -> web.StreamResponse:
+        """Send an answer; a large one in parts, so that the loop turns in between, while its client reads it."""
+        if len(answer.body) <= _SMALL:
+            return _http(answer)
+        try:
+            sending = self.answers.begin(len(answer.body), request.transport)
+        except ApiError as error:
+            return _http(refusal(error))
+        response = web.StreamResponse(status=answer.status, headers=answer.headers)
+        response.content_length = len(answer.body)
+        try:
+            await response.prepare(request)
+            for start in range(0, len(answer.body), _PART):
+                async with asyncio.timeout(self._patience):
+                    await response.write(answer.body[start : start + _PART])
+                    await request.writer.drain()
+                sending.sent = start + _PART
+                await asyncio.sleep(0)
+            await response.write_eof()
+        except TimeoutError:
+            log.debug("a client does not read its answer")
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            log.debug("the client of an answer has gone")
+        finally:
+            self.answers.end(sending)
+        return response
 
     async def _watch(self, request: web.BaseRequest, watcher: Watcher) -> web.StreamResponse:
         transport = request.transport
@@ -172,28 +259,6 @@ async def _read(request: web.BaseRequest, patience: float) -> Request:
         headers.get("Content-Type", JSON),
         headers.get("Accept", JSON),
     )
-
-
-async def _send(request: web.BaseRequest, answer: Response, patience: float) -> web.StreamResponse:
-    """Send an answer; a large one in parts, so that the loop turns in between, while its client reads it."""
-    if len(answer.body) <= _PART:
-        return _http(answer)
-    response = web.StreamResponse(status=answer.status, headers=answer.headers)
-    response.content_length = len(answer.body)
-    await response.prepare(request)
-    try:
-        for start in range(0, len(answer.body), _PART):
-            async with asyncio.timeout(patience):
-                await response.write(answer.body[start : start + _PART])
-                await request.writer.drain()
-            await asyncio.sleep(0)
-    except TimeoutError:
-        log.debug("a client does not read its answer")
-        if request.transport is not None:
-            request.transport.abort()
-        return response
-    await response.write_eof()
-    return response
 
 
 def _http(answer: Response, *, close: bool = False) -> web.Response:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tonnage.api import kinds
 from tonnage.api.kinds import Kind
 from tonnage.api.quantity import NANO, Quantity
+from tonnage.apiserver.negotiate import apart
 from tonnage.apiserver.resource import Context, Obj
 from tonnage.errors import ApiError
 
+_ITEM = 512
+"""Bytes that one limit of one container counts for."""
 Amount = Callable[[str, str], int | None]
 
 
-def _items(context: Context, kind: str) -> Iterator[Obj]:
-    ranges = context.list(kinds.LIMIT_RANGES, context.namespace)
-    for found in sorted(ranges, key=lambda r: str(r["metadata"]["name"])):
-        yield from (i for i in (found.get("spec") or {}).get("limits") or () if i.get("type") == kind)
+async def _items(context: Context) -> dict[str, list[Obj]]:
+    """The limits of the namespace by what they limit."""
+    found: dict[str, list[Obj]] = {}
+    ranges = await context.list(kinds.LIMIT_RANGES, context.namespace)
+    for each in sorted(ranges, key=lambda r: str(r["metadata"]["name"])):
+        for item in (each.get("spec") or {}).get("limits") or ():
+            found.setdefault(str(item.get("type")), []).append(item)
+    return found
 
 
-def claim(context: Context, new: Obj, old: Obj | None = None) -> None:
+async def claim(context: Context, new: Obj, old: Obj | None = None) -> None:
     """A claim's size must be within the namespace's limits. Raises ApiError 403."""
     requests = new["spec"].get("resources", {}).get("requests", {})
     if old is not None and old["spec"].get("resources", {}).get("requests", {}) == requests:
@@ -29,22 +36,28 @@ def claim(context: Context, new: Obj, old: Obj | None = None) -> None:
     def amount(word: str, resource: str) -> int | None:
         return _nanos(requests, resource) if word == "requests" else None
 
-    for item in _items(context, "PersistentVolumeClaim"):
+    for item in (await _items(context)).get("PersistentVolumeClaim", ()):
         _check(context, kinds.CLAIMS, item, amount)
 
 
-def pod(context: Context, new: Obj) -> None:
+async def pod(context: Context, new: Obj) -> None:
     """Give containers the namespace's defaults, then hold them and the pod to its limits. Raises ApiError 403."""
     spec = new["spec"]
     every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    for item in _items(context, "Container"):
-        for container in every:
-            _fill(container.setdefault("resources", {}), item)
-    for item in _items(context, "Container"):
-        for container in every:
-            _check(context, kinds.PODS, item, _container_amount(container))
-    for item in _items(context, "Pod"):
-        _check(context, kinds.PODS, item, _pod_amount(spec.get("containers") or ()))
+    items = await _items(context)
+    of_containers, of_pods = items.get("Container", ()), items.get("Pod", ())
+
+    def hold() -> None:
+        for item in of_containers:
+            for container in every:
+                _fill(container.setdefault("resources", {}), item)
+        for item in of_containers:
+            for container in every:
+                _check(context, kinds.PODS, item, _container_amount(container))
+        for item in of_pods:
+            _check(context, kinds.PODS, item, _pod_amount(spec.get("containers") or ()))
+
+    await apart(_ITEM * len(every) * (len(of_containers) + len(of_pods)), hold)
 
 
 def _fill(resources: Obj, item: Obj) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
@@ -18,13 +19,18 @@ from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATC
 
 MAX_BODY = 3 << 20
 MAX_DEPTH = 64
-MAX_CONTAINERS = 250_000
-MAX_INSIDE = 64 << 10
+MAX_VALUES = 100_000
+"""Keys and values of an object. One call into C reads, compares or frees them all, and no thread runs meanwhile."""
+MAX_INSIDE = 16 << 10
 """Bytes that are worked on in the event loop."""
 _PROGRAMS = 2
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_WINDOW = 256 << 10
+_TEXT = bytes(set(range(256)) - set(b'",:{['))
+_worker = ThreadPoolExecutor(1, thread_name_prefix="large-requests")
+"""One thread: the event loop competes with no more than one, and the garbage collector is paused for one work only."""
 _decode = msgspec.json.Decoder().decode
 T = TypeVar("T")
 
@@ -100,19 +106,26 @@ class Bodies:
 
     async def object(self, body: bytes, content_type: str) -> dict[str, Any]:
         """The object in a body (JSON, or YAML by its content type), without nulls. Raises 400, 413, 415."""
+        return (await self.checked(body, content_type))[0]
+
+    async def checked(self, body: bytes, content_type: str) -> tuple[dict[str, Any], list[str]]:
+        """The same, and the complaints about keys that YAML repeats. Those of JSON cost more: decoding.duplicates()."""
         check_size(len(body))
         kind = media_type(content_type)
         if kind in ("", JSON):
-            return await apart(len(body), _json_object, body)
+            return await apart(len(body), _json_object, body), []
         if kind not in _YAML:
             raise _unsupported(content_type, f"{JSON}, application/yaml")
         from tonnage.apiserver import yaml_body  # late: 1 MiB of parser that hardly any client asks for
 
         try:
             if len(body) <= yaml_body.MAX_INSIDE:
-                return _object(yaml_body.parse(body))
-            async with self._programs:
-                return _object(await yaml_body.read(body))
+                parsed = yaml_body.parse(body)
+            else:
+                async with self._programs:
+                    answer = await yaml_body.read(body)
+                parsed = await apart(len(answer), lambda: yaml_body.Parsed(*_decode(answer)))
+            return await apart(len(body), _object, parsed.value), parsed.repeated
         except ValueError as error:
             raise bad_request(f"the body of the request is not valid YAML: {str(error)[:300]}") from None
 
@@ -125,14 +138,24 @@ async def apart(size: int, function: Callable[..., T], *arguments: Any) -> T:
     """What the function returns: called here, or in a thread when it works on more than MAX_INSIDE bytes."""
     if size <= MAX_INSIDE:
         return function(*arguments)
-    return await asyncio.to_thread(_without_frames, function, *arguments)
+    return await asyncio.get_running_loop().run_in_executor(_worker, _uncollected, function, *arguments)
 
 
-def _without_frames(function: Callable[..., T], *arguments: Any) -> T:
+def _uncollected(function: Callable[..., T], *arguments: Any) -> T:
+    """Call the function while the garbage collector pauses.
+
+    The collector would look at every object and list again and again while they are made, and no thread runs while it
+    does. What the function leaves behind is freed by its reference counts, or collected later.
+    """
+    collects = gc.isenabled()
+    gc.disable()
     try:
         return function(*arguments)
     except ApiError as error:  # its frames hold the object: freed here, not in the event loop
         raise error.with_traceback(None) from None
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
@@ -160,24 +183,37 @@ def _patch(body: bytes, content_type: str) -> tuple[str, Any]:
 
 
 def _json(body: bytes) -> Any:
-    containers = body.count(b"{") + body.count(b"[")
-    if containers > MAX_CONTAINERS:
-        raise bad_request(f"the body of the request has more than {MAX_CONTAINERS} objects and lists")
-    collects = len(body) > MAX_INSIDE and gc.isenabled()
+    if _values(body) > MAX_VALUES:
+        raise bad_request(f"the body of the request has more than {MAX_VALUES} keys and values")
     try:
-        if collects:  # it would look at every object and list again and again while they are made
-            gc.disable()
         value = _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from None
-    finally:
-        if collects:
-            gc.enable()
-    if containers > MAX_DEPTH:
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         check_depth(value)
-    if _LONG_NUMBER.search(body) and _has_long(value):
+    # In windows, each with the last 18 digits of the one before: a search of 3 MiB would hold all threads.
+    windows = range(0, len(body), _WINDOW)
+    if any(_LONG_NUMBER.search(body, max(at - 18, 0), at + _WINDOW) for at in windows) and _has_long(value):
         raise bad_request("the body of the request has a whole number of more than 64 bits")
     return value
+
+
+def _values(body: bytes) -> int:
+    """How many keys and values JSON has, besides the outermost; at least, where there are too many."""
+    found = _marks(body)
+    if found <= MAX_VALUES:
+        return found  # with those inside texts
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    body = body.translate(None, _TEXT)
+    if body.count(b'"') // 2 > MAX_VALUES:
+        return body.count(b'"') // 2
+    return _marks(b"".join(body.split(b'"')[::2]))
+
+
+def _marks(text: bytes) -> int:
+    """A comma, or the start of its list or object, belongs to each value; a colon to each key."""
+    return text.count(b",") + text.count(b":") + text.count(b"{") + text.count(b"[")
 
 
 def _has_long(value: Any) -> bool:
@@ -193,15 +229,29 @@ def check_depth(value: Any) -> None:
     """Raises a 400 for a value nested more than MAX_DEPTH deep: below that, recursion is safe everywhere."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            member
-            for parent in level
-            for member in (parent.values() if type(parent) is dict else parent)
-            if type(member) is dict or type(member) is list
-        ]
+        level = _inner(level)
         if not level:
             return
     raise bad_request(f"the object is nested more than {MAX_DEPTH} deep")
+
+
+def _inner(level: list[Any]) -> list[Any]:
+    """The objects and lists one level below these."""
+    return [
+        member
+        for parent in level
+        for member in (parent.values() if type(parent) is dict else parent)
+        if type(member) is dict or type(member) is list
+    ]
+
+
+def count_values(value: Any) -> int:
+    """How many keys and values there are at any depth of an object that check_depth has passed."""
+    found, level = 0, [value]
+    while level:
+        found += sum(len(parent) * (1 + (type(parent) is dict)) for parent in level)
+        level = _inner(level)
+    return found
 
 
 def has_null(value: Any) -> bool:

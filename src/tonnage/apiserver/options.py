@@ -52,11 +52,15 @@ def _wrong(name: str, message: str) -> ApiError:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Of create, update and patch. field_validation is "" (as Warn), Ignore, Warn or Strict."""
+    """Of create, update and patch. field_validation is "" (as Warn), Ignore, Warn or Strict.
+
+    repeated: the complaints about keys that the body repeats, where reading it has found them (YAML).
+    """
 
     dry_run: bool = False
     field_validation: str = ""
     user: str = ""
+    repeated: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, query: Mapping[str, str], user: str) -> WriteOptions:

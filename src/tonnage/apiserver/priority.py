@@ -26,10 +26,10 @@ def system_class(name: str) -> Obj:
     return {"metadata": {"name": name}, "value": SYSTEM[name], "description": _TEXTS[name]}
 
 
-def of_pod(context: Context, pod: Obj) -> None:
+async def of_pod(context: Context, pod: Obj) -> None:
     """Write class, number and policy into a new pod. Raises ApiError 403: no such class, or other values given."""
     spec = pod["spec"]
-    found = _class_of(context, pod)
+    found = await _class_of(context, pod)
     value = found.get("value", 0)
     policy = found.get("preemptionPolicy", LOWER)
     _compare(pod, "integer value of priority", spec.get("priority", value), value)
@@ -37,7 +37,7 @@ def of_pod(context: Context, pod: Obj) -> None:
     spec["priority"], spec["preemptionPolicy"] = value, policy
 
 
-def _class_of(context: Context, pod: Obj) -> Obj:
+async def _class_of(context: Context, pod: Obj) -> Obj:
     """The pod's PriorityClass: the one it names, or the default one, which it names then; {} for none."""
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
@@ -47,15 +47,15 @@ def _class_of(context: Context, pod: Obj) -> Obj:
             why = f"no PriorityClass with name {name} was found"
             raise forbidden(kinds.PODS, pod["metadata"]["name"], why)
         return found
-    found = _default(context)
+    found = await _default(context)
     if found:
         spec["priorityClassName"] = found["metadata"]["name"]
     return found
 
 
-def _default(context: Context) -> Obj:
+async def _default(context: Context) -> Obj:
     """The class of pods that name none; of several the lowest."""
-    marked = [c for c in context.list(kinds.PRIORITY_CLASSES) if c.get("globalDefault")]
+    marked = [c for c in await context.list(kinds.PRIORITY_CLASSES) if c.get("globalDefault")]
     return min(marked, key=lambda c: int(c["value"]), default={})
 
 
@@ -73,7 +73,7 @@ async def of_class(context: Context, new: Obj, old: Obj | None, operation: Opera
     if operation == "DELETE" or not new.get("globalDefault"):
         return
     await context.hold("priorityclasses")
-    there = _default(context)
+    there = await _default(context)
     if there and there["metadata"]["name"] != new["metadata"]["name"]:
         why = f"PriorityClass {there['metadata']['name']} is already marked as default. Only one default can exist"
         raise forbidden(kinds.PRIORITY_CLASSES, new["metadata"]["name"], why)

@@ -6,15 +6,21 @@ lock, asks the ledger and writes before anybody else may ask. Amounts are nanos,
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+import logging
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from tonnage.aio.tasks import Background
 from tonnage.api import kinds
 from tonnage.api.quantity import NANO, Quantity
-from tonnage.apiserver.store import Event, Key, Store
+from tonnage.apiserver.negotiate import MAX_INSIDE, apart
+from tonnage.apiserver.store import Event, Key, Record, Store
 from tonnage.errors import Invalid
 
+log = logging.getLogger(__name__)
 Obj = dict[str, Any]
 Usage = Mapping[str, int]
 
@@ -24,6 +30,8 @@ _QUOTAS = "resourcequotas"
 _NAMED = frozenset({"configmaps", "secrets", "resourcequotas"})
 _BYTES = ("storage", "memory")
 _MUST_SAY = ("cpu", "memory")
+_SLICE = 256
+"""Objects that are counted without another turn of the event loop."""
 
 
 def lock(namespace: str) -> str:
@@ -64,8 +72,7 @@ def _pod(pod: Obj) -> dict[str, int]:
     counted = {"pods": NANO}
     spec = pod.get("spec") or {}
     for word in ("requests", "limits"):
-        for resource in _named(spec, word):
-            amount = _pod_amount(spec, word, resource)
+        for resource, amount in _pod_amounts(spec, word).items():
             if amount:
                 counted[f"{word}.{resource}"] = amount
                 if word == "requests":
@@ -73,18 +80,21 @@ def _pod(pod: Obj) -> dict[str, int]:
     return counted
 
 
-def _named(spec: Obj, word: str) -> set[str]:
-    every = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-    return {r for c in every for r in (c.get("resources") or {}).get(word) or ()} | set(spec.get("overhead") or ())
-
-
-def _pod_amount(spec: Obj, word: str, resource: str) -> int:
-    def of(container: Obj) -> int:
-        return _nanos(((container.get("resources") or {}).get(word) or {}).get(resource, "0"))
-
-    running = sum(of(c) for c in spec.get("containers") or ())
-    first = max((of(c) for c in spec.get("initContainers") or ()), default=0)
-    return max(running, first) + _nanos((spec.get("overhead") or {}).get(resource, "0"))
+def _pod_amounts(spec: Obj, word: str) -> dict[str, int]:
+    """Requests or limits of a pod: of all containers that run together, or of the largest that runs before them."""
+    found: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for resource, text in ((container.get("resources") or {}).get(word) or {}).items():
+            found[resource] = found.get(resource, 0) + _nanos(text)
+    for container in spec.get("initContainers") or ():
+        for resource, text in ((container.get("resources") or {}).get(word) or {}).items():
+            first[resource] = max(first.get(resource, 0), _nanos(text))
+    for resource, amount in first.items():
+        found[resource] = max(found.get(resource, 0), amount)
+    for resource, text in (spec.get("overhead") or {}).items():
+        found[resource] = found.get(resource, 0) + _nanos(text)
+    return found
 
 
 def _nanos(text: Any) -> int:
@@ -143,17 +153,27 @@ def status(quota: Obj, used: Usage) -> Obj:
     return {"hard": hard, "used": {r: _shown(used.get(r, 0), r) for r in sorted(hard)}}
 
 
-def count(store: Store, collections: Iterable[str], namespace: str) -> Counter[str]:
+async def count(store: Store, collections: Iterable[str], namespace: str) -> Usage:
     """What the objects of a namespace use, counted from nothing."""
-    total: Counter[str] = Counter()
-    for collection in collections:
-        for record in store.records(collection, namespace):
-            total.update(usage(collection, record.decode()))
-    return total
+    changes = [(record, 1) for collection in collections for record in store.records(collection, namespace)]
+    return await apart(_weight(changes), _difference, changes)
+
+
+@dataclass(eq=False)
+class _Namespace:
+    """What is counted of a namespace, and what is still to be counted: records with 1, or -1 for those that went."""
+
+    used: Counter[str] = field(default_factory=Counter)
+    waiting: deque[tuple[Record, int]] = field(default_factory=deque)
+    counting: asyncio.Task[None] | None = None
 
 
 class Ledger:
-    """What every namespace that has a quota uses. Costs nothing for those that have none."""
+    """What every namespace that has a quota uses. Costs nothing for those that have none.
+
+    A change of small objects is counted at once. Large ones, and the many of a namespace that gets a quota, are counted
+    in slices, outside the event loop; settle() waits for that.
+    """
 
     def __init__(self, store: Store, collections: Iterable[str], changed: Callable[[str], None] | None = None) -> None:
         """collections are the namespaced ones; changed(namespace) is called when a tracked namespace's use or
@@ -161,7 +181,8 @@ class Ledger:
         self._store = store
         self._collections = tuple(dict.fromkeys(collections))
         self._changed = changed
-        self._used: dict[str, Counter[str]] = {}
+        self._used: dict[str, _Namespace] = {}
+        self._tasks = Background("quota count")
 
     def listen(self) -> None:
         """Begin: count the namespaces that have quotas, then follow the store."""
@@ -169,14 +190,25 @@ class Ledger:
         for namespace in {record.key.namespace for record in self._store.records(_QUOTAS)}:
             self._begin(namespace)
 
+    async def close(self) -> None:
+        """End the counting. May be repeated."""
+        await self._tasks.close()
+
     def used(self, namespace: str) -> Usage:
-        """What the objects of a namespace use now."""
+        """What the objects of a namespace use, as far as they are counted."""
         if namespace not in self._used:
             self._begin(namespace)
-        return self._used[namespace]
+        return self._used[namespace].used
+
+    async def settle(self, namespace: str) -> None:
+        """Wait until all that is visible in the store is counted."""
+        self.used(namespace)
+        while (found := self._used.get(namespace)) is not None and found.counting is not None:
+            await asyncio.wait((found.counting,))
 
     def _begin(self, namespace: str) -> None:
-        self._used[namespace] = count(self._store, self._collections, namespace)
+        self._used[namespace] = _Namespace()
+        self._count(namespace, [(r, 1) for c in self._collections for r in self._store.records(c, namespace)])
         self._tell(namespace)
 
     def _on_event(self, event: Event) -> None:
@@ -189,18 +221,55 @@ class Ledger:
             del self._used[namespace]
             return
         if collection in self._collections:
-            before = usage(collection, event.before.decode()) if event.before else {}
-            after = usage(collection, event.record.decode()) if event.type != "DELETED" else {}
-            # Quotas change their own status all the time; only what counts is worth telling.
-            if before != after or collection == _QUOTAS:
-                total = self._used[namespace]
-                total.update(after)
-                total.subtract(before)
+            changes = [(event.before, -1)] if event.before else []
+            self._count(namespace, changes + ([(event.record, 1)] if event.type != "DELETED" else []))
+            if collection == _QUOTAS:
                 self._tell(namespace)
+
+    def _count(self, namespace: str, changes: list[tuple[Record, int]]) -> None:
+        found = self._used[namespace]
+        if found.counting is None and _weight(changes) <= MAX_INSIDE:
+            self._add(namespace, _difference(changes))
+            return
+        found.waiting.extend(changes)
+        if found.counting is None:
+            found.counting = self._tasks.start(self._count_waiting(namespace, found))
+
+    async def _count_waiting(self, namespace: str, found: _Namespace) -> None:
+        try:
+            while found.waiting and self._used.get(namespace) is found:
+                some = [found.waiting.popleft() for _ in range(min(_SLICE, len(found.waiting)))]
+                try:
+                    difference = await apart(_weight(some), _difference, some)
+                except Exception:  # the others are still to be counted
+                    log.exception("objects not counted namespace=%s", namespace)
+                    continue
+                if self._used.get(namespace) is found:  # else its last quota has been deleted meanwhile
+                    self._add(namespace, difference)
+        finally:
+            found.counting = None
+
+    def _add(self, namespace: str, difference: Usage) -> None:
+        # Quotas change their own status all the time; only what counts is worth telling.
+        if any(difference.values()):
+            self._used[namespace].used.update(difference)
+            self._tell(namespace)
 
     def _tell(self, namespace: str) -> None:
         if self._changed is not None:
             self._changed(namespace)
+
+
+def _weight(changes: list[tuple[Record, int]]) -> int:
+    return sum(len(record.data) for record, _ in changes)
+
+
+def _difference(changes: Iterable[tuple[Record, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for record, sign in changes:
+        for resource, amount in usage(record.key.collection, record.decode()).items():
+            total[resource] += sign * amount
+    return total
 
 
 def stale(store: Store, ledger: Ledger, namespace: str) -> list[tuple[Key, Obj, int]]:

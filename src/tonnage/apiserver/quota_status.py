@@ -31,8 +31,9 @@ class QuotaKeeper:
         self._tasks = Background("quota")
         self.ledger = quota.Ledger(store, quota.COUNTED, self._changed)
 
-    def used(self, namespace: str) -> Mapping[str, int]:
+    async def used(self, namespace: str) -> Mapping[str, int]:
         """What the objects of a namespace use now."""
+        await self.ledger.settle(namespace)
         return self.ledger.used(namespace)
 
     def start(self) -> None:
@@ -43,6 +44,7 @@ class QuotaKeeper:
     async def stop(self) -> None:
         """End the writing. May be repeated."""
         await self._tasks.close()
+        await self.ledger.close()
 
     def _changed(self, namespace: str) -> None:
         self._dirty.add(namespace)
@@ -56,6 +58,7 @@ class QuotaKeeper:
                 await self._write(self._dirty.pop())
 
     async def _write(self, namespace: str) -> None:
+        await self.ledger.settle(namespace)
         for key, obj, revision in quota.stale(self._store, self.ledger, namespace):
             try:
                 await self._store.put(key, obj, revision)

@@ -15,7 +15,7 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.apiserver import errors, shapes
-from tonnage.apiserver.negotiate import Accepted, apart
+from tonnage.apiserver.negotiate import MAX_INSIDE, Accepted, apart
 from tonnage.apiserver.options import ListOptions
 from tonnage.apiserver.resource import Resource
 from tonnage.apiserver.store import Key, Record, Store
@@ -27,8 +27,11 @@ _SNAPSHOTS = 64
 _SNAPSHOT_RECORDS = 50_000
 _SNAPSHOT_SECONDS = 300.0
 _MAX_AHEAD_SECONDS = 3.0
-_WEIGHT = 256
-"""What an object of a list counts for: 256 of them are selected and shown in the event loop."""
+_OBJECTS = 64
+_OBJECT = MAX_INSIDE // _OBJECTS
+"""What an object of a list counts for, besides its bytes: no more than 64 are worked on in the event loop."""
+_AS_STORED = MAX_INSIDE // 256
+"""The same for one whose bytes are only copied."""
 
 _Place = tuple[str, str | None, int]
 """Collection, namespace, revision."""
@@ -72,10 +75,18 @@ class Reads:
             raise errors.not_found(resource.qualified, resource.kind.group, resource.kind.plural, name)
         return record
 
-    def get(self, resource: Resource, namespace: str, name: str, accepted: Accepted, included: str) -> bytes:
-        """One object, encoded. Raises a 404."""
-        record = self.record(resource, namespace, name)
-        return shapes.shape(resource, accepted, included, self.now).render(record, record.revision)
+    async def shown(
+        self, resource: Resource, record: Record, accepted: Accepted, included: str, *, pretty: bool = False
+    ) -> bytes:
+        """One object, encoded."""
+        render = shapes.shape(resource, accepted, included, self.now).render
+        size = len(record.data) if pretty or not shapes.is_as_stored(resource, accepted) else 0
+
+        def body() -> bytes:
+            plain = render(record, record.revision)
+            return shapes.prettied(plain) if pretty else plain
+
+        return await apart(size, body)
 
     # list
 
@@ -85,14 +96,31 @@ class Reads:
         return await _select(wanted, self._store.records(resource.collection, namespace))
 
     async def rendered(
-        self, resource: Resource, accepted: Accepted, included: str, records: list[Record], meta: dict[str, object]
+        self,
+        resource: Resource,
+        accepted: Accepted,
+        included: str,
+        records: list[Record],
+        meta: dict[str, object],
+        *,
+        pretty: bool = False,
     ) -> bytes:
         """A list of these objects, encoded."""
-        arguments = (resource, accepted, included, records, meta, self.now())
-        return await apart(_WEIGHT * len(records), shapes.render_list, *arguments)
+        arguments = (resource, accepted, included, records, meta, self.now(), pretty)
+        weight = _AS_STORED * len(records)
+        if pretty or not shapes.is_as_stored(resource, accepted):
+            weight = sum(_OBJECT + len(record.data) for record in records[: _OBJECTS + 1])
+        return await apart(weight, shapes.render_list, *arguments)
 
     async def page(
-        self, resource: Resource, namespace: str | None, options: ListOptions, accepted: Accepted, included: str
+        self,
+        resource: Resource,
+        namespace: str | None,
+        options: ListOptions,
+        accepted: Accepted,
+        included: str,
+        *,
+        pretty: bool = False,
     ) -> bytes:
         """A list, encoded. Raises 400, 410 and 504 (a resourceVersion that is not there yet)."""
         if options.continue_token:
@@ -113,7 +141,7 @@ class Reads:
                 meta["remainingItemCount"] = rest
         elif after is not None:
             self._read_to_the_end((resource.collection, namespace, snapshot.revision), snapshot)
-        return await self.rendered(resource, accepted, included, records, meta)
+        return await self.rendered(resource, accepted, included, records, meta, pretty=pretty)
 
     async def _fresh(self, resource: Resource, namespace: str | None, options: ListOptions) -> _Snapshot:
         asked = int(options.resource_version or 0)
@@ -246,4 +274,5 @@ def _bookmarks(resource: Resource, accepted: Accepted) -> Callable[[int], bytes]
 async def _select(wanted: Filter, records: list[Record]) -> list[Record]:
     if not wanted.labels and not wanted.fields:
         return records
-    return await apart(_WEIGHT * len(records), lambda: [record for record in records if wanted.selects(record)])
+    weight = _OBJECT * len(records) * (1 + len(wanted.labels.requirements) + len(wanted.fields.requirements))
+    return await apart(weight, lambda: [record for record in records if wanted.selects(record)])

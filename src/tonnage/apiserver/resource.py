@@ -50,10 +50,10 @@ class Context(Protocol):
     def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Obj | None:
         """Read one object (a copy of your own), or None."""
 
-    def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:
+    async def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:
         """Read all objects of a kind, or those of one namespace (copies of your own)."""
 
-    def used(self, namespace: str) -> Mapping[str, int]:
+    async def used(self, namespace: str) -> Mapping[str, int]:
         """What the objects of a namespace use, by the names quota gives resources, in nanos (quota.Ledger)."""
 
     async def hold(self, key: str) -> None:

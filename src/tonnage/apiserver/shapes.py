@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, cast
@@ -41,13 +42,18 @@ def include(query_value: str) -> str:
     return query_value or "Metadata"
 
 
+def is_as_stored(resource: Resource, accepted: Accepted) -> bool:
+    """Whether objects go out as the bytes that are stored."""
+    return accepted.shape == "object" and resource.outward is None
+
+
 def shape(resource: Resource, accepted: Accepted, included: str, now: Now) -> Shape:
     """How one object of the resource goes out to a client that accepts this."""
     if accepted.shape == "table":
         return Shape(("table", resource.key, included, accepted.version), _table(resource, accepted, included, now))
     if accepted.shape == "metadata":
         return Shape(("metadata", resource.key, accepted.version), _partial(resource, accepted))
-    if resource.outward is None:
+    if is_as_stored(resource, accepted):
         return Shape()
     return Shape(("object", resource.key), lambda record, revision: _encode(outward(resource, record, revision)))
 
@@ -88,17 +94,45 @@ def render_list(
     records: Sequence[Record],
     meta: dict[str, Any],
     now: datetime,
+    pretty: bool = False,
 ) -> bytes:
-    """The whole answer of a list."""
+    """The whole answer of a list. pretty: with line ends and indents."""
+    one, items = _one(resource, accepted, included, now), "items"
+    head: dict[str, Any] = {"kind": f"{resource.kind.kind}List", "apiVersion": resource.kind.api_version}
     if accepted.shape == "table":
-        objects = [outward(resource, record, record.revision) for record in records]
-        return _encode(_tabulate(resource, accepted, included, objects, now, meta))
-    kind, version = f"{resource.kind.kind}List", resource.kind.api_version
-    if accepted.shape == "metadata":
-        kind, version = "PartialObjectMetadataList", f"meta.k8s.io/{accepted.version}"
-    render = shape(resource, accepted, included, lambda: now).render
-    head = b'{"kind":"%s","apiVersion":"%s","metadata":%s,"items":[' % (kind.encode(), version.encode(), _encode(meta))
-    return head + b",".join(render(record, record.revision) for record in records) + b"]}"
+        head, items = _tabulate(resource, accepted, included, [], now, meta), "rows"
+    elif accepted.shape == "metadata":
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{accepted.version}"}
+    envelope = _encode(head | {"metadata": meta, items: []})
+    if pretty:
+        envelope = prettied(envelope)
+    before, _, after = envelope.rpartition(b"[]")
+    joint, end = (b"\n    ", b"\n  ") if pretty else (b"", b"")
+    # One object after the other, and one copy that grows in place: no call holds all threads for the whole list.
+    answer = io.BytesIO()
+    answer.write(before + b"[")
+    for n, record in enumerate(records):
+        item = one(record)
+        if pretty:  # line ends inside texts are escaped
+            item = msgspec.json.format(item, indent=2).replace(b"\n", joint)
+        answer.write(b"," + joint if n else joint)
+        answer.write(item)
+    answer.write((end if records else b"") + b"]" + after)
+    return answer.getvalue()
+
+
+def prettied(body: bytes) -> bytes:
+    """JSON with line ends and indents."""
+    return msgspec.json.format(body, indent=2) + b"\n"
+
+
+def _one(resource: Resource, accepted: Accepted, included: str, now: datetime) -> Callable[[Record], bytes]:
+    """How an object of a list goes out."""
+    if accepted.shape != "table":
+        render = shape(resource, accepted, included, lambda: now).render
+        return lambda record: render(record, record.revision)
+    columns, include_ = resource.columns or table.DEFAULT, cast(table.Include, included)
+    return lambda record: _encode(table.row(columns, outward(resource, record, record.revision), now, include_))
 
 
 def bookmark(resource: Resource, accepted: Accepted, revision: int, *, initial: bool) -> bytes:

@@ -55,6 +55,8 @@ _EVENTS = "events"
 _NEEDED = frozenset({_EVENTS, "coordination.k8s.io/leases"})
 """Collections whose new objects a full disk must not refuse."""
 _BATCH = 128
+_BATCH_BYTES = 1 << 20
+"""The first write beyond it is a batch's last: what follows a write in the event loop takes time for each byte."""
 _TOMBSTONES = 1024
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
@@ -200,7 +202,11 @@ class SqliteStore(MemoryStore):
     def _commit(self) -> None:
         """Hand the next batch to the thread."""
         assert self._file is not None
-        batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+        batch: list[_Write] = []
+        size = 0
+        while self._waiting and len(batch) < _BATCH and size <= _BATCH_BYTES:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1].record.data)
         rows = [write.row() for write in batch]
         needs = [write.need for write in batch]
         job = asyncio.get_running_loop().run_in_executor(self._thread, self._file.write, rows, needs)

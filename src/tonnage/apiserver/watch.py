@@ -9,6 +9,7 @@ what it is sent is dropped, and those that lag most when all together hold too m
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 from collections import deque
@@ -23,6 +24,9 @@ from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 SLICE = 256
+"""Watchers, or objects, that are looked at in one turn of the loop."""
+WORK_BYTES = 128 << 10
+"""Bytes of objects that are rendered in one turn of the loop, other than as they are stored; one of them at least."""
 BUFFER_BYTES = 16 << 20
 BUFFER_EVENTS = 16_384
 BUFFERS_BYTES = 64 << 20
@@ -59,6 +63,11 @@ class Filter:
     namespace: str | None = None
     labels: Selector = EVERYTHING
     fields: Selector = EVERYTHING
+
+    @functools.cached_property
+    def cost(self) -> int:
+        """What it costs to hold an object against this: 1 for fewer than 16 requirements, 2 for fewer than 32 ..."""
+        return 1 + (len(self.labels.requirements) + len(self.fields.requirements)) // 16
 
     def selects(self, record: Record) -> bool:
         """Whether the object is one of them."""
@@ -230,7 +239,7 @@ class Watcher:
         """Some lines of the beginning; b"" at its end. Those that are not wanted are empty: they take time too."""
         while True:
             taken, size = [], 0
-            for data in itertools.islice(self._beginning, SLICE):
+            for data in itertools.islice(self._beginning, -(-SLICE // self.filter.cost)):
                 taken.append(data)
                 size += len(data)
                 if size > CHUNK_BYTES:
@@ -333,6 +342,9 @@ class Hub:
         self._watchers: dict[Watcher, None] = {}
         self.buffers = Buffers(self._drop_slowest)
         self._backlog: deque[tuple[Event, Iterator[Watcher], dict[Hashable, bytes]]] = deque()
+        self._budget = SLICE
+        """Watchers that events can still be held against in this turn of the loop."""
+        self._turning = False
         self._bookmarks: asyncio.TimerHandle | None = None
         self._stopped = False
         self.examined = 0
@@ -382,28 +394,32 @@ class Hub:
         watchers = shelf.candidates(event)
         if not watchers:
             return
-        if self._backlog:
-            self._backlog.append((event, iter(watchers), {}))
-        elif len(watchers) <= SLICE:
-            lines: dict[Hashable, bytes] = {}
-            for watcher in watchers:
-                self._deliver(watcher, event, lines)
-        else:
-            self._backlog.append((event, iter(watchers), {}))
+        self._backlog.append((event, iter(watchers), {}))
+        if len(self._backlog) == 1:
             self._pump()
 
     def _pump(self) -> None:
-        """Deliver one slice, then let the loop turn."""
-        budget = SLICE
+        """Deliver what one turn of the loop has time for, however many events it has brought."""
         while self._backlog:
             event, watchers, lines = self._backlog[0]
-            for watcher in watchers:
+            while self._budget > 0 and (watcher := next(watchers, None)) is not None:
+                made = len(lines)
                 self._deliver(watcher, event, lines)
-                budget -= 1
-                if not budget:
-                    asyncio.get_running_loop().call_soon(self._pump)
-                    return
+                self._budget -= watcher.filter.cost
+                if len(lines) > made and watcher.shape.render is not render_json:
+                    self._budget -= SLICE * len(event.record.data) // WORK_BYTES
+            if self._budget <= 0:
+                break
             self._backlog.popleft()
+        if not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Another turn of the loop: go on with what the last one had no time for."""
+        self._turning, self._budget = False, SLICE
+        if self._backlog:
+            self._pump()
 
     def _deliver(self, watcher: Watcher, event: Event, lines: dict[Hashable, bytes]) -> None:
         self.examined += 1

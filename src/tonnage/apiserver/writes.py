@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +18,20 @@ from tonnage.api import strategic
 from tonnage.apiserver import decoding, errors, lifecycle, quota
 from tonnage.apiserver.context import RequestContext
 from tonnage.apiserver.lifecycle import Stamps
-from tonnage.apiserver.negotiate import apart, check_depth, drop_nulls, has_null
+from tonnage.apiserver.negotiate import (
+    MAX_BODY,
+    MAX_INSIDE,
+    MAX_VALUES,
+    apart,
+    check_depth,
+    count_values,
+    drop_nulls,
+    has_null,
+)
 from tonnage.apiserver.options import DeleteOptions, WriteOptions
 from tonnage.apiserver.resource import Obj, Operation, Resource
 from tonnage.apiserver.store import Key, Record, Stale, Store
-from tonnage.errors import ApiConflict, ApiInvalid, ApiNotFound, Invalid
+from tonnage.errors import ApiConflict, ApiError, ApiInvalid, ApiNotFound, Invalid
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH
 
 _ATTEMPTS = 20
@@ -50,7 +59,9 @@ class Written:
 class Writes:
     """The verbs that change something. Each may be repeated after an error that says so (409, 503, 507)."""
 
-    def __init__(self, store: Store, stamps: Stamps, used: Callable[[str], Mapping[str, int]] | None = None) -> None:
+    def __init__(
+        self, store: Store, stamps: Stamps, used: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
+    ) -> None:
         """used answers what a namespace uses of its quotas; without it that is counted at each question."""
         self._store = store
         self._used = used or partial(quota.count, store, quota.COUNTED)
@@ -101,6 +112,8 @@ class Writes:
         resource.prepare_create(obj, None)
         resource.default(obj)
         lifecycle.first_generation(obj)
+        if len(body) > MAX_INSIDE:
+            _check_size(obj, 0, 0)
         _refuse(resource, name, obj, None, "")
         return name, warnings
 
@@ -149,6 +162,8 @@ class Writes:
     ) -> Written:
         """Patch an object: media type and value of the patch, bytes of its text. Raises 400, 404, 409 and 422."""
         warnings: list[str] = []
+        if patch[0] == JSON_PATCH and patches.copies(patch[1]):  # a few bytes may become 3 MiB
+            size += patches.MAX_COPIED
 
         def apply(old: Obj) -> Obj:
             new = apply_patch(resource, old, patch)
@@ -230,6 +245,8 @@ class Writes:
             resource.default(new)
             if not subresource:
                 lifecycle.count_generation(new, old)
+            if size > MAX_INSIDE:
+                _check_size(new, count_values(old), len(record.data), subresource)
             _refuse(resource, name, new, old, subresource)
 
         await apart(size, complete)
@@ -265,9 +282,8 @@ class Writes:
     async def _delete(
         self, resource: Resource, record: Record, options: DeleteOptions, context: RequestContext
     ) -> Written:
-        obj = await apart(len(record.data), record.decode)
+        obj, admitted = await apart(len(record.data), lambda: (record.decode(), record.decode()))
         _check_preconditions(resource, obj, options)
-        admitted = await apart(len(record.data), record.decode)
         await resource.admit(context, admitted, admitted, "DELETE")
         await apart(len(record.data), admitted.clear)
         fate = lifecycle.delete(obj, options, resource, self._stamps)
@@ -310,15 +326,17 @@ def check_fields(resource: Resource, obj: Obj, options: WriteOptions, body: byte
     complaints = list(resource.unknown(obj)) if resource.unknown is not None else []
     if body and options.field_validation in ("Strict", "Warn"):
         complaints += decoding.duplicates(body)
-    if not complaints or options.field_validation == "Ignore":
+    if not (complaints or options.repeated) or options.field_validation == "Ignore":
         return []
     if options.field_validation == "Strict":
         kind = resource.kind
+        if options.repeated:  # as Go's parser prints its errors
+            complaints.insert(0, "yaml: unmarshal errors:" + "".join(f"\n  {line}" for line in options.repeated))
         raise errors.bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
             f"strict decoding error: {', '.join(complaints)}"
         )
-    return complaints
+    return [*options.repeated, *complaints]
 
 
 def apply_patch(resource: Resource, old: Obj, patch: tuple[str, Any]) -> Obj:
@@ -339,9 +357,29 @@ def apply_patch(resource: Resource, old: Obj, patch: tuple[str, Any]) -> Obj:
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
     check_depth(new)
+    if content_type == JSON_PATCH and count_values(new) > max(2 * MAX_VALUES, count_values(old)):  # copies
+        raise _too_large(f"more than {2 * MAX_VALUES} keys and values")
     if has_null(value):  # what is stored has none
         drop_nulls(new)
     return new
+
+
+def _check_size(new: Obj, values: int, size: int, subresource: str = "") -> None:
+    """An object has no more than MAX_VALUES and MAX_BODY bytes; one that had more does not grow. Raises a 413.
+
+    values, size: of what there was. Admission may add to a new object, and then its finalizers must still come off. Its
+    controllers may add as much: nobody could end what has no place for its status.
+    """
+    times = 2 if subresource else 1
+    if count_values(new) > max(MAX_VALUES * times, values):
+        raise _too_large(f"more than {MAX_VALUES * times} keys and values")
+    if len(_encode(new)) > max(MAX_BODY * times, size):
+        raise _too_large(f"more than {MAX_BODY * times} bytes")
+
+
+def _too_large(what: str) -> ApiError:
+    message = f"Request entity too large: the object would have {what}, with its defaults"
+    return ApiError(message, code=413, reason="RequestEntityTooLarge")
 
 
 def _refuse(resource: Resource, name: str, new: Obj, old: Obj | None, subresource: str) -> None:

@@ -12,13 +12,14 @@ import math
 import os
 import resource
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 
 MAX_DEPTH = 64
 MAX_EVENTS = 100_000
+MAX_REPEATED = 1000
 MAX_INSIDE = 4 << 10
 """Bytes of a body that is parsed in the event loop: some 20 ms at most."""
 _SECONDS = 10
@@ -38,8 +39,18 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-async def read(body: bytes) -> Any:
-    """The value of a YAML body, parsed by a program of its own. Raises ValueError with what is wrong."""
+class Parsed(NamedTuple):
+    """The value of a document, and what a strict decoder complains of: keys that occur twice in a map, the last holds.
+
+    Of many complaints the first MAX_REPEATED are there.
+    """
+
+    value: Any
+    repeated: list[str]
+
+
+async def read(body: bytes) -> bytes:
+    """Parsed of a YAML body as JSON, by a program of its own. Raises ValueError with what is wrong."""
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", __name__),
         stdin=asyncio.subprocess.PIPE,
@@ -60,23 +71,25 @@ async def read(body: bytes) -> Any:
         raise ValueError(answer.decode(errors="replace"))
     if program.returncode != 0:
         raise ValueError(f"it takes more than {_SECONDS} s or {_MEMORY >> 20} MiB to read; send JSON")
-    return msgspec.json.decode(answer)
+    return answer
 
 
-def parse(body: bytes) -> Any:
-    """The value of one YAML document. Raises ValueError with what is wrong."""
+def parse(body: bytes) -> Parsed:
+    """One YAML document. Raises ValueError with what is wrong."""
     try:
-        return _Builder(_Loader(body)).value()
+        builder = _Builder(_Loader(body))
+        return Parsed(builder.value(), builder.repeated)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
 
 class _Builder:
-    """Builds a value from the events of a document. `events` counts those that were read."""
+    """Builds a value from the events of a document. events: how many were read. repeated: see Parsed."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self.events = 0
+        self.repeated: list[str] = []
 
     def value(self) -> Any:
         """The one document, None if there is none. Raises ValueError and YAMLError."""
@@ -102,6 +115,9 @@ class _Builder:
                 if isinstance(event, _STARTS):
                     raise ValueError("a key is a list or a map: want text")
                 keys[-1] = _key(value)
+                if keys[-1] in parent and len(self.repeated) < MAX_REPEATED:  # in the words of Go's parser
+                    shown = json.dumps(keys[-1], ensure_ascii=False)
+                    self.repeated.append(f"line {_line(event)}: key {shown} already set in map")
                 continue
             else:
                 parent[keys[-1]] = value
@@ -135,6 +151,10 @@ class _Builder:
         if tag is None or tag == "!":
             tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
         return _scalar(tag, event.value)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark is not None else 0
 
 
 def _scalar(tag: str, text: str) -> Any:

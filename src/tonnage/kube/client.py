@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ JsonPatch = list[dict[str, Any]]
 Keep = Callable[[ObjectMeta], bool]
 """Which objects of a list or watch are wanted. What is not is read no further than its metadata."""
 PAGE = 500
+LARGE = 256 << 10
+"""Bytes that are decoded in one turn of the event loop, one object at least."""
 
 
 class _List(Object, frozen=True):
@@ -137,7 +140,12 @@ class Client:
         others = 0
         while True:
             metadata, page = _page(kind, (await self._send("GET", kind.path(namespace), query)).body)
+            read = 0
             for raw in page:
+                read += len(bytes(raw))
+                if read > LARGE:
+                    read = 0
+                    await asyncio.sleep(0)
                 try:
                     if keep is None or keep(decode(raw, PartialObject).metadata):
                         items.append(kind.decode(raw))
@@ -290,6 +298,8 @@ async def _decode(
             if event.type == "ERROR":
                 raise status_error(event.object)
             events.append(_event(kind, event, keep))
+        if len(chunk) > LARGE:  # decoded in one turn of the loop, handled in another
+            await asyncio.sleep(0)
         if events:
             yield events
 

@@ -98,26 +98,29 @@ def compile_demand(pod: Pod) -> Demand:
     """Add up what a pod takes from its node. Raises Invalid for text that is no quantity."""
     spec = pod.spec
     containers = (*spec.containers, *spec.init_containers)
-    scored = (_scored(spec.containers, CPU, _SCORED_CPU), _scored(spec.containers, MEMORY, _SCORED_MEMORY))
+    amounts = [_amounts(container) for container in spec.containers]
+    scored = (_scored(amounts, CPU, _SCORED_CPU), _scored(amounts, MEMORY, _SCORED_MEMORY))
     ports = sorted({(p.protocol, p.host_ip, p.host_port) for c in containers for p in c.ports if p.host_port})
-    return Demand((*sorted(_requests(pod).items()), (PODS, 1)), tuple(ports), scored, inline_uses(pod))
+    return Demand((*sorted(_requests(pod, amounts).items()), (PODS, 1)), tuple(ports), scored, inline_uses(pod))
 
 
-def _requests(pod: Pod) -> Amounts:
+def _requests(pod: Pod, amounts: Iterable[Amounts]) -> Amounts:
     """Containers together, or the largest moment of initialisation if that is more; sidecars count in both."""
     total: Amounts = {}
-    for container in pod.spec.containers:
-        _add(total, _amounts(container))
+    for own in amounts:
+        _add(total, own)
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in pod.spec.init_containers:
-        moment = dict(sidecars)
-        _add(moment, _amounts(container))
+        own = _amounts(container)
+        # What the container does not ask for is at its peak already: sidecars only become more.
+        for resource, amount in own.items():
+            moment = sidecars.get(resource, 0) + amount
+            peak[resource] = max(peak.get(resource, 0), moment)
+            if container.restart_policy == "Always":
+                sidecars[resource] = moment
         if container.restart_policy == "Always":
-            _add(total, _amounts(container))
-            sidecars = moment
-        for resource, amount in moment.items():
-            peak[resource] = max(peak.get(resource, 0), amount)
+            _add(total, own)
     for resource, amount in peak.items():
         total[resource] = max(total.get(resource, 0), amount)
     for resource in (CPU, MEMORY):  # requests of the pod as a whole stand in for those of its containers
@@ -139,8 +142,8 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
         total[resource] = total.get(resource, 0) + amount
 
 
-def _scored(containers: Iterable[Container], resource: str, default: int) -> int:
-    return sum(_amounts(c).get(resource, default) for c in containers)
+def _scored(amounts: Iterable[Amounts], resource: str, default: int) -> int:
+    return sum(own.get(resource, default) for own in amounts)
 
 
 def amounts_of(texts: Mapping[str, str]) -> Amounts:
