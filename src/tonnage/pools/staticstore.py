@@ -92,7 +92,9 @@ class StaticStore(RecordStore):
 
     def refresh(self) -> Found:
         """Look at the directory anew; entries that are refused are logged when that is news. Raises Unavailable."""
-        with self.lock:  # a look opens free devices exclusively: another look, or mkfs on one just taken, would get EBUSY
+        with (
+            self.lock
+        ):  # a look opens free devices exclusively: another look, or mkfs on one just taken, would get EBUSY
             found = look(self.directory)
             refused = dict(found.refused)
             refused |= {
