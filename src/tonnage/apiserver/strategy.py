@@ -9,6 +9,7 @@ import copy
 from typing import Any
 
 from tonnage.api import names
+from tonnage.api.origin import PROVISIONED
 from tonnage.api.quantity import Quantity
 from tonnage.errors import Invalid
 
@@ -82,7 +83,7 @@ def claim(new: Obj, old: Obj | None) -> None:
         return
     source, ref = spec.get("dataSource"), spec.get("dataSourceRef")
     if source and not ref:
-        if (source.get("apiGroup") or "", source.get("kind")) in _LOCAL_SOURCES:
+        if (source.get("apiGroup") or "", source.get("kind")) in PROVISIONED:
             spec["dataSourceRef"] = dict(source)
         else:
             del spec["dataSource"]
@@ -91,7 +92,6 @@ def claim(new: Obj, old: Obj | None) -> None:
 
 
 _SOURCES = {"dataSource", "dataSourceRef"}
-_LOCAL_SOURCES = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
 
 
 def volume(new: Obj, old: Obj | None) -> None:

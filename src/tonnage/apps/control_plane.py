@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tonnage.aio.clock import Clock
@@ -15,6 +15,7 @@ from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.controllers.scoping import Scoping
 from tonnage.controllers.service_accounts import ServiceAccountController
 from tonnage.controllers.tier_notices import TierNotices
 from tonnage.controllers.unfit import UnfitPods
@@ -33,9 +34,10 @@ def control_plane(
     clock: Clock,
     scheduler: Scheduler,
     capacity: str = "exact",
+    drivers: Collection[str] = (names.DRIVER,),
 ) -> Mapping[str, Any]:
     """Name -> what is to be run, as run(). recorder(component): who reports that component's Events; capacity:
-    how room is published, "tiers" or "exact"."""
+    how room is published, "tiers" or "exact"; drivers: names of our own."""
     events = recorder("tonnage")
     tiers = _tiers(client, informers, clock) if capacity == "tiers" else {}
     return {
@@ -48,6 +50,7 @@ def control_plane(
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
         "service accounts": ServiceAccountController(client, informers),
+        "scoping": Scoping(client, informers, drivers=dict.fromkeys(drivers, names.TOPOLOGY_NODE)),
         "hand-placed pods": HandPlaced(client, informers, events),
         "immediate binding": ImmediateController(client, informers, events, clock=clock),
         "unfit pods": UnfitPods(client, informers, events, clock=clock),

@@ -17,7 +17,7 @@ from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_bound, is_provisionable, requested
-from tonnage.api.origin import origin_of
+from tonnage.api.origin import is_populated, origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.controllers.binding import find_best
@@ -25,6 +25,7 @@ from tonnage.controllers.capacity_object import reason
 from tonnage.controllers.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
 from tonnage.controllers.offers import Offer, Offers, is_usable, numbers
 from tonnage.controllers.promises import Promise, Promises
+from tonnage.controllers.refusals import POPULATED, leave_to_populator
 from tonnage.controllers.sending import is_sent, pause, send, withdrawals
 from tonnage.controllers.waits import Waits
 from tonnage.errors import Invalid
@@ -123,6 +124,10 @@ class ImmediateController:
 
     async def _place(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> float | None:
         meta, size = claim.metadata, _size(claim)
+        if is_populated(claim):  # the populator's own claim is given a node
+            if self._waits.news(meta.uid, POPULATED):
+                leave_to_populator(self._events, claim)
+            return None
         origin = origin_of(claim, self._claims.get, self._volumes.get)
         if origin is not None and origin.volume is None:
             self._tell(claim, f"it is to be a copy, and {origin.missing}")

@@ -1,0 +1,128 @@
+"""What a user meets in the first hour, in a box with the real kubectl: each mistake is named at once, by its cause."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.apps.cluster import Box
+from tonnage.apps.data import DataFolder, Settings
+from tonnage.apps.plan import plan
+from tonnage.controllers.refusals import POPULATED
+
+pytestmark = pytest.mark.real
+_LIMIT = 120.0
+Obj = dict[str, Any]
+
+
+@dataclass
+class User:
+    """Somebody with a kubectl and a box of one node."""
+
+    box: Box
+    program: str
+
+    async def kubectl(self, *arguments: str, text: str = "") -> str:
+        """Its output."""
+        pipe = asyncio.subprocess.PIPE
+        kubeconfig = f"--kubeconfig={self.box.data.kubeconfig}"
+        process = await asyncio.create_subprocess_exec(
+            self.program, kubeconfig, *arguments, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        out, complaint = await process.communicate(text.encode())
+        assert process.returncode == 0, complaint.decode()
+        return out.decode()
+
+    async def apply(self, *objects: Obj) -> None:
+        """kubectl apply -f -"""
+        body = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        await self.kubectl("apply", "-f", "-", text=json.dumps(body))
+
+    async def get(self, kind: str, name: str) -> Obj:
+        """An object."""
+        found: Obj = json.loads(await self.kubectl("get", kind, name, "-o", "json"))
+        return found
+
+    async def events(self, about: str) -> list[tuple[str, str, str]]:
+        """(type, reason, message) of an object's Events, in the order in which they were first told."""
+        found = json.loads(await self.kubectl("get", "events", "-A", "-o", "json"))["items"]
+        found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+        return [(e["type"], e["reason"], e["message"]) for e in found if e["involvedObject"]["name"] == about]
+
+    async def until(self, kind: str, name: str, holds: Callable[[Obj], bool]) -> Obj:
+        """An object once that holds."""
+        async with asyncio.timeout(_LIMIT):
+            while not holds(found := await self.get(kind, name)):
+                await asyncio.sleep(0.1)
+        return found
+
+    async def told(self, about: str, reason: str) -> str:
+        """The first message with that reason, once it is there."""
+        async with asyncio.timeout(_LIMIT):
+            while not (found := [text for _, why, text in await self.events(about) if why == reason]):
+                await asyncio.sleep(0.1)
+        return found[0]
+
+
+@pytest.fixture
+async def user(tmp_path: Path, kubectl_program: str) -> AsyncIterator[User]:
+    """A box of one node with 10Gi."""
+    data = DataFolder(tmp_path / "d")
+    box = Box(data, plan(data, Settings(nodes=1, pools=["memory,size=10Gi"], runtime="none")))
+    await box.start()
+    try:
+        yield User(box, kubectl_program)
+    finally:
+        await box.stop()
+
+
+def claim(name: str, size: str = "1Gi", *, storage_class: str = names.SCRATCH_CLASS, **spec: Any) -> Obj:
+    """A claim with access mode ReadWriteOnce, unless spec says otherwise."""
+    resources = {"requests": {"storage": size}}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": resources, **spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def pod(name: str, *claims: str) -> Obj:
+    """A pod that uses the claims."""
+    volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+    spec = {"containers": [{"name": "main", "image": "x"}], "volumes": volumes}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def is_bound(found: Obj) -> bool:
+    """Whether a claim is."""
+    return bool(found["status"]["phase"] == "Bound")
+
+
+async def test_a_volume_populator_fills_a_claim(user: User) -> None:
+    """The steps of lib-volume-populator by hand: the pod starts on the volume of the populator's own claim."""
+    source = {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}
+    await user.apply(claim("data", dataSourceRef=source), claim("other"), pod("app", "data", "other"))
+    assert await user.told("data", "Provisioning") == POPULATED
+    await user.until("pvc", "other", is_bound)
+    target = await user.get("pvc", "data")
+    node = target["metadata"]["annotations"][names.SELECTED_NODE]
+
+    prime = claim(f"prime-{target['metadata']['uid']}")
+    prime["metadata"]["annotations"] = {names.SELECTED_NODE: node}
+    await user.apply(prime)
+    made = await user.until("pvc", prime["metadata"]["name"], is_bound)
+    ref = {"name": "data", "uid": target["metadata"]["uid"], "resourceVersion": None}
+    patch = json.dumps({"spec": {"claimRef": ref}})
+    volume = made["spec"]["volumeName"]
+    await user.kubectl("patch", "pv", volume, "--type=merge", "-p", patch)
+    await user.until("pvc", prime["metadata"]["name"], lambda found: bool(found["status"]["phase"] == "Lost"))
+    await user.kubectl("delete", "pvc", prime["metadata"]["name"])
+    assert (await user.until("pvc", "data", is_bound))["spec"]["volumeName"] == volume
+    await user.until("pod", "app", lambda found: bool(found["status"]["phase"] == "Running"))
+    assert (await user.get("pv", volume))["status"]["phase"] == "Bound"
+    assert [event for event in await user.events("data") if event[0] == "Warning"] == []
+    assert [event for event in await user.events("app") if event[1] == "ProvisioningFailed"] == []
