@@ -126,3 +126,50 @@ async def test_a_volume_populator_fills_a_claim(user: User) -> None:
     assert (await user.get("pv", volume))["status"]["phase"] == "Bound"
     assert [event for event in await user.events("data") if event[0] == "Warning"] == []
     assert [event for event in await user.events("app") if event[1] == "ProvisioningFailed"] == []
+
+
+def storage_class(name: str, *, binding: str = names.WAIT_FOR_FIRST_CONSUMER, **parameters: str) -> Obj:
+    """A class of ours."""
+    head = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    return {**head, "provisioner": names.DRIVER, "volumeBindingMode": binding, "parameters": parameters}
+
+
+async def test_a_mistake_in_a_class_is_the_first_thing_that_is_said(user: User) -> None:
+    """Class, claim and pod come together, before any node has published the class."""
+    await user.apply(
+        storage_class("wrong", colour="blue"),
+        storage_class("now", binding="Immediate", pool="nope"),
+        claim("late", storage_class="wrong"),
+        claim("early", storage_class="now"),
+        pod("app", "late"),
+    )
+    fault = "unknown parameter 'colour': pool memory takes"
+    for about, reason, text in (
+        ("late", "ProvisioningFailed", f"no node can make a volume of class wrong: {fault}"),
+        ("early", "ProvisioningFailed", "no node can make a volume of class now: there is no pool 'nope'"),
+        ("app", "FailedScheduling", f'node(s) could not make volumes of the StorageClass. StorageClass "wrong": {fault}'),
+        ("wrong", "InvalidParameters", f"can make no volumes of this class: {fault}"),
+    ):  # fmt: skip
+        assert text in await user.told(about, reason)
+        warnings = [event for event in await user.events(about) if event[0] == "Warning"]
+        assert len(warnings) == 1, warnings
+
+
+async def test_a_volume_made_by_hand_needs_no_class_and_binds_at_once(user: User) -> None:
+    """Claim before volume, and by name; the second claim takes over a volume that an agent made."""
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual"}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}}
+    by_hand = {**volume, "spec": {**spec, "hostPath": {"path": "/tmp/v"}}}
+    await user.apply(claim("c", storage_class="manual"), by_hand)
+    await user.until("pvc", "c", is_bound)
+    assert await user.events("c") == []
+
+    await user.apply(claim("first"), pod("app", "first"))
+    name = (await user.until("pvc", "first", is_bound))["spec"]["volumeName"]
+    await user.kubectl("patch", "pv", name, "-p", '{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}')
+    await user.kubectl("delete", "pod/app", "pvc/first")
+    await user.until("pv", name, lambda found: bool(found["status"]["phase"] == "Released"))
+    await user.kubectl("patch", "pv", name, "--type=json", "-p", '[{"op": "remove", "path": "/spec/claimRef"}]')
+    await user.apply(claim("second", volumeName=name))
+    await user.until("pvc", "second", is_bound)
+    assert [event for event in await user.events("second") if event[0] == "Warning"] == []

@@ -9,6 +9,7 @@ from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.controllers.binder import Binder
 from tonnage.controllers.capacity_tiers import CapacityTiers
+from tonnage.controllers.class_notices import ClassNotices
 from tonnage.controllers.ephemeral import EphemeralController
 from tonnage.controllers.garbage import GarbageCollector
 from tonnage.controllers.hand_placed import HandPlaced
@@ -24,6 +25,8 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.scheduler.loop import Scheduler
+
+_SCHEDULER = "default-scheduler"
 
 
 def control_plane(
@@ -53,6 +56,7 @@ def control_plane(
         "scoping": Scoping(client, informers, drivers=dict.fromkeys(drivers, names.TOPOLOGY_NODE)),
         "hand-placed pods": HandPlaced(client, informers, events),
         "immediate binding": ImmediateController(client, informers, events, clock=clock),
+        "class notices": ClassNotices(client, informers, events, seeing=[_SCHEDULER], clock=clock),
         "unfit pods": UnfitPods(client, informers, events, clock=clock),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }

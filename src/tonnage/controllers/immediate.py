@@ -38,6 +38,8 @@ CLAIM, CLASS = "claim", "class"
 _MOST_FAULTS = 3
 _LOOK_AGAIN = 2.5
 """Seconds after which promises that hold room have become published numbers."""
+_UNPUBLISHED = 5.0
+"""So many times as long nothing is said while nothing is published."""
 _TELL_AGAIN = 60.0
 """Seconds between two Events of one claim."""
 
@@ -152,16 +154,19 @@ class ImmediateController:
     def _no_room(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[Offer]
     ) -> float | None:
-        uid = claim.metadata.uid
-        if left := self._waits.left(uid, self._quiet):
-            return left
-        name = class_name(claim)
+        uid, name = claim.metadata.uid, class_name(claim)
         wanted = f"{from_bytes(size)} of class {name}"
         published = self._offers.published(name)
         faults = {reason(c): None for c in published}
         if faults and all(faults):
             message = f"no node can make a volume of class {name}: {'; '.join(list(faults)[:_MOST_FAULTS])}"
-        elif offers:
+            if self._waits.news(uid, message):
+                self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
+            return _TELL_AGAIN
+        # Of a class that is new, nodes may say in a moment that it has a fault.
+        if left := self._waits.left(uid, self._quiet if published else _UNPUBLISHED * self._quiet):
+            return left
+        if offers:
             best = max(offers, key=lambda offer: (offer.largest, offer.node))
             largest = f"the most that one has for a volume is {from_bytes(max(0, best.largest))} (node {best.node})"
             message = f"no node has room for {wanted}: {largest}. It is tried again when capacity grows."
