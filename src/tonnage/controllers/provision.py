@@ -43,7 +43,9 @@ from tonnage.kube.informer import Informer, Informers
 from tonnage.observe import metrics, trace
 
 WORKERS = 100
-RETRY_START, RETRY_MAX = 1.0, 300.0
+RETRY_START, RETRY_MAX = 1.0, 60.0
+"""Seconds between two calls of the driver for one claim: what it lacks may come at any time, such as the end of a use
+that keeps a volume from being copied."""
 LONG_WAIT = 60.0
 """Seconds after which a claim that waits is counted by `tonnage_claims_waiting`."""
 SOURCE_WAIT = 5.0
