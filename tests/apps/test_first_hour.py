@@ -173,3 +173,17 @@ async def test_a_volume_made_by_hand_needs_no_class_and_binds_at_once(user: User
     await user.apply(claim("second", volumeName=name))
     await user.until("pvc", "second", is_bound)
     assert [event for event in await user.events("second") if event[0] == "Warning"] == []
+
+
+async def test_a_claim_that_asks_to_grow_is_told_that_nothing_grows_it(user: User) -> None:
+    growing = {**storage_class("growing"), "allowVolumeExpansion": True}
+    await user.apply(growing, claim("data", storage_class="growing"), pod("app", "data"))
+    await user.until("pvc", "data", is_bound)
+    patch = '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}'
+    assert "patched" in await user.kubectl("patch", "pvc", "data", "-p", patch)
+    text = await user.told("data", "ExpansionNotSupported")
+    assert text.startswith("claim default/data: not grown from 1Gi to 2Gi: ")
+    copy = claim("larger", "2Gi", storage_class="growing", dataSource={"kind": "PersistentVolumeClaim", "name": "data"})
+    await user.apply(copy, pod("next", "larger"))
+    await user.until("pvc", "larger", is_bound)
+    assert [reason for _, reason, _ in await user.events("data")].count("ExpansionNotSupported") == 1

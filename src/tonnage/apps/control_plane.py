@@ -12,6 +12,7 @@ from tonnage.controllers.capacity_tiers import CapacityTiers
 from tonnage.controllers.class_notices import ClassNotices
 from tonnage.controllers.ephemeral import EphemeralController
 from tonnage.controllers.garbage import GarbageCollector
+from tonnage.controllers.growth import GrowthNotices
 from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
@@ -57,6 +58,7 @@ def control_plane(
         "hand-placed pods": HandPlaced(client, informers, events),
         "immediate binding": ImmediateController(client, informers, events, clock=clock),
         "class notices": ClassNotices(client, informers, events, seeing=[_SCHEDULER], clock=clock),
+        "growth": GrowthNotices(informers, events, drivers=drivers),
         "unfit pods": UnfitPods(client, informers, events, clock=clock),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }

@@ -16,6 +16,7 @@ from tonnage.controllers.capacity_tiers import CapacityTiers
 from tonnage.controllers.class_notices import ClassNotices
 from tonnage.controllers.gone_capacity import GoneCapacity
 from tonnage.controllers.gone_nodes import GoneNodes
+from tonnage.controllers.growth import GrowthNotices
 from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.node_templates import NodeTemplates
@@ -94,6 +95,7 @@ class ControllerProcess(ElectedProcess):
                 seeing=[names.SCHEDULER],
                 clock=clock,
             ),
+            "growth": GrowthNotices(informers, events, drivers=drivers.keys()),
             "gone nodes": GoneNodes(client, informers, events, drivers=drivers.keys(), clock=clock),
             "capacity tiers": CapacityTiers(
                 client,

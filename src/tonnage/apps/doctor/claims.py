@@ -18,6 +18,7 @@ from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.installation import leader
 from tonnage.apps.doctor.view import View
 from tonnage.controllers.drivers import AHEAD
+from tonnage.controllers.growth import growth_of
 from tonnage.controllers.sending import withdrawals
 from tonnage.errors import Invalid
 from tonnage.scheduler.volumes import NO_CLASS
@@ -28,7 +29,7 @@ PATIENCE = 30.0
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Each claim of ours that waits, has lost its volume, or does not go."""
+    """Each claim of ours that waits, asks to grow, has lost its volume, or does not go."""
     if "persistentvolumeclaims" in view.refused:
         return
     claims = view.our_claims
@@ -48,6 +49,8 @@ def _claim(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     elif meta.deleting:
         if _age(view, meta.deletion_timestamp) > PATIENCE:
             yield _leaving(view, claim)
+    elif (growth := growth_of(claim)) is not None:
+        yield warn(_CHECK, meta.key, growth.text, growth.todo(claim))
     elif not claim.spec.volume_name and _age(view, meta.creation_timestamp) > PATIENCE:
         yield from _waiting(view, claim)
 
