@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tonnage.api import names
 from tonnage.apps.cluster import Box
 from tonnage.apps.data import DataFolder, Settings
 from tonnage.apps.plan import plan
+from tonnage.cli.main import main
 from tonnage.controllers.refusals import POPULATED
 
 pytestmark = pytest.mark.real
@@ -187,3 +189,51 @@ async def test_a_claim_that_asks_to_grow_is_told_that_nothing_grows_it(user: Use
     await user.apply(copy, pod("next", "larger"))
     await user.until("pvc", "larger", is_bound)
     assert [reason for _, reason, _ in await user.events("data")].count("ExpansionNotSupported") == 1
+
+
+_SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday"}
+_HELLO = {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}
+
+
+@pytest.fixture
+def why(user: User, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Awaitable[str]]:
+    """What `tonnage why POD` prints."""
+
+    async def ask(pod_name: str) -> str:
+        capsys.readouterr()
+        assert await asyncio.to_thread(main, ["why", pod_name, "--data", str(user.box.data.path)]) == 0
+        return capsys.readouterr().out
+
+    return ask
+
+
+async def test_why_names_the_claim_or_class_that_is_at_fault(user: User, why: Callable[[str], Awaitable[str]]) -> None:
+    """Before anything has been said of it, and after: no node is ever said to fit."""
+    foreign = {**storage_class("theirs"), "provisioner": "csi.example.com", "parameters": {}}
+    await user.apply(foreign, storage_class("wrong", colour="blue"), claim("source", "2Gi"), pod("first", "source"))
+    await user.until("pvc", "source", is_bound)
+    mistakes = {
+        "rwx": (claim("rwx", accessModes=["ReadWriteMany"]), "access mode ReadWriteMany is not possible"),
+        "small": (claim("small", dataSource={"kind": "PersistentVolumeClaim", "name": "source"}), "1Gi are asked, and"),
+        "foreign": (claim("foreign", storage_class="theirs"), 'no node has a CSI driver "csi.example.com"'),
+        "snapshot": (claim("snapshot", dataSource=_SNAPSHOT), "VolumeSnapshot monday as data source is not supported (it does not exist)"),
+        "missing": (claim("missing", storage_class="nosuch"), "there is no StorageClass nosuch"),
+        "parameter": (claim("parameter", storage_class="wrong"), "unknown parameter 'colour'"),
+        "hello": (claim("hello", dataSourceRef=_HELLO), "a volume populator for Hello.hello.example.com provides its volume"),
+    }  # fmt: skip
+    await user.apply(*(body for body, _ in mistakes.values()), *(pod(name, name) for name in mistakes))
+    for told in (False, True):
+        for name, (_, text) in mistakes.items():
+            if name == "parameter" and not told:
+                continue  # its node may not have said so yet
+            out = await why(name)
+            assert f"on every node: claim {name}: " in out, out
+            assert text in out, out
+            assert not re.search(r"^ *node-1 +yes", out, re.M), out
+            todo = out.splitlines()[-1]
+            assert todo.startswith("To do: "), out
+            assert "wait a moment" not in todo, out
+        await user.told("rwx", "ProvisioningFailed")
+        await user.told("parameter", "ProvisioningFailed")
+    assert re.search(r"Warning +ProvisioningFailed +claim rwx +.*ReadWriteMany", await why("rwx"))
+    assert re.search(r"Warning +InvalidParameters +class wrong +.*colour", await why("parameter"))

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from tonnage.aio.clock import RealClock
+from tonnage.apps.claim_faults import Said
 from tonnage.apps.data import DataFolder, default_folder
-from tonnage.apps.why import why
+from tonnage.apps.why import Answer, why
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
 from tonnage.errors import Invalid, NotFound
@@ -18,7 +19,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
-from tonnage.scheduler.explain import Explanation, NodeAnswer
+from tonnage.scheduler.explain import NodeAnswer
 from tonnage.scheduler.lacks import Room
 
 _KINDS = ("pod", "pods", "po")
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     access = _access(options)
     name, namespace = _name(options.pod), options.namespace or access.namespace or "default"
 
-    async def ask() -> Explanation:
+    async def ask() -> Answer:
         client = Client(HttpTransport(access, user_agent="tonnage-why"))
         try:
             return await why(client, name, namespace, clock=RealClock())
@@ -73,7 +74,7 @@ def _access(options: argparse.Namespace) -> Access:
     return kubeconfig.load(box.kubeconfig)
 
 
-def show(form: str, found: Explanation) -> None:
+def show(form: str, found: Answer) -> None:
     """As tables and a last line that says what to do, or as a document."""
     if form != "table":
         sys.stdout.write(listing.text(form, found))
@@ -81,6 +82,9 @@ def show(form: str, found: Explanation) -> None:
     out = Output()
     for reason in found.everywhere:
         out.line(f"on every node: {reason}")
+    if found.said:
+        out.title("Events of its claims and their classes")
+        out.table(("LAST", "TYPE", "REASON", "ABOUT", "MESSAGE"), [_event(said) for said in found.said])
     for thing in found.unchecked:
         out.line(f"not looked at: {thing}")
     if found.nodes:
@@ -101,9 +105,13 @@ def show(form: str, found: Explanation) -> None:
     out.line(f"\nTo do: {found.todo}")
 
 
+def _event(said: Said) -> tuple[str, ...]:
+    return (said.at or "-", said.type, said.reason, said.about, said.message)
+
+
 def _rows(answer: NodeAnswer) -> list[tuple[str, str, str]]:
     """One line for each thing that is lacking."""
-    first, *others = answer.lacks or ["-"]
+    first, *others = answer.lacks or ["-" if answer.fits else "nothing: its claims are at fault, see above"]
     return [(answer.node, "yes" if answer.fits else "no", first), *(("", "", lack) for lack in others)]
 
 
