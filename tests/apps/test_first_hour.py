@@ -237,3 +237,52 @@ async def test_why_names_the_claim_or_class_that_is_at_fault(user: User, why: Ca
         await user.told("parameter", "ProvisioningFailed")
     assert re.search(r"Warning +ProvisioningFailed +claim rwx +.*ReadWriteMany", await why("rwx"))
     assert re.search(r"Warning +InvalidParameters +class wrong +.*colour", await why("parameter"))
+
+
+@dataclass
+class Diagnosis:
+    """What `tonnage doctor` found, and its exit code."""
+
+    code: int
+    findings: list[Obj]
+
+    def of(self, check: str) -> list[tuple[str, str]]:
+        """(level, about) of a check."""
+        return [(found["level"], found["about"]) for found in self.findings if found["check"] == check]
+
+
+@pytest.fixture
+def doctor(user: User, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Awaitable[Diagnosis]]:
+    """doctor(option): option names the box, --data or --kubeconfig."""
+
+    async def ask(option: str) -> Diagnosis:
+        place = user.box.data.path if option == "--data" else user.box.data.kubeconfig
+        capsys.readouterr()
+        code = await asyncio.to_thread(main, ["doctor", option, str(place), "-o", "json"])
+        return Diagnosis(code, json.loads(capsys.readouterr().out)["findings"])
+
+    return ask
+
+
+@pytest.mark.parametrize("option", ["--data", "--kubeconfig"])
+async def test_doctor_looks_at_a_box(user: User, doctor: Callable[[str], Awaitable[Diagnosis]], option: str) -> None:
+    growing = {**storage_class("growing"), "allowVolumeExpansion": True}
+    await user.apply(growing, claim("data", storage_class="growing"), pod("app", "data"))
+    await user.until("pvc", "data", is_bound)
+    found = await doctor(option)
+    assert found.code == 0, found
+    assert {one["level"] for one in found.findings} == {"ok"}, found
+    assert found.of("box") == [("ok", str(user.box.data.path))]
+    assert found.of("machine")[0] == ("ok", "kernel and programs")
+    assert found.of("nodes") == [("ok", "node-1")]
+    assert found.of("pools") == [("ok", "memory of node-1")]
+
+    await user.kubectl("patch", "pvc", "data", "-p", '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}')
+    assert (await doctor(option)).of("claims") == [("warn", "default/data")]
+    await user.apply(storage_class("wrong", colour="blue"))
+    await user.told("wrong", "InvalidParameters")
+    await user.apply(claim("c", storage_class="wrong"))
+    await user.told("c", "ProvisioningFailed")
+    found = await doctor(option)
+    assert found.code == 1
+    assert ("FAIL", "wrong") in found.of("classes")
