@@ -174,6 +174,8 @@ def test_what_events_say_counts_where_nothing_else_does() -> None:
     assert texts(claim(node="n"), events=told) == ["claim c: no luck"]
     assert texts(claim(storageClassName="now"), events=told) == ["claim c: no luck"]
     assert texts(claim(), events=told) == [], "a scheduler chooses, by what nodes have now"
+    waits = {"uid-c": [*told["uid-c"], event("ExternalProvisioning", "waiting", second=4, type_="Normal")]}
+    assert texts(claim(node="n"), events=waits) == ["claim c: no luck"]
     later = {"uid-c": [*told["uid-c"], event("Provisioning", "at work", second=3, type_="Normal")]}
     assert texts(claim(node="n"), events=later) == []
     (fault,) = texts(claim(node="n", accessModes=["ReadWriteMany"]), events=told)

@@ -24,8 +24,9 @@ from tonnage.scheduler.hints import not_there
 from tonnage.scheduler.lacks import Lack
 
 _SHARED = (names.READ_WRITE_MANY, names.READ_ONLY_MANY)
-_TOLD = ("ProvisioningFailed",)
-"""Reasons of Events with which provisioners and controllers say why there is no volume."""
+_FAILED = "ProvisioningFailed"
+_PROVISIONING = (_FAILED, "Provisioning", "ProvisioningSucceeded")
+"""Reasons of Events in which a provisioner says how far it is; others (ExternalProvisioning) say nothing of that."""
 SNAPSHOT_MISSING, SNAPSHOT_UNREADY, SNAPSHOT_READY = "does not exist", "is not ready", "is ready"
 
 
@@ -183,8 +184,9 @@ def _told(claim: PersistentVolumeClaim, objects: ClaimObjects) -> Iterator[Lack]
     storage_class = objects.classes(class_name(claim))
     if storage_class is None or (storage_class.late and names.SELECTED_NODE not in claim.metadata.annotations):
         return
-    last = max(objects.events.get(claim.metadata.uid, ()), key=_when, default=None)
-    if last is not None and last.type == "Warning" and last.reason in _TOLD:
+    events = [event for event in objects.events.get(claim.metadata.uid, ()) if event.reason in _PROVISIONING]
+    last = max(events, key=_when, default=None)
+    if last is not None and last.reason == _FAILED:
         text = f"claim {claim.metadata.name}: {' '.join(last.message.split())}"
         yield Lack(text, f"correct what that names: `kubectl describe pvc {claim.metadata.name}`")
 

@@ -65,9 +65,7 @@ def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
         if outlook.fits:
             yield ok("machine", about, str(outlook))
         else:
-            yield warn(
-                "machine", about, str(outlook), "free space on it before the pools are full"
-            )
+            yield warn("machine", about, str(outlook), "free space on it before the pools are full")
 
 
 async def _pools(data: DataFolder) -> list[Finding]:
