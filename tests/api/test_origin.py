@@ -10,7 +10,7 @@ from msgspec.json import encode
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.api.origin import is_clone, origin_of
+from tonnage.api.origin import is_clone, is_populated, origin_of
 
 
 def claim(spec: dict[str, Any], **meta: Any) -> PersistentVolumeClaim:
@@ -36,6 +36,22 @@ def test_what_is_a_copy(spec: dict[str, Any], clone: bool) -> None:
     found = claim(spec)
     assert is_clone(found) == clone
     assert (origin_of(found, lambda key: None, lambda name: None) is not None) == clone
+
+
+@pytest.mark.parametrize(
+    ("spec", "populated"),
+    [
+        ({}, False),
+        ({"dataSource": {"apiGroup": None, "kind": "PersistentVolumeClaim", "name": "a"}}, False),
+        ({"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "a", "namespace": "other"}}, False),
+        ({"dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "a"}}, False),
+        ({"dataSourceRef": {"apiGroup": "x.org", "kind": "VolumeSnapshot", "name": "a"}}, True),
+        ({"dataSourceRef": {"apiGroup": "x.org", "kind": "PersistentVolumeClaim", "name": "a"}}, True),
+        ({"dataSource": {"apiGroup": "x.org", "kind": "Image", "name": "a"}}, True),
+    ],
+)
+def test_what_a_populator_fills(spec: dict[str, Any], populated: bool) -> None:
+    assert is_populated(claim(spec)) == populated
 
 
 @pytest.mark.parametrize(

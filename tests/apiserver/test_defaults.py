@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 from tonnage.apiserver import defaults, strategy
 
 Obj = dict[str, Any]
+CLAIM = {"kind": "PersistentVolumeClaim", "name": "a"}
+SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "a"}
+FOREIGN = {"apiGroup": "x.y", "kind": "Z", "name": "a"}
 
 
 def pod(container: Obj | None = None, **spec: Any) -> Obj:
@@ -145,23 +149,42 @@ class TestStrategy:
         assert new["status"] == {"phase": "Pending"}
 
     @pytest.mark.parametrize(
-        ("spec", "both"),
+        ("spec", "source", "ref"),
         [
-            pytest.param({"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}}, True, id="source fills ref"),
-            pytest.param(
-                {"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "a"}}, True, id="ref fills source"
-            ),
-            pytest.param({"dataSourceRef": {"apiGroup": "x.y", "kind": "Z", "name": "a"}}, False, id="another kind"),
-            pytest.param(
-                {"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "a", "namespace": "n"}},
-                False,
-                id="namespace",
-            ),
+            pytest.param({"dataSource": CLAIM}, CLAIM, CLAIM, id="source fills ref"),
+            pytest.param({"dataSourceRef": CLAIM}, CLAIM, CLAIM, id="ref fills source"),
+            pytest.param({"dataSource": SNAPSHOT}, SNAPSHOT, SNAPSHOT, id="snapshot"),
+            pytest.param({"dataSourceRef": FOREIGN}, FOREIGN, FOREIGN, id="any kind fills source"),
+            pytest.param({"dataSourceRef": {**FOREIGN, "namespace": ""}}, FOREIGN, {**FOREIGN, "namespace": ""}, id='""'),
+            pytest.param({"dataSourceRef": {**CLAIM, "namespace": "n"}}, None, {**CLAIM, "namespace": "n"}, id="namespace"),
+            pytest.param({"dataSource": FOREIGN}, None, None, id="another kind as source alone is dropped"),
+            pytest.param({"dataSource": {**CLAIM, "apiGroup": "x.y"}}, None, None, id="so is another group"),
+            pytest.param({"dataSource": FOREIGN, "dataSourceRef": FOREIGN}, FOREIGN, FOREIGN, id="both"),
         ],
-    )
-    def test_data_sources_fill_each_other(self, spec: Obj, *, both: bool) -> None:
+    )  # fmt: skip
+    def test_data_sources_fill_each_other(self, spec: Obj, source: Obj | None, ref: Obj | None) -> None:
+        spec = copy.deepcopy(spec)
         strategy.claim({"spec": spec}, None)
-        assert ({"dataSource", "dataSourceRef"} <= spec.keys()) == both
+        assert (spec.get("dataSource"), spec.get("dataSourceRef")) == (source, ref)
+
+    @pytest.mark.parametrize(
+        ("before", "sent", "after"),
+        [
+            pytest.param({"dataSource": FOREIGN, "dataSourceRef": FOREIGN}, {"dataSource": FOREIGN}, None, id="old client"),
+            pytest.param({"dataSource": CLAIM, "dataSourceRef": CLAIM}, {"dataSourceRef": CLAIM}, None, id="new client"),
+            pytest.param({"dataSourceRef": FOREIGN}, {"dataSourceRef": FOREIGN}, None, id="stored with the ref only"),
+            pytest.param({}, {"dataSource": FOREIGN}, {}, id="a source that never was"),
+            pytest.param({}, {"dataSource": CLAIM}, {"dataSource": CLAIM, "dataSourceRef": CLAIM}, id="to be refused"),
+            pytest.param({"dataSource": CLAIM, "dataSourceRef": CLAIM}, {}, {}, id="taken off: to be refused"),
+        ],
+    )  # fmt: skip
+    def test_an_update_that_leaves_one_source_out_changes_nothing(
+        self, before: Obj, sent: Obj, after: Obj | None
+    ) -> None:
+        stored, spec = copy.deepcopy(before), copy.deepcopy(sent)
+        strategy.claim({"spec": spec}, {"spec": stored})
+        assert spec == (before if after is None else after)
+        assert stored == before
 
     def test_a_namespace_is_held_by_its_controller(self) -> None:
         new: Obj = {"metadata": {"name": "n"}}

@@ -184,3 +184,28 @@ async def test_describe(kubectl: Kubectl) -> None:
     assert "EphemeralVolume" in await kubectl("describe", "pod", "p")
     assert "kubernetes.io/pvc-protection" in await kubectl("describe", "pvc", "c")
     assert "WaitForFirstConsumer" in await kubectl("describe", "sc", "scratch")
+
+
+async def test_json_patch_replaces_a_member_that_is_not_there(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=CLAIM)
+    patch = '[{"op": "replace", "path": "/metadata/annotations/a~1b", "value": "c"}]'
+    await kubectl("patch", "pvc", "c", "--type=json", "-p", patch)
+    notes = json.loads(await kubectl("get", "pvc", "c", "-o", "json"))["metadata"]["annotations"]
+    assert notes["a/b"] == "c"
+    told = await kubectl("patch", "pvc", "c", "--type=json", "-p", patch.replace("/metadata", "/nothing"), fails=True)
+    assert "is invalid" in told
+
+
+async def test_a_data_source_of_any_kind(kubectl: Kubectl) -> None:
+    foreign = '{"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}'
+    claim = CLAIM.replace("spec: {", "spec: {dataSourceRef: " + foreign + ", ")
+    await kubectl("apply", "-f", "-", text=claim)
+    spec = json.loads(await kubectl("get", "pvc", "c", "-o", "json"))["spec"]
+    assert spec["dataSource"] == spec["dataSourceRef"] == json.loads(foreign)
+    assert await kubectl("apply", "-f", "-", text=claim) == "persistentvolumeclaim/c unchanged\n"
+
+    alone = CLAIM.replace("name: c", "name: d").replace("spec: {", "spec: {dataSource: " + foreign + ", ")
+    await kubectl("apply", "-f", "-", text=alone)
+    assert (
+        not {"dataSource", "dataSourceRef"} & json.loads(await kubectl("get", "pvc", "d", "-o", "json"))["spec"].keys()
+    )

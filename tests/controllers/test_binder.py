@@ -473,6 +473,70 @@ async def test_what_a_claim_waits_for_is_said_after_a_while_and_again_when_it_ch
         assert (await claim_of(kube, "c")).metadata.annotations.items() >= MARKS.items()
 
 
+@pytest.mark.parametrize("names_it", [False, True])
+@pytest.mark.parametrize("claim_first", [False, True])
+async def test_a_claim_and_its_volume_of_a_class_without_object_are_bound_without_a_word(
+    kube: Client,
+    informers: Informers,
+    events: EventRecorder,
+    make_claim: Make,
+    make_volume: Make,
+    running: Any,
+    eventually: Any,
+    told: Told,
+    *,
+    names_it: bool,
+    claim_first: bool,
+) -> None:
+    async def bound() -> bool:
+        return is_complete(await claim_of(kube, "c"), await kube.get(VOLUMES, "v"))
+
+    spec = {"storageClassName": "manual"}
+    async with running(Binder(kube, informers, events, quiet=60.0, grace=60.0)):
+        for make in (make_claim, make_volume) if claim_first else (make_volume, make_claim):
+            if make is make_claim:
+                await make_claim("c", **spec, **({"volumeName": "v"} if names_it else {}))
+            else:
+                await make_volume("v", **spec)
+        assert await eventually(bound)
+        assert await told() == []
+
+
+async def test_what_is_said_where_a_class_has_no_object(
+    kube: Client, make_volume: Make, make_claim: Make, work: Any, told: Told
+) -> None:
+    await make_volume("small", storageClassName="manual")
+    await make_claim("large", "2Gi", storageClassName="manual")
+    await make_claim("typo", storageClassName="manuel")
+    await work()
+    text = "no persistent volume of class manual is available for this claim, and no StorageClass makes one"
+    assert await told() == [
+        ("large", "Normal", "FailedBinding", text),
+        ("typo", "Warning", "ProvisioningFailed", 'storageclass.storage.k8s.io "manuel" not found'),
+    ]
+
+
+async def test_a_volume_that_an_agent_made_for_another_claim_is_bound_at_once(
+    kube: Client, binder: Binder, make_class: Make, make_volume: Make, make_claim: Make, work: Any
+) -> None:
+    """Adopted and named by the claim, or handed over by a volume populator: no agent binds it."""
+    await make_class("late")
+    first = await make_claim("first", storageClassName="late")
+    await make_claim("adopted", storageClassName="late", volumeName=f"pvc-{first.metadata.uid}")
+    volume = await made_by_agent(make_volume, first)
+    await kube.patch(VOLUMES, volume.key, {"spec": {"claimRef": None}})
+    await work()
+    assert is_complete(await claim_of(kube, "adopted"), await kube.get(VOLUMES, volume.key))
+
+    second = await make_claim("second", storageClassName="late")
+    notes = {names.SELECTED_NODE: "n1", **MARKS}
+    target = await make_claim("target", storageClassName="late", annotations=notes)
+    handed = await made_by_agent(make_volume, second)
+    await kube.patch(VOLUMES, handed.key, {"spec": {"claimRef": ref(target)}})
+    await work()
+    assert is_complete(await claim_of(kube, "target"), await kube.get(VOLUMES, handed.key))
+
+
 async def test_volume_that_an_agent_left_half_bound_is_bound_after_its_time(
     kube: Client,
     informers: Informers,

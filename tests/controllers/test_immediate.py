@@ -11,6 +11,7 @@ import pytest
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
 from tonnage.controllers.immediate import ImmediateController
+from tonnage.controllers.refusals import POPULATED
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -435,6 +436,21 @@ async def test_a_copy_goes_where_its_source_is(
     await settle()
     await controller.reconcile(("claim", "default/c"))
     assert await node_of(kube, "c") == "n1"
+
+
+async def test_a_claim_of_a_volume_populator_is_left_alone(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Any
+) -> None:
+    await make_node("n1", "1Gi")
+    source = {"apiGroup": "x.org", "kind": "Image", "name": "i"}
+    await make_claim("c", storageClassName="now", dataSourceRef=source)
+    await make_claim("prime", storageClassName="now")
+    await settle()
+    for _ in range(2):
+        assert await controller.reconcile(("claim", "default/c")) is None
+    await controller.reconcile(("claim", "default/prime"))
+    assert [await node_of(kube, name) for name in ("c", "prime")] == ["", "n1"], "and takes no room from others"
+    assert await told() == [("c", "Normal", "Provisioning", POPULATED)]
 
 
 async def test_only_the_provisioners_asked_for(

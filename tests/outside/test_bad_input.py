@@ -18,6 +18,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     "bad-pool-now": {"parameters": {"pool": "nope"}, "volumeBindingMode": "Immediate"},
     "theirs": {"provisioner": "csi.example.com"},
 }
+FAULTY = "0/3 nodes are available: 3 node(s) could not make volumes of the StorageClass."
 FULL = "0/3 nodes are available: 3 node(s) did not have enough free storage."
 UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
 RWX = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible: local volumes live on one node; use ReadWriteOnce"
@@ -79,10 +80,10 @@ def shows(cluster: Any, kind: str, name: str, *texts: str) -> None:
 @pytest.mark.parametrize(
     ("storage_class", "on_pod"),
     [
-        ("bad-pool", f"{FULL} StorageClass \"bad-pool\": there is no pool 'nope' (there is scratch)."),
-        ("bad-key", f"{FULL} StorageClass \"bad-key\": unknown parameter 'colour': pool scratch takes"),
-        ("bad-fstype", f"{FULL} StorageClass \"bad-fstype\": file system 'zfs' is not offered by pool scratch"),
-        ("bad-option", f"{FULL} StorageClass \"bad-option\": mount option 'usrquota' is not allowed"),
+        ("bad-pool", f"{FAULTY} StorageClass \"bad-pool\": there is no pool 'nope' (there is scratch)."),
+        ("bad-key", f"{FAULTY} StorageClass \"bad-key\": unknown parameter 'colour': pool scratch takes"),
+        ("bad-fstype", f"{FAULTY} StorageClass \"bad-fstype\": file system 'zfs' is not offered by pool scratch"),
+        ("bad-option", f"{FAULTY} StorageClass \"bad-option\": mount option 'usrquota' is not allowed"),
         ("bad-pool-now", f"{UNBOUND} StorageClass \"bad-pool-now\": there is no pool 'nope' (there is scratch)."),
         ("nosuch", f'{UNBOUND} StorageClass "nosuch": there is no such class.'),
         ("theirs", 'claim app-v: no node has a CSI driver "csi.example.com"; start it, or correct the provisioner'),

@@ -28,6 +28,7 @@ SERIES = {
         (f'controller_persistentvolumeclaim_provision_failed_total{{class="c",source="",{NODE}}}', "0+6x60")
     ],
     "TonnageCredentialsRefused": [(f"tonnage_credentials_refused{{{NODE}}}", "1x60")],
+    "TonnageUnreadableObjects": [(f'tonnage_unreadable_objects{{resource="pods",{NODE}}}', "2x60")],
     "TonnageNoController": [],
 }
 """Alert -> what makes it fire, a sample each minute."""

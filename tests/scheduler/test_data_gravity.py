@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tonnage.api import names
 from tonnage.scheduler.cycle import Decision, Refusal
 from tonnage.scheduler.explain import explain
 from tonnage.scheduler.filters import Cause
@@ -75,3 +76,43 @@ def test_it_is_explained(stage: Any) -> None:
     text = "node(s) did not have the volume that a claim is to be a copy of: claim c of claim a (volume pv-a)"
     assert told["node-1"] == told["node-3"] == [text]
     assert "free 0" in told["node-2"][0]
+
+
+FOREIGN = {"dataSourceRef": {"apiGroup": "images.example.com", "kind": "Image", "name": "a"}}
+
+
+def left(world: Any, node: str) -> int:
+    (offer,) = world.cluster.published.on(node)["late"]
+    return int(offer.left) >> 30
+
+
+@pytest.mark.parametrize("counted", [None, 0])
+def test_a_volume_that_a_populator_fills_counts_once(stage: Any, counted: int | None) -> None:
+    """By the claim that the pod uses, until the populator's own claim is on that node for the same size."""
+    stage.capacity("node-1", "10Gi", counted=counted)
+    for name in ("node-2", "node-3"):
+        stage.capacity(name, "5Gi")
+    stage.claim("c", "6Gi", **FOREIGN)
+    assert stage.place(stage.pod("p", claims=["c"])) == "node-1", "compared as any claim"
+    stage.send("c", "node-1")
+    assert left(stage, "node-1") == 4
+
+    stage.claim("prime-uid-c", "6Gi")
+    version = stage.send("prime-uid-c", "node-1")
+    if counted is not None:  # the agent's next number includes both: of the first it makes nothing
+        stage.capacity("node-1", "10Gi", counted=version - 1)
+    assert left(stage, "node-1") == 4
+    stage.bound_claim("prime-uid-c", "pv-a", "6Gi")
+    stage.capacity("node-1", "4Gi", counted=None if counted is None else version)
+    stage.claim("c", "6Gi", annotations={names.SELECTED_NODE: "node-1"}, **FOREIGN)
+    assert left(stage, "node-1") == 4, "nor is it counted anew"
+
+
+def test_a_name_alone_takes_no_reservation_away(stage: Any) -> None:
+    stage.claim("c", "6Gi", **FOREIGN)
+    stage.place(stage.pod("p", claims=["c"]))
+    node = stage.cluster.published.node_of("uid-c")
+    stage.send("c", node)
+    stage.claim("prime-uid-c", "1Gi")
+    stage.send("prime-uid-c", node)
+    assert left(stage, node) == 3

@@ -19,6 +19,10 @@ def lacking(nodes: int) -> str:
     return f"0/{nodes} nodes are available: {nodes} node(s) did not have enough free storage."
 
 
+def faulty(nodes: int) -> str:
+    return f"0/{nodes} nodes are available: {nodes} node(s) could not make volumes of the StorageClass."
+
+
 @pytest.fixture
 def stage(world: Any) -> Any:
     """Three nodes, the driver on each, a late class and a claim of it."""
@@ -40,7 +44,7 @@ def test_equal_reasons_are_told_once(stage: Any) -> None:
     for number in (1, 2, 3):
         stage.capacity(f"node-{number}", "0", reason=NO_POOL)
 
-    assert told(stage) == f'{lacking(3)} StorageClass "late": {NO_POOL}.'
+    assert told(stage) == f'{faulty(3)} StorageClass "late": {NO_POOL}.'
 
 
 def test_a_shortened_reason_stays_as_it_is(stage: Any) -> None:
@@ -49,7 +53,7 @@ def test_a_shortened_reason_stays_as_it_is(stage: Any) -> None:
     for node in ("node-2", "node-3"):
         stage.capacity(node, "0", reason="allowed are ro, r...")
 
-    assert told(stage) == f'{lacking(3)} StorageClass "late": allowed are ro, r...'
+    assert told(stage) == f'{faulty(3)} StorageClass "late": allowed are ro, r...'
 
 
 def test_nodes_differ_and_a_few_reasons_are_enough(stage: Any) -> None:
@@ -58,7 +62,7 @@ def test_nodes_differ_and_a_few_reasons_are_enough(stage: Any) -> None:
         stage.capacity(f"node-{number}", "0", reason=f"no pool on the {number}.")
 
     message = told(stage)
-    assert message.startswith(f'{lacking(5)} StorageClass "late": no pool on the 1 (on 1 of these nodes); ')
+    assert message.startswith(f'{faulty(5)} StorageClass "late": no pool on the 1 (on 1 of these nodes); ')
     assert message.count("no pool on the") == MOST
     assert message.endswith("; and 2 more.")
 
@@ -105,7 +109,10 @@ def test_a_reason_that_comes_or_goes_wakes_the_pods_that_it_concerns(stage: Any)
     stage.queue.advance(stage.now)
     assert stage.queue.pop() is ours
     assert stage.queue.pop() is None
-    assert told(stage) == f'{lacking(3)} StorageClass "late": {NO_POOL} (on 1 of these nodes).'
+    assert told(stage) == (
+        "0/3 nodes are available: 1 node(s) could not make volumes of the StorageClass, 2 node(s) did not have enough"
+        f' free storage. StorageClass "late": {NO_POOL} (on 1 of these nodes).'
+    )
     stage.capacity("node-1", "0")
     assert told(stage) == lacking(3)
 
@@ -115,7 +122,7 @@ def test_a_driver_that_no_node_has_is_named(stage: Any) -> None:
     stage.claim("d", storageClassName="theirs")
 
     assert told(stage, "d") == (
-        f'{lacking(3)} StorageClass "theirs": no node has a CSI driver "csi.example.com"; start it,'
+        f'{faulty(3)} StorageClass "theirs": no node has a CSI driver "csi.example.com"; start it,'
         " or correct the provisioner of the class."
     )
     stage.csi_node("node-2", names.DRIVER, "csi.example.com")
@@ -141,3 +148,28 @@ def test_the_fault_of_an_immediate_class_is_told(stage: Any) -> None:
     stage.capacity("node-1", "0", storage_class="now", reason=NO_POOL)
 
     assert told(stage, "d") == f'{unbound} StorageClass "now": {NO_POOL}.'
+
+
+def test_a_class_for_which_nothing_is_published_yet(stage: Any) -> None:
+    """Its agents may say in a moment what is wrong with it: until then nothing is said of storage."""
+    stage.storage_class("new")
+    stage.claim("d", storageClassName="new")
+    stage.capacity("node-1", "0")
+
+    def refusal(claim: str) -> Refusal:
+        outcome = stage.decide(stage.pod("p", claims=[claim]))
+        assert isinstance(outcome, Refusal)
+        return outcome
+
+    assert [refusal(claim).unpublished for claim in ("d", "c")] == [True, False]
+    stage.capacity("node-1", "0", storage_class="new", reason=NO_POOL)
+    assert not refusal("d").unpublished
+
+
+def test_one_class_that_a_node_serves_in_several_ways(stage: Any) -> None:
+    """Only where all that it publishes has a fault is it the class's."""
+    for name, reason in (("one", NO_POOL), ("other", "")):
+        stage.capacity("node-1", "0", name=name, reason=reason)
+    for node in ("node-2", "node-3"):
+        stage.capacity(node, "0")
+    assert told(stage).startswith(lacking(3))

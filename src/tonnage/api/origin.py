@@ -1,7 +1,8 @@
 """What a claim's volume is to be filled from, and which nodes have that: content of local volumes stays on its node.
 
-dataSourceRef, or dataSource (KEP-1495; kubernetes-behaviour.md 5.6). A claim is copied (CSI CLONE_VOLUME). Other kinds
-are a populator's, which makes an empty volume first, anywhere. Pure: who asks says how to look things up.
+dataSourceRef, or dataSource (KEP-1495; kubernetes-behaviour.md 5.6). A claim is copied (CSI CLONE_VOLUME). Kinds other
+than claims and snapshots are a volume populator's: it makes a claim of its own for the volume, and gives the volume to
+the first claim once it is filled. Pure: who asks says how to look things up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from tonnage.api.kinds import CLAIMS
 from tonnage.api.matching import is_bound
 from tonnage.api.selectors import NodeMatcher, node_matcher
 
+PROVISIONED = frozenset({("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")})
+"""API group and kind of the data sources that a provisioner serves; other kinds are a volume populator's."""
 Lookup = Callable[[str], PersistentVolumeClaim | None]
 VolumeLookup = Callable[[str], PersistentVolume | None]
 
@@ -45,6 +48,15 @@ def is_clone(claim: PersistentVolumeClaim) -> bool:
     if ref is None or ref.kind != CLAIMS.kind or ref.api_group:
         return False
     return ref.namespace in ("", claim.metadata.namespace)
+
+
+def is_populated(claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume populator provides the volume: the data source is neither a claim nor a snapshot.
+
+    A provisioner leaves such a claim alone, as external-provisioner does.
+    """
+    ref = reference(claim)
+    return ref is not None and (ref.api_group or "", ref.kind) not in PROVISIONED
 
 
 def origin_of(claim: PersistentVolumeClaim, claims: Lookup, volumes: VolumeLookup) -> Origin | None:

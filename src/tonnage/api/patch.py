@@ -2,6 +2,9 @@
 
 All functions return a new value and never change what they are given; the result may share unchanged parts with it.
 A patch that makes no sense raises Invalid; one that is well formed but does not fit the object raises ApiInvalid.
+
+JSON patches follow the API server's library (evanphx/json-patch v4) where it differs from the RFC: a missing member of
+an object that exists reads as null (replace, test, copy), and negative list indexes count from the end.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ def apply_json_patch(target: Json, operations: Json) -> Json:
                 f"JSON patch: {_shown(operation)} is not an operation (add, remove, replace, move, copy, test)"
             )
         if operation["op"] == "copy":
-            copied += _weight(_at(result, _pointer(operation, "from")))
+            copied += _weight(_read(result, _pointer(operation, "from")))
             if copied > MAX_COPIED:
                 raise ApiInvalid(f"JSON patch: its copies come to more than {MAX_COPIED} bytes together")
         result = act(result, operation)
@@ -88,12 +91,14 @@ def _missing(path: list[str]) -> ApiInvalid:
 
 
 def _index(part: str, length: int, path: list[str]) -> int:
-    """A list index below length. Raises ApiInvalid."""
-    if not part.isascii() or not part.isdigit() or (part != "0" and part.startswith("0")) or len(part) > 9:
+    """A list index from 0 to below length; a negative one counts from the end. Raises ApiInvalid."""
+    digits = part.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or (part != "0" and digits.startswith("0")) or len(digits) > 9:
         raise ApiInvalid(f"JSON patch: {part!r} of /{'/'.join(path)} is not a list index")
-    if int(part) >= length:
+    index = int(part)
+    if not -length <= index < length:
         raise _missing(path)
-    return int(part)
+    return index if index >= 0 else index + length
 
 
 def _at(value: Json, path: list[str]) -> Json:
@@ -105,6 +110,12 @@ def _at(value: Json, path: list[str]) -> Json:
         else:
             raise _missing(path)
     return value
+
+
+def _read(target: Json, path: list[str]) -> Json:
+    """What is at path; None for a missing member of an object that exists. Raises ApiInvalid."""
+    parent = _at(target, path[:-1])
+    return parent.get(path[-1]) if path and isinstance(parent, dict) else _at(target, path)
 
 
 def _add_at(target: Json, path: list[str], value: Json) -> Json:
@@ -146,8 +157,12 @@ def _op_replace(target: Json, operation: Mapping[str, Json]) -> Json:
     if not path:
         return value
     parent = _at(target, path[:-1])
-    _at(target, path)
-    parent[int(path[-1]) if isinstance(parent, list) else path[-1]] = value
+    if isinstance(parent, dict):
+        parent[path[-1]] = value
+    elif isinstance(parent, list):
+        parent[_index(path[-1], len(parent), path)] = value
+    else:
+        raise _missing(path)
     return target
 
 
@@ -162,7 +177,7 @@ def _op_move(target: Json, operation: Mapping[str, Json]) -> Json:
 
 
 def _op_copy(target: Json, operation: Mapping[str, Json]) -> Json:
-    return _add_at(target, _pointer(operation, "path"), copy.deepcopy(_at(target, _pointer(operation, "from"))))
+    return _add_at(target, _pointer(operation, "path"), copy.deepcopy(_read(target, _pointer(operation, "from"))))
 
 
 def _shown(value: Json) -> str:
@@ -172,7 +187,7 @@ def _shown(value: Json) -> str:
 
 def _op_test(target: Json, operation: Mapping[str, Json]) -> Json:
     path, wanted = _pointer(operation, "path"), _value(operation)
-    found = _at(target, path)
+    found = _read(target, path)
     if not same(found, wanted):
         raise ApiInvalid(f"JSON patch: test of /{'/'.join(path)} failed: want {_shown(wanted)}, found {_shown(found)}")
     return target

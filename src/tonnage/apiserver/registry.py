@@ -163,6 +163,7 @@ _ROWS: tuple[Resource, ...] = (
         validate=claim.validate,
         admit=admission.claim,
         prepare_create=strategy.claim,
+        prepare_update=strategy.claim,
         columns=columns.CLAIM,
     ),
     _row(

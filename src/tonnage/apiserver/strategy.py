@@ -9,6 +9,7 @@ import copy
 from typing import Any
 
 from tonnage.api import names
+from tonnage.api.origin import PROVISIONED
 from tonnage.api.quantity import Quantity
 from tonnage.errors import Invalid
 
@@ -66,23 +67,31 @@ def _compute(amounts: Any) -> dict[str, int]:
 
 
 def claim(new: Obj, old: Obj | None) -> None:
-    """A claim starts Pending; its two kinds of data source are kept alike."""
+    """A claim starts Pending. dataSource and dataSourceRef are kept alike (pkg/api/persistentvolumeclaim, KEP-1495).
+
+    dataSource alone may name a claim or a snapshot. Any other kind is dropped, as before dataSourceRef existed. A
+    reference into another namespace is not copied.
+    """
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if old is None:
         new["status"] = {"phase": "Pending"}
-        _sources(new.get("spec") or {})
+    elif before.get("dataSource") or before.get("dataSourceRef"):
+        # A client that knows one field only leaves the other out. What is stored with one field keeps that one.
+        for field in _SOURCES:
+            if field in before and field not in spec and len(_SOURCES & spec.keys()) == 1:
+                spec[field] = copy.deepcopy(before[field])
+        return
+    source, ref = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source and not ref:
+        if (source.get("apiGroup") or "", source.get("kind")) in PROVISIONED:
+            spec["dataSourceRef"] = dict(source)
+        else:
+            del spec["dataSource"]
+    elif ref and not source and not ref.get("namespace"):
+        spec["dataSource"] = {k: v for k, v in ref.items() if k != "namespace"}
 
 
-def _sources(spec: Obj) -> None:
-    """dataSource and dataSourceRef fill each other in, unless the reference leaves the namespace."""
-    if "dataSource" in spec and "dataSourceRef" not in spec:
-        spec["dataSourceRef"] = dict(spec["dataSource"])
-    elif "dataSourceRef" in spec and "dataSource" not in spec and not spec["dataSourceRef"].get("namespace"):
-        ref = spec["dataSourceRef"]
-        if (ref.get("apiGroup") or "", ref.get("kind")) in _LOCAL_SOURCES:
-            spec["dataSource"] = {k: v for k, v in ref.items() if k != "namespace"}
-
-
-_LOCAL_SOURCES = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
+_SOURCES = {"dataSource", "dataSourceRef"}
 
 
 def volume(new: Obj, old: Obj | None) -> None:

@@ -155,7 +155,15 @@ class Box:
         scheduler = Scheduler(
             client, informers, self._events("default-scheduler"), clock=clock, strategy=settings.scoring
         )  # fmt: skip
-        loops = control_plane(client, informers, self._events, clock=clock, scheduler=scheduler, capacity=self.capacity)
+        loops = control_plane(
+            client,
+            informers,
+            self._events,
+            clock=clock,
+            scheduler=scheduler,
+            capacity=self.capacity,
+            drivers=self._drivers,
+        )
         informers.start()
         for name, loop in loops.items():
             self._tasks.start(supervise(name, loop.run), name)
@@ -167,10 +175,13 @@ class Box:
         self._tasks.start(supervise(f"events of {component}", recorder.run), f"events {component}")
         return recorder
 
+    @property
+    def _drivers(self) -> list[str]:
+        return [names.DRIVER, *(objects.COMPAT[word] for word in self.plan.settings.compat)]
+
     async def _start_nodes(self) -> None:
         assert self._server is not None
         assert self._informers is not None
-        drivers = [names.DRIVER, *(objects.COMPAT[word] for word in self.plan.settings.compat)]
         for name, pools in self.plan.nodes.items():
             self.nodes[name] = BoxNode(
                 self.client,
@@ -180,7 +191,7 @@ class Box:
                 folder=self.data.node(name),
                 sockets=self.data.sockets() / name,
                 pools=pools,
-                drivers=drivers,
+                drivers=self._drivers,
                 endpoints=self.plan.endpoints.get(name, ()),
                 sources=[Path(text) for text in self.plan.settings.sources],
                 runtime=self.plan.settings.runtime,

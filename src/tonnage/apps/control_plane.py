@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.controllers.binder import Binder
 from tonnage.controllers.capacity_tiers import CapacityTiers
+from tonnage.controllers.class_notices import ClassNotices
 from tonnage.controllers.ephemeral import EphemeralController
 from tonnage.controllers.garbage import GarbageCollector
+from tonnage.controllers.growth import GrowthNotices
 from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.namespaces import NamespaceController
 from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.controllers.scoping import Scoping
 from tonnage.controllers.service_accounts import ServiceAccountController
 from tonnage.controllers.tier_notices import TierNotices
 from tonnage.controllers.unfit import UnfitPods
@@ -23,6 +26,8 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.scheduler.loop import Scheduler
+
+_SCHEDULER = "default-scheduler"
 
 
 def control_plane(
@@ -33,9 +38,10 @@ def control_plane(
     clock: Clock,
     scheduler: Scheduler,
     capacity: str = "exact",
+    drivers: Collection[str] = (names.DRIVER,),
 ) -> Mapping[str, Any]:
     """Name -> what is to be run, as run(). recorder(component): who reports that component's Events; capacity:
-    how room is published, "tiers" or "exact"."""
+    how room is published, "tiers" or "exact"; drivers: names of our own."""
     events = recorder("tonnage")
     tiers = _tiers(client, informers, clock) if capacity == "tiers" else {}
     return {
@@ -48,8 +54,11 @@ def control_plane(
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
         "service accounts": ServiceAccountController(client, informers),
+        "scoping": Scoping(client, informers, drivers=dict.fromkeys(drivers, names.TOPOLOGY_NODE)),
         "hand-placed pods": HandPlaced(client, informers, events),
         "immediate binding": ImmediateController(client, informers, events, clock=clock),
+        "class notices": ClassNotices(client, informers, events, seeing=[_SCHEDULER], clock=clock),
+        "growth": GrowthNotices(informers, events, drivers=drivers),
         "unfit pods": UnfitPods(client, informers, events, clock=clock),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }

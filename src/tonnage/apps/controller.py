@@ -13,8 +13,10 @@ from tonnage.api import names
 from tonnage.apps.elected import ElectedProcess, Loop, Seat
 from tonnage.controllers import tier
 from tonnage.controllers.capacity_tiers import CapacityTiers
+from tonnage.controllers.class_notices import ClassNotices
 from tonnage.controllers.gone_capacity import GoneCapacity
 from tonnage.controllers.gone_nodes import GoneNodes
+from tonnage.controllers.growth import GrowthNotices
 from tonnage.controllers.hand_placed import HandPlaced
 from tonnage.controllers.immediate import ImmediateController
 from tonnage.controllers.node_templates import NodeTemplates
@@ -84,6 +86,16 @@ class ControllerProcess(ElectedProcess):
             "immediate binding": ImmediateController(
                 client, informers, events, provisioners=drivers.keys(), clock=clock
             ),
+            "class notices": ClassNotices(
+                client,
+                informers,
+                events,
+                provisioners=drivers.keys(),
+                pod_fields=WAITING_PODS,
+                seeing=[names.SCHEDULER],
+                clock=clock,
+            ),
+            "growth": GrowthNotices(informers, events, drivers=drivers.keys()),
             "gone nodes": GoneNodes(client, informers, events, drivers=drivers.keys(), clock=clock),
             "capacity tiers": CapacityTiers(
                 client,

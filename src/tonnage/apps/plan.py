@@ -162,11 +162,17 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
     if runtime not in RUNTIMES:
         raise Invalid(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
     real = [pool.kind for pool in pools if pool.kind != "fake"]
-    looped = [kind for kind in real if kind in ("image", "btrfs")]
     if real and os.geteuid() != 0:
         raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")
     if runtime == "bwrap" and os.geteuid() != 0:
         raise HostError(f"running containers with volumes takes root: {_WAY_OUT}")
+    check_programs(runtime, pools)
+
+
+def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
+    """What the kernel and the machine's packages must have. Raises HostError."""
+    real = [pool.kind for pool in pools if pool.kind != "fake"]
+    looped = [kind for kind in real if kind in ("image", "btrfs")]
     if runtime == "bwrap" and shutil.which("bwrap") is None:
         raise HostError("bwrap is not there (Debian: apt-get install bubblewrap); or start with --runtime none")
     if looped and not Path("/dev/loop-control").exists():

@@ -1,4 +1,4 @@
-"""`tonnage doctor`: what is wrong with an installation on Kubernetes, and what to do. It changes nothing.
+"""`tonnage doctor`: what is wrong with an installation on Kubernetes or a box, and what to do. It changes nothing.
 
 Exit code 0: no fault (warnings there may be); 1: faults.
 """
@@ -14,12 +14,12 @@ from typing import Any
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
-from tonnage.apps.doctor.examine import examine
+from tonnage.apps.data import DataFolder
+from tonnage.apps.doctor.examine import examine, examine_box
 from tonnage.apps.doctor.findings import Finding, Level
 from tonnage.apps.node_config import NodeConfig
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
-from tonnage.errors import Unsupported
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 
@@ -29,7 +29,7 @@ _FILE = Path("/etc/tonnage/node.yaml")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: as kubectl finds it)")
+    node.add_cluster_arguments(parser)
     parser.add_argument(
         "--namespace", default=os.environ.get("POD_NAMESPACE") or names.SYSTEM_NAMESPACE, metavar="NAME",
         help="the installation's (default: %(default)s)",
@@ -46,13 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look, tell; 1 when there are faults."""
-    access = node.access_of(options.kubeconfig)
+    in_pod = options.kubeconfig is None and options.data is None and os.environ.get("KUBERNETES_SERVICE_HOST")
+    access, box = (node.access_of(None), None) if in_pod else node.cluster_of(options)
     machine = _machine(options)
 
     async def connected() -> list[Finding]:
         client = Client(HttpTransport(access, user_agent="tonnage-doctor"))
         try:
-            return await look(client, options.namespace, machine)
+            return await look(client, options.namespace, machine, box)
         finally:
             await client.close()
 
@@ -61,12 +62,12 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(finding.level is Level.FAIL for finding in findings) else 0
 
 
-async def look(client: Client, namespace: str, machine: NodeConfig | None) -> list[Finding]:
-    """What is found. Raises Unsupported for a box, and as examine()."""
+async def look(
+    client: Client, namespace: str, machine: NodeConfig | None, box: DataFolder | None = None
+) -> list[Finding]:
+    """What is found. box: the data folder, where the cluster is a box of this machine. Raises as examine()."""
     if b"+tonnage" in await client.read("/version"):
-        raise Unsupported(
-            "this cluster is a box of `tonnage up`, which has no installation: see `tonnage pools`, docs/pending.md"
-        )
+        return await examine_box(client, box, clock=RealClock())
     return await examine(client, namespace, clock=RealClock(), node=machine)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from tonnage.api import names
 from tonnage.apps import driver_check, driver_config, node_config
+from tonnage.apps.data import DataFolder, default_folder
 from tonnage.apps.node_config import BINDINGS, KUBELET, LEVELS, NodeConfig, NodeFile
 from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli import driver
 from tonnage.controllers import tier
 from tonnage.controllers.claim_scope import SCOPES
 from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
+from tonnage.errors import NotFound
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -95,6 +97,32 @@ def run(options: argparse.Namespace) -> int:
     asyncio.run(serve())
     driver.leave_stuck()
     return 0
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that name a cluster or a box, for cluster_of()."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE",
+        help="the cluster (default: $KUBECONFIG, else the box that runs here, else as kubectl finds it)",
+    )  # fmt: skip
+    where.add_argument("--data", type=Path, metavar="DIR", help="a box's data folder: that cluster")
+
+
+def cluster_of(options: argparse.Namespace) -> tuple[Access, DataFolder | None]:
+    """The cluster that is meant, and its data folder where it is a box of this machine. Raises Invalid, NotFound."""
+    if options.data is None and (options.kubeconfig is not None or os.environ.get("KUBECONFIG")):
+        file = options.kubeconfig or Path(os.environ["KUBECONFIG"])
+        box = DataFolder(file.parent)
+        mine = box.exists() and os.path.realpath(file) == os.path.realpath(box.kubeconfig)
+        return kubeconfig.load(options.kubeconfig), box if mine else None
+    box = DataFolder(options.data or default_folder())
+    if (box.running() or 0) <= 0:
+        if options.data is None:
+            return access_of(None), None
+        todo = f"`tonnage up --data {box.path}`" if box.exists() else "name another with --data or --kubeconfig"
+        raise NotFound(f"no cluster runs in {box.path}: {todo}")
+    return kubeconfig.load(box.kubeconfig), box
 
 
 def access_of(file: Path | None) -> Access:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
-from pathlib import Path
 
 from tonnage.aio.clock import RealClock
-from tonnage.apps.data import DataFolder, default_folder
-from tonnage.apps.why import why
+from tonnage.apps.claim_faults import Said
+from tonnage.apps.why import Answer, why
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
-from tonnage.errors import Invalid, NotFound
-from tonnage.kube import kubeconfig
+from tonnage.errors import Invalid
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
-from tonnage.kube.kubeconfig import Access
-from tonnage.scheduler.explain import Explanation, NodeAnswer
+from tonnage.scheduler.explain import NodeAnswer
 from tonnage.scheduler.lacks import Room
 
 _KINDS = ("pod", "pods", "po")
@@ -28,21 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb, named as kubectl names them."""
     parser.add_argument("pod", metavar="POD", help="its name; pod/NAME is understood too")
     parser.add_argument("-n", "--namespace", default="", metavar="NAME", help="the pod's (default: the kubeconfig's)")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE",
-        help="the cluster (default: $KUBECONFIG, else the box that runs here, else as kubectl finds it)",
-    )  # fmt: skip
-    where.add_argument("--data", type=Path, metavar="DIR", help="a box's data folder: that cluster")
+    node.add_cluster_arguments(parser)
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
 
 
 def run(options: argparse.Namespace) -> int:
     """Look, tell; 0 also when the pod fits nowhere: that is the answer."""
-    access = _access(options)
+    access, _ = node.cluster_of(options)
     name, namespace = _name(options.pod), options.namespace or access.namespace or "default"
 
-    async def ask() -> Explanation:
+    async def ask() -> Answer:
         client = Client(HttpTransport(access, user_agent="tonnage-why"))
         try:
             return await why(client, name, namespace, clock=RealClock())
@@ -60,20 +51,7 @@ def _name(text: str) -> str:
     return name
 
 
-def _access(options: argparse.Namespace) -> Access:
-    """The cluster that is meant. Raises Invalid, NotFound."""
-    if options.data is None and (options.kubeconfig is not None or os.environ.get("KUBECONFIG")):
-        return kubeconfig.load(options.kubeconfig)
-    box = DataFolder(options.data or default_folder())
-    if (box.running() or 0) <= 0:
-        if options.data is None:
-            return node.access_of(None)
-        todo = f"`tonnage up --data {box.path}`" if box.exists() else "name another with --data or --kubeconfig"
-        raise NotFound(f"no cluster runs in {box.path}: {todo}")
-    return kubeconfig.load(box.kubeconfig)
-
-
-def show(form: str, found: Explanation) -> None:
+def show(form: str, found: Answer) -> None:
     """As tables and a last line that says what to do, or as a document."""
     if form != "table":
         sys.stdout.write(listing.text(form, found))
@@ -81,6 +59,9 @@ def show(form: str, found: Explanation) -> None:
     out = Output()
     for reason in found.everywhere:
         out.line(f"on every node: {reason}")
+    if found.said:
+        out.title("Events of its claims and their classes")
+        out.table(("LAST", "TYPE", "REASON", "ABOUT", "MESSAGE"), [_event(said) for said in found.said])
     for thing in found.unchecked:
         out.line(f"not looked at: {thing}")
     if found.nodes:
@@ -101,9 +82,13 @@ def show(form: str, found: Explanation) -> None:
     out.line(f"\nTo do: {found.todo}")
 
 
+def _event(said: Said) -> tuple[str, ...]:
+    return (said.at or "-", said.type, said.reason, said.about, said.message)
+
+
 def _rows(answer: NodeAnswer) -> list[tuple[str, str, str]]:
     """One line for each thing that is lacking."""
-    first, *others = answer.lacks or ["-"]
+    first, *others = answer.lacks or ["-" if answer.fits else "nothing: its claims are at fault, see above"]
     return [(answer.node, "yes" if answer.fits else "no", first), *(("", "", lack) for lack in others)]
 
 

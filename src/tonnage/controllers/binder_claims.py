@@ -81,9 +81,7 @@ class ClaimSync:
     async def _provision(self, claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> float | None:
         view = self._view
         if storage_class is None:
-            message = f'storageclass.storage.k8s.io "{class_name(claim)}" not found'
-            view.tell(claim, WARNING, "ProvisioningFailed", message)
-            return None
+            return self._without_class(claim)
         provisioner = storage_class.provisioner
         if provisioner.startswith("kubernetes.io/"):
             view.tell(claim, WARNING, "ProvisioningFailed", f"no volume plugin matched name: {provisioner}")
@@ -101,6 +99,18 @@ class ClaimSync:
             "and correctly registered."
         )
         view.tell(claim, NORMAL, "ExternalProvisioning", message)
+        return None
+
+    def _without_class(self, claim: PersistentVolumeClaim) -> float | None:
+        """PersistentVolumes need no StorageClass object: one may come with the claim, or be about to be Available."""
+        view, name = self._view, class_name(claim)
+        if left := view.waits.left(claim.metadata.uid, view.quiet):
+            return left
+        if any(volume.spec.storage_class_name == name for volume in view.volumes):
+            text = f"no persistent volume of class {name} is available for this claim, and no StorageClass makes one"
+            view.tell(claim, NORMAL, "FailedBinding", text)
+        else:
+            view.tell(claim, WARNING, "ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found')
         return None
 
     def _placed_by_capacity(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> bool:

@@ -56,11 +56,12 @@ class BinderView:
             return found
         return [v for v in found if int(v.metadata.resource_version) >= self.taken.get(v.metadata.name, 0)]
 
-    def patience(self, volume: PersistentVolume) -> float:
-        """Seconds left in which the agent that made the volume may bind it itself; 0 for volumes of others."""
+    def patience(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
+        """Seconds left in which the agent that made the volume for this claim may bind it itself; 0 for any other
+        pair: an agent binds no volume that was there before the claim, or that was made for another claim."""
         notes = volume.metadata.annotations
         by_agent = names.NODE_LABEL in volume.metadata.labels and names.PROVISIONED_BY in notes
-        if not by_agent or names.DISK in notes:  # one that was there before its claim is bound by who chose it
+        if not by_agent or volume.metadata.name != names.volume_name(claim.metadata.uid):
             return 0.0
         return self.waits.left(volume.metadata.uid, self.grace)
 
@@ -70,7 +71,7 @@ class BinderView:
             return 0.0
         if claim.spec.volume_name not in ("", volume.metadata.name) or volume.status.phase in ("Released", "Failed"):
             return 0.0
-        return self.patience(volume)
+        return self.patience(claim, volume)
 
     def only_waits(self, claim: PersistentVolumeClaim) -> float:
         """Seconds until an Event is due on a claim for which nothing else can be done; 0: look at it now."""
@@ -89,7 +90,7 @@ class BinderView:
         if is_complete(claim, volume):
             self.settled(claim, volume)
             return None
-        if left := self.patience(volume):
+        if left := self.patience(claim, volume):
             return left
         name = volume.metadata.name
         self.taken[name] = sys.maxsize

@@ -38,7 +38,7 @@ class VolumeSync:
         if claim.spec.volume_name != volume.metadata.name:
             await self._unneeded(volume)
             return None
-        if volume.status.phase != "Bound" and (left := self._view.patience(volume)):
+        if volume.status.phase != "Bound" and (left := self._view.patience(claim, volume)):
             return left
         await self._phase(volume, "Bound")
         return None

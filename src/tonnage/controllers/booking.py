@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.origin import is_clone
+from tonnage.api.origin import is_clone, is_populated
 from tonnage.controllers.claim_group import LOOK_EVERY, Action, ClaimGroup, Member, Pace
 from tonnage.controllers.drivers import Driver
 from tonnage.controllers.feasibility import Feasibility
@@ -163,7 +163,8 @@ class Booking:
             raise failure
 
     def _here(self, group: Group) -> list[PersistentVolumeClaim]:
-        return [c for key in group.claims if (c := self._claims.get(key)) is not None]
+        """A volume populator's claims need nothing of this node: their volumes are made for claims of its own."""
+        return [c for key in group.claims if (c := self._claims.get(key)) is not None and not is_populated(c)]
 
     def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
         promise = self._ledger.get(claim.metadata.uid)

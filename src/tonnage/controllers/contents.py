@@ -45,7 +45,8 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
         name = found.volume.metadata.name
         what = f"claim {claim.metadata.name} is to be a copy of {found.text}"
         return Away(f"{what}, whose volume {name} is on another node")
-    _check(claim, found.volume, driver)
+    if fault := copy_fault(claim, found.volume, driver.name):
+        raise Invalid(fault)
     assert found.volume.spec.csi is not None
     return ContentSource(volume_id=found.volume.spec.csi.volume_handle)
 
@@ -67,14 +68,18 @@ async def _volume(client: Client, source: PersistentVolumeClaim | None) -> Persi
     return found if matching.is_claimed_by(found, source) else None
 
 
-def _check(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: Driver) -> None:
-    """What external-provisioner asks of a copy. Raises Invalid."""
+def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: str) -> str:
+    """Why the claim can be no copy of the volume by that driver, as external-provisioner asks of it; "" when it can.
+
+    Raises Invalid for sizes that cannot be read.
+    """
     name = volume.metadata.name
-    if volume.spec.csi is None or volume.spec.csi.driver != driver.name:
-        raise Invalid(f"volume {name}, of which it is to be a copy, is not of driver {driver.name}")
+    if volume.spec.csi is None or volume.spec.csi.driver != driver:
+        return f"volume {name}, of which it is to be a copy, is not of driver {driver}"
     has, asked = matching.capacity(volume), matching.requested(claim)
     if asked < has:
-        raise Invalid(f"{from_bytes(asked)} are asked, and {name}, of which it is to be a copy, has {from_bytes(has)}")
+        return f"{from_bytes(asked)} are asked, and {name}, of which it is to be a copy, has {from_bytes(has)}"
     mode = claim.spec.volume_mode or matching.FILESYSTEM
     if mode != (volume.spec.volume_mode or matching.FILESYSTEM):
-        raise Invalid(f"volume mode {mode} is asked, and {name}, of which it is to be a copy, has the other one")
+        return f"volume mode {mode} is asked, and {name}, of which it is to be a copy, has the other one"
+    return ""

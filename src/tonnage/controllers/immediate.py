@@ -17,7 +17,7 @@ from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_bound, is_provisionable, requested
-from tonnage.api.origin import origin_of
+from tonnage.api.origin import is_populated, origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.controllers.binding import find_best
@@ -25,6 +25,7 @@ from tonnage.controllers.capacity_object import reason
 from tonnage.controllers.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
 from tonnage.controllers.offers import Offer, Offers, is_usable, numbers
 from tonnage.controllers.promises import Promise, Promises
+from tonnage.controllers.refusals import POPULATED, leave_to_populator
 from tonnage.controllers.sending import is_sent, pause, send, withdrawals
 from tonnage.controllers.waits import Waits
 from tonnage.errors import Invalid
@@ -37,6 +38,8 @@ CLAIM, CLASS = "claim", "class"
 _MOST_FAULTS = 3
 _LOOK_AGAIN = 2.5
 """Seconds after which promises that hold room have become published numbers."""
+_UNPUBLISHED = 5.0
+"""So many times as long nothing is said while nothing is published."""
 _TELL_AGAIN = 60.0
 """Seconds between two Events of one claim."""
 
@@ -123,6 +126,10 @@ class ImmediateController:
 
     async def _place(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> float | None:
         meta, size = claim.metadata, _size(claim)
+        if is_populated(claim):  # the populator's own claim is given a node
+            if self._waits.news(meta.uid, POPULATED):
+                leave_to_populator(self._events, claim)
+            return None
         origin = origin_of(claim, self._claims.get, self._volumes.get)
         if origin is not None and origin.volume is None:
             self._tell(claim, f"it is to be a copy, and {origin.missing}")
@@ -147,16 +154,19 @@ class ImmediateController:
     def _no_room(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[Offer]
     ) -> float | None:
-        uid = claim.metadata.uid
-        if left := self._waits.left(uid, self._quiet):
-            return left
-        name = class_name(claim)
+        uid, name = claim.metadata.uid, class_name(claim)
         wanted = f"{from_bytes(size)} of class {name}"
         published = self._offers.published(name)
         faults = {reason(c): None for c in published}
         if faults and all(faults):
             message = f"no node can make a volume of class {name}: {'; '.join(list(faults)[:_MOST_FAULTS])}"
-        elif offers:
+            if self._waits.news(uid, message):
+                self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
+            return _TELL_AGAIN
+        # Of a class that is new, nodes may say in a moment that it has a fault.
+        if left := self._waits.left(uid, self._quiet if published else _UNPUBLISHED * self._quiet):
+            return left
+        if offers:
             best = max(offers, key=lambda offer: (offer.largest, offer.node))
             largest = f"the most that one has for a volume is {from_bytes(max(0, best.largest))} (node {best.node})"
             message = f"no node has room for {wanted}: {largest}. It is tried again when capacity grows."

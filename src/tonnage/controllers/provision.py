@@ -19,6 +19,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
+from tonnage.api.origin import is_populated
 from tonnage.api.storage import StorageClass
 from tonnage.controllers.booking import Booking
 from tonnage.controllers.claim_group import LOOK_EVERY
@@ -30,7 +31,7 @@ from tonnage.controllers.hold_back import HoldBack
 from tonnage.controllers.ledger import Ledger, Promise, Stage
 from tonnage.controllers.making import Making, Work, failed_text
 from tonnage.controllers.readings import Readings
-from tonnage.controllers.refusals import Refusals
+from tonnage.controllers.refusals import Refusals, leave_to_populator
 from tonnage.controllers.siblings import Siblings
 from tonnage.controllers.volume_request import plan
 from tonnage.controllers.withdrawal import Withdrawal
@@ -42,7 +43,9 @@ from tonnage.kube.informer import Informer, Informers
 from tonnage.observe import metrics, trace
 
 WORKERS = 100
-RETRY_START, RETRY_MAX = 1.0, 300.0
+RETRY_START, RETRY_MAX = 1.0, 60.0
+"""Seconds between two calls of the driver for one claim: what it lacks may come at any time, such as the end of a use
+that keeps a volume from being copied."""
 LONG_WAIT = 60.0
 """Seconds after which a claim that waits is counted by `tonnage_claims_waiting`."""
 SOURCE_WAIT = 5.0
@@ -70,7 +73,7 @@ class Provisioner:
         binding: str = "agent",
         hold_back: int = 0,
     ) -> None:
-        self._client, self._clock = client, clock
+        self._client, self._events, self._clock = client, events, clock
         self._scope, self._drivers, self._ledger, self._readings = scope, drivers, ledger, readings
         claims = informers.of(CLAIMS, labels=scope.selector)
         volumes = informers.of(VOLUMES, labels=scope.selector)
@@ -82,6 +85,7 @@ class Provisioner:
         self._done_until: dict[str, float] = {}
         self._looked = 0.0  # when some claim was reconciled last
         self._blocked: set[str] = set()  # what a sweep is just removing
+        self._populated: set[str] = set()  # uids of claims that were said to be a volume populator's
         self._ready = False
         self._controller = Controller(
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
@@ -190,6 +194,7 @@ class Provisioner:
         uid = claim.metadata.uid
         self._ledger.forget(uid)
         self._forget_done(uid)
+        self._populated.discard(uid)
         self._making.infeasible.pop(uid, None)
         self._refusals.left(uid)
         self._booking.left(uid)
@@ -213,7 +218,7 @@ class Provisioner:
         """Count the claim, if it is for one of our drivers and has no volume yet."""
         uid = claim.metadata.uid
         storage_class = self._classes.get(claim.spec.storage_class_name or "")
-        if claim.spec.volume_name or storage_class is None or self._volume(claim) is not None:
+        if claim.spec.volume_name or storage_class is None or self._volume(claim) is not None or is_populated(claim):
             return
         driver = self._drivers.get(storage_class.provisioner)
         if driver is None or claim.metadata.annotations.get(names.SELECTED_NODE, "") != self._scope.node:
@@ -262,6 +267,8 @@ class Provisioner:
         """Whether a claim has this node and no volume, and nothing is being made for it."""
         claim = next(iter(self._claims.by(_BY_UID, uid)), None)
         if claim is None or uid in self._works or claim.spec.volume_name or claim.metadata.deleting:
+            return False
+        if is_populated(claim):
             return False
         return self._scope.has_claim(claim.metadata) and self._drivers.get(provisioner_of(claim)) is not None
 
@@ -359,6 +366,11 @@ class Provisioner:
             return None
         driver = self._drivers.get(provisioner_of(claim))
         if driver is None:
+            return None
+        if is_populated(claim):
+            if claim.metadata.uid not in self._populated:
+                self._populated.add(claim.metadata.uid)
+                leave_to_populator(self._events, claim)
             return None
         name = claim.spec.storage_class_name or ""
         storage_class = self._classes.get(name)

@@ -7,6 +7,7 @@ it stays less than a write a minute.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,13 +18,14 @@ from tonnage.api.meta import ObjectReference
 from tonnage.controllers.siblings import pod_owner
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
+from tonnage.kube.events import NORMAL, EventRecorder
 
 AGAIN = 250.0
 """Seconds after which the same is told again, at the earliest."""
 _SECONDS_A_CLAIM = 120.0
 """Of a pod's claims each tells twice: on itself and on the pod."""
 REASON = "ProvisioningFailed"
+POPULATED = "Assuming an external populator will provision the volume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +85,9 @@ class Refusals:
         except TonnageError:
             return []
         return [refer(PODS, p) for p in pods if not p.spec.node_name and meta.name in p.claim_names()]
+
+
+def leave_to_populator(events: EventRecorder, claim: PersistentVolumeClaim) -> None:
+    """Say once in a claim's life, in external-provisioner's words, that a volume populator provides its volume."""
+    key = hashlib.sha256(f"{claim.metadata.uid}\0{POPULATED}".encode()).hexdigest()[:16]
+    events.record(refer(CLAIMS, claim), NORMAL, "Provisioning", POPULATED, once=key)

@@ -18,7 +18,7 @@ from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.matching import default_class
 from tonnage.api.meta import ObjectReference, OwnerReference
-from tonnage.api.origin import is_clone
+from tonnage.api.origin import is_clone, is_populated
 from tonnage.api.pods import Pod, claim_name
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
@@ -180,6 +180,8 @@ class Siblings:
     def _will_come(self, claim: PersistentVolumeClaim) -> bool:
         """Whether a claim that is not here yet is one of ours without a volume, or is to be made anew. Has it another
         node now, the pod can be on neither before one of the claims is rescheduled."""
+        if is_populated(claim):
+            return False
         return (not claim.spec.volume_name or claim.metadata.deleting) and self._class(claim.spec) is not None
 
     def _class(self, spec: PersistentVolumeClaimSpec) -> StorageClass | None:
@@ -206,8 +208,9 @@ def pod_owner(claim: PersistentVolumeClaim) -> OwnerReference | None:
 
 
 def is_there(claim: PersistentVolumeClaim | None) -> bool:
-    """Whether a claim of the node's cache will stay: one that is deleted is made anew before its pod can start."""
-    return claim is not None and not claim.metadata.deleting
+    """Whether a claim of the node's cache will stay: one that is deleted is made anew before its pod can start. A
+    volume populator's claim is of no group."""
+    return claim is not None and not claim.metadata.deleting and not is_populated(claim)
 
 
 def _claims_of(pod: Pod) -> _PodClaims:

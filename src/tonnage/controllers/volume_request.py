@@ -69,7 +69,9 @@ def plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driv
     source = reference(claim)
     if source is not None and not is_clone(claim):
         kind = f"{source.kind} {source.name!r}"
-        raise Invalid(f"data source {kind} is not supported: claim an empty volume, or a copy of a claim beside it")
+        raise Invalid(
+            f"data source {kind} is not supported: claim an empty volume, or a copy of a claim of the namespace"
+        )
     if source is not None and words.CLONE_VOLUME not in driver.controller:
         raise Invalid(f"driver {driver.name} cannot copy volumes: claim an empty volume")
     if spec.volume_attributes_class_name:

@@ -19,6 +19,7 @@ from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
+from tonnage.api.origin import is_populated
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import StorageClass
@@ -247,7 +248,7 @@ class Withdrawal:
         return not leaving
 
     def _may_go(self, claim: PersistentVolumeClaim, group: Group) -> bool:
-        if claim.metadata.deleting:
+        if claim.metadata.deleting or is_populated(claim):  # filling it anew may take long
             return False
         if is_ephemeral(claim):
             return group.pod is not None and claim.metadata.controller_uid() == group.pod.uid

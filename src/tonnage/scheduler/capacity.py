@@ -255,6 +255,12 @@ class PublishedStorage:
         """The claim has its volume."""
         self._change(uid, bound=True)
 
+    def supersede(self, uid: str, node: str, size: int) -> None:
+        """The volume of this claim is made there for another claim, which is reserved by itself. May be repeated."""
+        reservation = self._reservations.get(uid)
+        if reservation is not None and reservation.node == node and reservation.size <= size:
+            self._change(uid, bound=True)
+
     def _change(self, uid: str, *, version: int | None = None, bound: bool = False) -> None:
         reservation = self._reservations.get(uid)
         if reservation is None or (bound and reservation.bound):

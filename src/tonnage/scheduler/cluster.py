@@ -42,6 +42,10 @@ _LIFTED = (
 )
 
 
+_PRIME = "prime-"
+"""Volume populators (lib-volume-populator) name their own claim by this and the uid of the claim that they fill."""
+
+
 class Cluster:
     """State of the cluster for decisions. now: monotonic seconds."""
 
@@ -230,6 +234,8 @@ class Cluster:
         if selected and known != selected:
             size = _size(claim)
             self.published.reserve(uid, selected, matching.class_name(claim), size, version=version, exact=exact)
+            if claim.metadata.name.startswith(_PRIME):
+                self.published.supersede(claim.metadata.name.removeprefix(_PRIME), selected, size)
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         """A volume came, changed or went."""

@@ -13,11 +13,11 @@ from tonnage.scheduler import scores
 from tonnage.scheduler.ask import Ask
 from tonnage.scheduler.columns import Columns, UsedVolume
 from tonnage.scheduler.filters import Cause, NodeFilter, Reasons, node_filters
-from tonnage.scheduler.hints import class_hint, of_class, sentence, storage_hint
+from tonnage.scheduler.hints import ClassFaults, class_hint, of_class, sentence, storage_hint
 from tonnage.scheduler.inline import NO_INLINE
 from tonnage.scheduler.neighbours import NEAR, Neighbours
 from tonnage.scheduler.strategies import Strategy, storage_score
-from tonnage.scheduler.volumes import IN_USE, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
+from tonnage.scheduler.volumes import IN_USE, NO_CLASS, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
 
 NO_NODES = "no nodes available to schedule pods"
 _ENOUGH, _SOME, _LOOKS = 100, 10, 128
@@ -36,12 +36,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the pod goes nowhere now. awaited: it will pass by itself, and need not be told yet.
-    needs: what the pod asks of published storage, (class, bytes)."""
+    """Why the pod goes nowhere now. awaited: it will pass by itself, and need not be told yet. unpublished: nothing is
+    published yet for a class of the pod, so that the cause may be known in a moment. needs: what the pod asks of
+    published storage, (class, bytes)."""
 
     message: str
     causes: Cause
     awaited: bool = False
+    unpublished: bool = False
     needs: tuple[tuple[str, int], ...] = ()
 
 
@@ -157,6 +159,7 @@ class Cycle:
     def _refuse(self, volumes: PodVolumes, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
         """Ask each node why not."""
         refusals, lacking, live = _Refusals(), list[str](), self.columns.live
+        faults = ClassFaults(volumes, self.volumes.published, self.is_registered)
         checks = [(each.cause, each.check) for each in filters]
         ask_node = self.volumes.asker(volumes)
         for slot in nodes:
@@ -170,13 +173,16 @@ class Cycle:
                 if NO_STORAGE in answer:
                     lacking.append(self.columns.names[slot])
                 lacks_room = NO_STORAGE in answer or NO_INLINE in answer
+                if NO_STORAGE in answer and faults.on(self.columns.names[slot]):
+                    answer = tuple(NO_CLASS if reason == NO_STORAGE else reason for reason in answer)
                 refusals.note(answer, Cause.STORAGE if lacks_room else Cause.BINDING)
         if len(nodes) < len(live):
             refusals.note((NEAR,), Cause.NEIGHBOURS, nodes=len(live) - len(nodes))
         message = _fit_error(len(live), refusals.counts)
         if lacking:
             message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
-        return Refusal(message, refusals.causes, needs=volumes.needs)
+        unpublished = bool(lacking) and faults.is_unpublished
+        return Refusal(message, refusals.causes, needs=volumes.needs, unpublished=unpublished)
 
     def _advance(self, end: int) -> None:
         self._turn += 1

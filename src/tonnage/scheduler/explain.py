@@ -25,7 +25,7 @@ _HELP = {
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What one node says of the pod. lacks: empty when it fits."""
+    """What one node says of the pod. lacks: what the node lacks. A pod whose claims are at fault fits nowhere."""
 
     node: str
     fits: bool
@@ -61,12 +61,14 @@ def explain(
     read: str = "",
     pods: Iterable[Pod] = (),
     budgets: Iterable[PodDisruptionBudget] = (),
+    faults: Sequence[Lack] = (),
 ) -> Explanation:
     """Look at all nodes; afterwards the cluster counts the room that is held for others.
 
     written: key of a capacity object -> when it was written. read: when all was read. scheduler: the only one there is
     (that of a box), which refuses by name what it does not support; "" for any: these things are not looked at. pods:
-    all there are, for room that is held for some. budgets: all. Raises Invalid for a pod or claim that cannot be read.
+    all there are, for room that is held for some. budgets: all. faults: what is wrong with the pod's claims, so that it
+    fits on no node whatever that has. Raises Invalid for a pod or claim that cannot be read.
     """
     meta = pod.metadata
     if pod.spec.node_name or pod.terminated:
@@ -74,20 +76,23 @@ def explain(
         todo = f"nothing: {where}; `kubectl -n {meta.namespace} describe pod {meta.name}` says the rest"
         return Explanation(meta.namespace, meta.name, pod.spec.node_name, read=read, todo=todo)
     ask = compile_ask(pod)
-    everywhere = _before_nodes(ask, scheduler)
+    everywhere = [*faults, *_before_nodes(ask, scheduler)]
     unchecked: list[str] = []
     if ask.unsupported and not scheduler:
         unchecked.append(ask.unsupported.removesuffix(" not supported by this scheduler"))
         ask = replace(ask, unsupported="")
     held = hold_for_others(cluster, pod, pods)
     outcome, volumes = cluster.cycle.decide(ask), cluster.volumes.sort_out(ask)
+    keeps = bool(faults)
     if isinstance(volumes, Stop):
-        everywhere.append(Lack(volumes.message, _about_claims(volumes, cluster)))
-        volumes = NO_VOLUMES
+        everywhere.append(Lack(volumes.message, "" if faults else _about_claims(volumes, cluster)))
+        volumes, keeps = NO_VOLUMES, True
     look = Look(cluster, ask, volumes, written)
     found = {slot: list(look.lacks(slot)) for slot in cluster.columns.live}
     nodes = [
-        NodeAnswer(cluster.columns.names[slot], not lacks, [lack.text for lack in lacks], look.rooms(slot))
+        NodeAnswer(
+            cluster.columns.names[slot], not lacks and not keeps, [lack.text for lack in lacks], look.rooms(slot)
+        )
         for slot, lacks in found.items()
     ]
     return Explanation(
@@ -135,7 +140,7 @@ def _todo(
 ) -> str:
     """The one line: what stands everywhere, else what the nearest node lacks."""
     if everywhere:
-        return "; then ".join(lack.todo for lack in everywhere)
+        return "; then ".join(lack.todo for lack in everywhere if lack.todo)
     if not nodes:
         return f"add a node: {NO_NODES}"
     if fitting := [answer.node for answer in nodes if answer.fits]:

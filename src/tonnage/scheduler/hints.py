@@ -1,7 +1,7 @@
 """What Kubernetes' sentences leave out: that a driver can never serve the class, or is not there, or the class is not.
 
-Said after Kubernetes' own sentence, which stays as it is. Publishers tell a class's fault in the annotation
-`tonnage.dev/reason` of their capacity objects.
+Said after Kubernetes' sentence, in which nodes with such a fault are not counted among those without free storage.
+Publishers write a class's fault in the annotation `tonnage.dev/reason` of their capacity objects.
 """
 
 from __future__ import annotations
@@ -30,6 +30,24 @@ def storage_hint(
         elif not published.has_offers(name) and not is_registered(provisioner):
             found[of_class(name, not_there(provisioner))] = None
     return sentence(found)
+
+
+class ClassFaults:
+    """Which nodes cannot make volumes of a pod's classes, however much storage is free there."""
+
+    def __init__(self, volumes: PodVolumes, published: PublishedStorage, is_registered: Callable[[str], bool]) -> None:
+        classes = {u.storage_class.key: u.storage_class.provisioner for u in volumes.unbound if u.measured}
+        silent = [provisioner for name, provisioner in classes.items() if not published.has_offers(name)]
+        self._published = published
+        self._faulty = [name for name in classes if published.has_faults(name)]
+        self._is_absent = any(not is_registered(provisioner) for provisioner in silent)
+        self.is_unpublished = any(map(is_registered, silent))
+        """Whether a driver is there, and has published nothing for its class yet."""
+
+    def on(self, node: str) -> bool:
+        """Whether the node is one of them."""
+        offers = (self._published.on(node).get(name, ()) for name in self._faulty)
+        return self._is_absent or any(found and all(offer.reason for offer in found) for found in offers)
 
 
 def _reasons(published: PublishedStorage, nodes: Iterable[str], storage_class: str) -> Iterable[str]:

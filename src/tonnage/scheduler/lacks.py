@@ -22,7 +22,7 @@ from tonnage.scheduler.filters import Cause
 from tonnage.scheduler.inline import NO_INLINE
 from tonnage.scheduler.neighbours import APART, NEAR, SPREAD, SPREAD_LABEL, THEIR_APART
 from tonnage.scheduler.static import reach_of
-from tonnage.scheduler.volumes import CONFLICT, NO_SOURCE, NO_STORAGE, NO_VOLUME, Plan, PodVolumes, Unbound
+from tonnage.scheduler.volumes import CONFLICT, NO_CLASS, NO_SOURCE, NO_STORAGE, NO_VOLUME, Plan, PodVolumes, Unbound
 
 _BYTES = (MEMORY, "ephemeral-storage")
 
@@ -231,11 +231,11 @@ class Look:
     def _claim(self, unbound: Unbound, slot: int) -> Lack | None:
         """What keeps a claim from the node by itself; what to do counts its siblings in the same room too."""
         room, offer = self._room(unbound, slot), self._best(unbound, slot)
-        head = f"{NO_STORAGE}: claim {room.claim}, class {room.storage_class}"
+        about = f"claim {room.claim}, class {room.storage_class}"
+        head = f"{NO_STORAGE}: {about}"
         if room.problem:
-            return Lack(
-                f"{head}: {room.problem}", f"correct StorageClass {room.storage_class}: {room.problem}", NO_BOUND
-            )
+            todo = f"correct StorageClass {room.storage_class}: {room.problem}"
+            return Lack(f"{NO_CLASS}: {about}: {room.problem}", todo, NO_BOUND)
         if room.largest is None or offer is None:
             todo = f"see whether the CSI driver of {room.storage_class} runs on {self._name(slot)}: `tonnage doctor`"
             return Lack(f"{head}: nothing is published", todo, NO_BOUND)

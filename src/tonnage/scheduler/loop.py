@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
 _SLICE, _SLICE_SECONDS = 64, 0.005  # decisions between two looks at everything else that the loop has to do
 _HOLD_SECONDS = 1.0
+_UNPUBLISHED_SECONDS = 5.0
+"""Of a class that is new, agents publish the capacity, or what is wrong with it, within a second or two."""
 _RETRY_SECONDS = (0.02, 0.2, 1.0)
 _BIND_SECONDS = 600.0
 
@@ -232,7 +234,7 @@ class Scheduler:
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
         counts = not (self._makes_room(entry, refusal) or refusal.awaited)
         self.queue.refuse(entry, refusal.causes, self._clock.monotonic(), needs=refusal.needs, counts=counts)
-        after = _HOLD_SECONDS if refusal.awaited else 0.0
+        after = _HOLD_SECONDS if refusal.awaited else _UNPUBLISHED_SECONDS if refusal.unpublished else 0.0
         self._conditions.report(entry.ask.pod, status.UNSCHEDULABLE, refusal.message, after=after)
         metrics.SCHEDULED.labels("awaited" if refusal.awaited else "unschedulable").inc()
 

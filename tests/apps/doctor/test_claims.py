@@ -219,3 +219,32 @@ def test_it_waits_for_capacity(view: Make) -> None:
     assert found.level is Level.WARN
     assert "insufficient storage for all volumes of pod web (40Gi, 40Gi; 50Gi published)" in found.text
     assert "rescheduled 5 times" in found.text
+
+
+def test_a_claim_that_asks_to_grow(view: Make) -> None:
+    """status.capacity is what there is."""
+    body = _claim("n1", annotations={names.BIND_COMPLETED: "yes"}, phase="Bound", spec={"volumeName": "pv"})
+    body["status"]["capacity"] = {"storage": "10Gi"}
+    (found,) = claims.check(view(body))
+    assert (found.level, found.about) == (Level.WARN, "team/data")
+    assert found.text.startswith("not grown from 10Gi to 40Gi: ")
+    assert "dataSource PersistentVolumeClaim data" in found.todo
+    body["status"]["capacity"] = {"storage": "40Gi"}
+    (found,) = claims.check(view(body))
+    assert found.level is Level.OK
+
+
+@pytest.mark.parametrize("node", ["n1", ""])
+def test_a_claim_of_a_volume_populator_waits_for_that(view: Make, node: str) -> None:
+    source = {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}
+    mode = names.WAIT_FOR_FIRST_CONSUMER if node else "Immediate"
+    (found,) = claims.check(view(_claim(node, spec={"dataSourceRef": source}), mode=mode, leads=True))
+    assert found.level is Level.WARN
+    assert found.text == "a volume populator provides its volume (data source Hello.hello.example.com h)"
+
+
+def test_a_scheduler_that_names_a_fault_of_the_class(view: Make) -> None:
+    message = "0/2 nodes are available: 2 node(s) could not make volumes of the StorageClass."
+    both = [_capacity("n1", "0", "there is no pool 'nope'"), _capacity("n2", "0", "there is no pool 'nope'")]
+    (found,) = claims.check(view(_claim(), pod=_pod(message=message), capacities=both))
+    assert found.text == "pod web fits on no node: there is no pool 'nope'"

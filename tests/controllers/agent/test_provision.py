@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -226,8 +227,10 @@ class _Faulty(MemoryPool):
     def __init__(self, *failures: Exception, made: bool = False) -> None:
         super().__init__("scratch", to_bytes("10Gi"), directories=False)
         self.failures, self._made_first = list(failures), made
+        self.calls: list[float] = []
 
     async def create(self, request: VolumeRequest) -> Volume:
+        self.calls.append(asyncio.get_running_loop().time())
         if self.failures:
             if self._made_first:
                 await super().create(request)
@@ -245,6 +248,19 @@ async def test_a_failure_is_told_and_tried_again(
     await eventually(lambda: node.bound("data"))
     await eventually(lambda: node.shows("6Gi", "6Gi"))
     assert str(failure) in str([t for _, reason, t in await all_events() if reason == "ProvisioningFailed"])
+
+
+async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: Any, make_claim: Any) -> None:
+    pool = _Faulty(*(Busy("in use") for _ in range(10)))
+    node = await make_node(pool=pool)
+    await make_claim("data", "4Gi", storageClassName="late")
+    await node.send("data")
+    await asyncio.sleep(600)
+    assert await node.bound("data")
+    pauses = [after - before for before, after in pairwise(pool.calls)]
+    assert len(pauses) == 10
+    assert max(pauses) < 61
+    assert pauses[-1] > 55, "it does back off"
 
 
 async def test_an_outcome_that_is_not_known_is_followed_up_though_the_claim_is_gone(

@@ -106,7 +106,10 @@ async def test_a_class_made_anew_is_looked_at_anew(
     [
         ({"accessModes": ["ReadWriteMany"]}, MODE),
         ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
-        ({"dataSource": {"apiGroup": "x.org", "kind": "Image", "name": "x"}}, "data source Image 'x'"),
+        (
+            {"dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x"}},
+            "data source VolumeSnapshot 'x'",
+        ),
         ({"volumeAttributesClassName": "gold"}, "VolumeAttributesClass 'gold' is not supported"),
     ],
 )

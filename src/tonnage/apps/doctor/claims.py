@@ -11,14 +11,17 @@ from tonnage.aio.clock import parse_rfc3339
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.matching import class_name, requested
+from tonnage.api.origin import is_populated, reference
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.installation import leader
 from tonnage.apps.doctor.view import View
 from tonnage.controllers.drivers import AHEAD
+from tonnage.controllers.growth import growth_of
 from tonnage.controllers.sending import withdrawals
 from tonnage.errors import Invalid
+from tonnage.scheduler.volumes import NO_CLASS
 
 _CHECK = "claims"
 PATIENCE = 30.0
@@ -26,7 +29,7 @@ PATIENCE = 30.0
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Each claim of ours that waits, has lost its volume, or does not go."""
+    """Each claim of ours that waits, asks to grow, has lost its volume, or does not go."""
     if "persistentvolumeclaims" in view.refused:
         return
     claims = view.our_claims
@@ -46,6 +49,8 @@ def _claim(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     elif meta.deleting:
         if _age(view, meta.deletion_timestamp) > PATIENCE:
             yield _leaving(view, claim)
+    elif (growth := growth_of(claim)) is not None:
+        yield warn(_CHECK, meta.key, growth.text, growth.todo(claim))
     elif not claim.spec.volume_name and _age(view, meta.creation_timestamp) > PATIENCE:
         yield from _waiting(view, claim)
 
@@ -63,7 +68,11 @@ def _leaving(view: View, claim: PersistentVolumeClaim) -> Finding:
 def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     node = claim.metadata.annotations.get(names.SELECTED_NODE, "")
     storage_class = next(c for c in view.ours if c.metadata.name == class_name(claim))
-    if node:
+    source = reference(claim)
+    if source is not None and is_populated(claim) and (node or not storage_class.late):
+        text = f"a volume populator provides its volume (data source {source.kind}.{source.api_group} {source.name})"
+        yield warn(_CHECK, claim.key, text, f"see whether a populator for {source.kind} runs, and its Events")
+    elif node:
         yield _sent(view, claim, node)
     elif not storage_class.late:
         if not leader(view):
@@ -134,7 +143,7 @@ def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
             why = f"pod {pod.metadata.name} was put on node {pod.spec.node_name} by hand, past the scheduler"
             return fail(_CHECK, claim.key, why, "the controller sends its claims there: see controller")
         return warn(_CHECK, claim.key, why, "start that scheduler, or make the pod with another schedulerName")
-    if "free storage" in text or "CSIStorageCapacity" in text:
+    if any(words in text for words in ("free storage", "CSIStorageCapacity", NO_CLASS)):
         return _roomless(view, claim, f"pod {pod.metadata.name} fits on no node")
     todo = f"kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}: it is not about its volumes"
     return warn(_CHECK, claim.key, f"pod {pod.metadata.name} is not scheduled: {' '.join(text.split())[:300]}", todo)

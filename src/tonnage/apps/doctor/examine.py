@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.apps.data import DataFolder
 from tonnage.apps.doctor import (
     access,
+    box,
     capacity,
     claims,
     classes,
@@ -40,3 +43,20 @@ async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeCon
     if node is not None:
         findings += await machine.check(found, client, node, clock)
     return findings
+
+
+async def examine_box(client: Client, data: DataFolder | None, *, clock: Clock) -> list[Finding]:
+    """Look at a box: machine and process first, then its objects. data: its folder, None where that is not known.
+
+    Raises Unavailable without a connection, ApiError for an answer of the API server that makes no sense.
+    """
+    found = await view.read(client, names.SYSTEM_NAMESPACE, now=clock.time())
+    found.is_box = True
+    return [
+        *await box.check(found, data),
+        *registration.check(found),
+        *classes.check(found),
+        *capacity.check(found),
+        *claims.check(found),
+        *volumes.check(found),
+    ]

@@ -175,7 +175,7 @@ def _replicas(view: View, component: str, found: Workload, lease: str, holder: s
 
 def leader(view: View) -> str:
     """Which controller leads, "" for none."""
-    return _holder(view, view.lease)
+    return "the box" if view.is_box else _holder(view, view.lease)
 
 
 def _holder(view: View, lease: Lease | None) -> str:

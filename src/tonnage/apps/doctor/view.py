@@ -108,7 +108,7 @@ class View:
     """An installation in `namespace`, at `now` (seconds since the epoch). served: `<group>/<version>/<plural>`. there:
     the policies and their bindings that were found, `<plural>/<name>`. files: ConfigMap -> its node's file, or what is
     wrong with it. refused: kinds that the reader may not see -> what the API server said. unreadable: which objects are
-    left out, and why."""
+    left out, and why. is_box: its controllers are in the process that serves the API."""
 
     namespace: str
     now: float
@@ -134,6 +134,7 @@ class View:
     events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
+    is_box: bool = False
 
     @property
     def ours(self) -> list[StorageClass]:

@@ -1,0 +1,196 @@
+"""What is wrong with a claim or its class, whatever node is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.json import encode
+
+from tonnage.api import names
+from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CAPACITIES, CLAIMS, EVENTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.apps.claim_faults import ClaimObjects, faults_of, said_of
+from tonnage.controllers.drivers import AHEAD
+
+SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}
+COPY = {"kind": "PersistentVolumeClaim", "name": "a"}
+
+
+def claim(name: str = "c", size: str = "1Gi", *, node: str = "", bound: str = "", **spec: Any) -> PersistentVolumeClaim:
+    notes = {names.SELECTED_NODE: node} if node else {}
+    notes |= {names.BIND_COMPLETED: "yes"} if bound else {}
+    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": notes}
+    spec = {"storageClassName": "late", "accessModes": ["ReadWriteOnce"], "volumeName": bound, **spec}
+    spec["resources"] = {"requests": {"storage": size}}
+    status = {"phase": "Bound" if bound else "Pending"}
+    return CLAIMS.decode(encode({"metadata": meta, "spec": spec, "status": status}))
+
+
+def volume(name: str, size: str = "1Gi", *, claimed: str = "", **spec: Any) -> PersistentVolume:
+    spec = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "late", **spec}
+    spec.setdefault("csi", {"driver": names.DRIVER, "volumeHandle": name})
+    if claimed:
+        spec["claimRef"] = {"namespace": "ns", "name": claimed}
+    status = {"phase": "Bound" if claimed else "Available"}
+    return VOLUMES.decode(encode({"metadata": {"name": name}, "spec": spec, "status": status}))
+
+
+def classes(**parameters: str) -> dict[str, StorageClass]:
+    """late and now are ours, theirs is not; wrong has these parameters."""
+    late = {"volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
+    bodies: dict[str, Any] = {
+        "late": {"provisioner": names.DRIVER, **late},
+        "now": {"provisioner": names.DRIVER, "volumeBindingMode": "Immediate"},
+        "theirs": {"provisioner": "csi.example.com", **late},
+        "by-hand": {"provisioner": names.NO_PROVISIONER, **late},
+        "wrong": {"provisioner": names.DRIVER, "parameters": parameters, **late},
+    }
+    made = [{"metadata": {"name": name, "uid": f"uid-{name}"}, **body} for name, body in bodies.items()]
+    return {c.metadata.name: c for c in (STORAGE_CLASSES.decode(encode(body)) for body in made)}
+
+
+def capacity(storage_class: str, reason: str) -> CSIStorageCapacity:
+    notes = {names.REASON: reason} if reason else {}
+    return CAPACITIES.decode(encode({"metadata": {"annotations": notes}, "storageClassName": storage_class}))
+
+
+def event(reason: str, message: str, *, second: int = 0, type_: str = "Warning") -> Event:
+    at = f"2026-01-01T00:00:{second:02}Z"
+    return EVENTS.decode(encode({"type": type_, "reason": reason, "message": message, "lastTimestamp": at}))
+
+
+def objects(*claims: PersistentVolumeClaim, **more: Any) -> ClaimObjects:
+    known = {c.key: c for c in claims}
+    registered = more.pop("registered", (names.DRIVER,))
+    found = more.pop("classes", classes())
+    return ClaimObjects(
+        known.get, more.pop("volumes", []), found.get, more.pop("capacities", []), registered.__contains__, **more
+    )
+
+
+def texts(*claims: PersistentVolumeClaim, **more: Any) -> list[str]:
+    found = faults_of(claims, more.pop("objects", None) or objects(*claims, **more))
+    assert all(lack.todo for lack in found)
+    return [lack.text for lack in found]
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"accessModes": ["ReadWriteMany"]}, "access mode ReadWriteMany is not possible: local volumes live on one node"),
+        ({"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}, "access mode ReadOnlyMany is not possible: local volumes"),
+        ({"storageClassName": "theirs"}, 'StorageClass theirs: no node has a CSI driver "csi.example.com"'),
+        ({"storageClassName": "nosuch"}, "there is no StorageClass nosuch"),
+        ({"dataSourceRef": SNAPSHOT}, "VolumeSnapshot s as data source is not supported"),
+        ({"dataSourceRef": {**COPY, "namespace": "far"}}, "its data source, claim a, is in namespace far"),
+        ({"dataSourceRef": COPY}, "it is to be a copy, and claim a is not there"),
+        ({"dataSourceRef": {"apiGroup": "x.org", "kind": "Hello", "name": "h"}}, "a volume populator for Hello.x.org"),
+        ({"selector": {"matchLabels": {"a": "b"}}}, "spec.selector is not supported"),
+        ({"volumeAttributesClassName": "gold"}, "VolumeAttributesClass gold is not supported"),
+    ],
+)  # fmt: skip
+def test_faults_of_a_claim(spec: dict[str, Any], text: str) -> None:
+    (found,) = texts(claim(**spec))
+    assert found.startswith(f"claim c: {text}")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"storageClassName": "now"}, {"storageClassName": "by-hand"}, {"accessModes": ["ReadWriteOncePod"]}],
+)
+def test_a_claim_without_fault(spec: dict[str, Any]) -> None:
+    assert texts(claim(**spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (volume("v", "2Gi", claimed="a"), "1Gi are asked, and v, of which it is to be a copy, has 2Gi"),
+        (volume("v", claimed="a", volumeMode="Block"), "volume mode Filesystem is asked, and v,"),
+        (volume("v", claimed="a", csi={"driver": "d", "volumeHandle": "v"}), "volume v, of which it is to be"),
+        (volume("v", claimed="a"), ""),
+    ],
+)
+def test_faults_of_a_copy(source: PersistentVolume, text: str) -> None:
+    copy, original = claim(dataSource=COPY), claim("a", bound="v")
+    found = texts(copy, objects=objects(copy, original, volumes=[source]))
+    if not text:
+        assert found == []
+    else:
+        assert found[0].startswith(f"claim c: {text}")
+
+
+def test_a_copy_of_a_claim_of_the_same_pod_waits_for_it() -> None:
+    copy, original = claim(dataSource=COPY), claim("a")
+    world = objects(copy, original)
+    assert texts(copy, original, objects=world) == []
+    assert texts(copy, objects=world) == ["claim c: it is to be a copy, and claim a is not bound yet"]
+
+
+@pytest.mark.parametrize("state", ["does not exist", "is not ready", "is ready"])
+def test_the_state_of_a_snapshot_is_named(state: str) -> None:
+    (found,) = texts(claim(dataSourceRef=SNAPSHOT), snapshots={"ns/s": state})
+    assert found.endswith(f"(it {state})")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reasons", "text"),
+    [
+        ({names.PARAMETER_PREFIX + "nope": "x"}, [], "unknown parameter"),
+        ({"colour": "blue"}, ["unknown parameter 'colour'"] * 2, "unknown parameter 'colour'"),
+        ({"pool": "a"}, ["there is no pool 'a'", ""], ""),
+        ({"pool": "disks"}, [AHEAD], ""),
+        ({}, [], ""),
+    ],
+)
+def test_faults_of_a_class(parameters: dict[str, str], reasons: list[str], text: str) -> None:
+    published = [capacity("wrong", reason) for reason in reasons]
+    found = texts(claim(storageClassName="wrong"), classes=classes(**parameters), capacities=published)
+    if not text:
+        assert found == []
+    else:
+        assert found[0].startswith(f"claim c: StorageClass wrong: {text}")
+
+
+def test_a_claim_that_a_volume_can_serve_has_no_fault() -> None:
+    """Its class need not exist, and its access mode is the volume's affair."""
+    manual = {"storageClassName": "manual"}
+    assert texts(claim(**manual), volumes=[volume("v", **manual)]) == []
+    assert texts(claim(**manual), volumes=[volume("v", claimed="c", **manual)]) == []
+    small = [volume("v", "1Mi", **manual)]
+    assert texts(claim(**manual), volumes=small) == [
+        "claim c: no PersistentVolume of class manual fits it, and there is no such StorageClass"
+    ]
+    shared: dict[str, Any] = {"accessModes": ["ReadWriteMany"]}
+    assert texts(claim(**shared), volumes=[volume("v", **shared)]) == []
+    assert texts(claim(bound="v", **shared)) == []
+
+
+def test_what_events_say_counts_where_nothing_else_does() -> None:
+    """The last word, on a claim that was sent to a node or whose class binds at once."""
+    told = {"uid-c": [event("ProvisioningFailed", "no\nluck", second=2), event("Provisioning", "x", second=1)]}
+    assert texts(claim(node="n"), events=told) == ["claim c: no luck"]
+    assert texts(claim(storageClassName="now"), events=told) == ["claim c: no luck"]
+    assert texts(claim(), events=told) == [], "a scheduler chooses, by what nodes have now"
+    waits = {"uid-c": [*told["uid-c"], event("ExternalProvisioning", "waiting", second=4, type_="Normal")]}
+    assert texts(claim(node="n"), events=waits) == ["claim c: no luck"]
+    later = {"uid-c": [*told["uid-c"], event("Provisioning", "at work", second=3, type_="Normal")]}
+    assert texts(claim(node="n"), events=later) == []
+    (fault,) = texts(claim(node="n", accessModes=["ReadWriteMany"]), events=told)
+    assert "ReadWriteMany" in fault
+
+
+def test_events_of_claims_and_classes_are_shown() -> None:
+    told = {
+        "uid-c": [event("ProvisioningFailed", "old", second=1), event("ProvisioningFailed", "new", second=2)],
+        "uid-wrong": [event("InvalidParameters", "no such pool")],
+        "uid-b": [event("ProvisioningFailed", "bound since")],
+    }
+    waiting, bound = claim(storageClassName="wrong"), claim("b", bound="v")
+    found = said_of([waiting, bound], objects(waiting, bound, events=told))
+    assert [(said.about, said.reason, said.message) for said in found] == [
+        ("claim c", "ProvisioningFailed", "new"),
+        ("class wrong", "InvalidParameters", "no such pool"),
+    ]
