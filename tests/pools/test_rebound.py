@@ -75,5 +75,5 @@ async def test_a_kind_that_cannot_says_so() -> None:
     class Fixed(MemoryPool):
         rebound = Pool.rebound
 
-    with pytest.raises(Unsupported, match="'p' \\(memory\\) does not offer other bounds without a restart"):
+    with pytest.raises(Unsupported, match="'p' \\(fake\\) does not offer other bounds without a restart"):
         Fixed("p", GIB).rebound(Bounds(GIB))
