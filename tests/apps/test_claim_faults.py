@@ -12,7 +12,6 @@ from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, EVENTS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.apps.claim_faults import ClaimObjects, faults_of, said_of
-from tonnage.controllers.drivers import AHEAD
 
 SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}
 COPY = {"kind": "PersistentVolumeClaim", "name": "a"}
@@ -141,7 +140,7 @@ def test_the_state_of_a_snapshot_is_named(state: str) -> None:
         ({names.PARAMETER_PREFIX + "nope": "x"}, [], "unknown parameter"),
         ({"colour": "blue"}, ["unknown parameter 'colour'"] * 2, "unknown parameter 'colour'"),
         ({"pool": "a"}, ["there is no pool 'a'", ""], ""),
-        ({"pool": "disks"}, [AHEAD], ""),
+        ({"pool": "disks"}, [names.AHEAD], ""),
         ({}, [], ""),
     ],
 )

@@ -11,7 +11,6 @@ import pytest
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
 from tonnage.controllers.class_notices import CLAIM, ClassNotices, Key
-from tonnage.controllers.drivers import AHEAD
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -74,7 +73,7 @@ async def test_claims_and_pods_are_told_once(
         assert await told() == wanted
 
 
-@pytest.mark.parametrize("faults", [(FAULT, ""), (AHEAD,), ("",), ()])
+@pytest.mark.parametrize("faults", [(FAULT, ""), (names.AHEAD,), ("",), ()])
 async def test_a_class_that_some_node_serves_is_not_at_fault(
     notices: ClassNotices, publish: Make, make_claim: Make, told: Told, settle: Callable[[], Awaitable[None]],
     faults: tuple[str, ...],

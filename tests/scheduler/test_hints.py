@@ -173,3 +173,10 @@ def test_one_class_that_a_node_serves_in_several_ways(stage: Any) -> None:
     for node in ("node-2", "node-3"):
         stage.capacity(node, "0")
     assert told(stage).startswith(lacking(3))
+
+
+def test_volumes_that_are_made_before_a_claim_are_no_fault_of_the_class(stage: Any) -> None:
+    for number in (1, 2, 3):
+        stage.capacity(f"node-{number}", "0", reason=names.AHEAD)
+
+    assert told(stage) == f'{lacking(3)} StorageClass "late": {names.AHEAD}.'

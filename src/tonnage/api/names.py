@@ -92,6 +92,8 @@ POOL_LABEL = "tonnage.dev/pool"
 COUNTED = "tonnage.dev/counted"
 # On a capacity object: why its driver can never serve that class there (the capacity is then 0).
 REASON = "tonnage.dev/reason"
+# The reason where volumes are made before there is a claim: no mistake, the class has what its disks are.
+AHEAD = "its volumes are whole disks, which are PersistentVolumes already; a claim waits until one that is free fits"
 # On a capacity object: bytes that inline volumes can have of its pool, where some are kept for them. Without it they
 # can have what the object says that everybody can.
 INLINE_ROOM = "tonnage.dev/inline-room"

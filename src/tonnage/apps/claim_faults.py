@@ -18,7 +18,6 @@ from tonnage.api.origin import is_clone, is_populated, origin_of, reference
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.controllers.class_faults import fault_of
 from tonnage.controllers.contents import copy_fault
-from tonnage.controllers.drivers import AHEAD
 from tonnage.errors import Invalid
 from tonnage.scheduler.hints import not_there
 from tonnage.scheduler.lacks import Lack
@@ -132,7 +131,7 @@ def _class_fault(storage_class: StorageClass, objects: ClaimObjects) -> str:
         return fault
     published = [c for c in objects.capacities if c.storage_class_name == storage_class.metadata.name]
     reasons = dict.fromkeys(c.metadata.annotations.get(names.REASON, "") for c in published)
-    return "" if not all(reasons) or AHEAD in reasons else "; ".join(reasons)
+    return "" if not all(reasons) or names.AHEAD in reasons else "; ".join(reasons)
 
 
 def _spec_faults(claim: PersistentVolumeClaim) -> Iterator[Lack]:

@@ -19,7 +19,7 @@ from tonnage.api import names
 from tonnage.controllers import tier
 from tonnage.controllers.capacity_object import object_name
 from tonnage.controllers.capacity_wish import Wish
-from tonnage.controllers.drivers import AHEAD, Drivers, NodeScope
+from tonnage.controllers.drivers import Drivers, NodeScope
 from tonnage.controllers.ledger import Ledger, Source
 from tonnage.controllers.node_tiers import NodeTiers, Plan, Want
 from tonnage.controllers.own_capacity import OwnCapacity
@@ -140,7 +140,7 @@ class CapacityPublisher:
                 if room is not None:
                     reason = self._readings.faults.get(source)
                     if driver.publishes_ahead(storage_class):
-                        reason = reason or AHEAD
+                        reason = reason or names.AHEAD
                     counts = self._ledger.counted, self._ledger.promised
                     found.append(Wish(self._name(source), source, driver, storage_class, room, *counts, reason))
         return found

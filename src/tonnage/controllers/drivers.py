@@ -17,8 +17,6 @@ from tonnage.errors import Unavailable, Unsupported
 
 PUBLISHED_AHEAD = frozenset({"static"})
 """Kinds of pools whose volumes are disks of fixed sizes: they become PersistentVolumes before there is a claim."""
-AHEAD = "its volumes are whole disks, which are PersistentVolumes already; a claim waits until one that is free fits"
-"""Why no volume is made for a claim of such a pool's class."""
 
 
 @dataclass(frozen=True)

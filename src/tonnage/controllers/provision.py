@@ -25,7 +25,7 @@ from tonnage.controllers.booking import Booking
 from tonnage.controllers.claim_group import LOOK_EVERY
 from tonnage.controllers.contents import Away, content_of
 from tonnage.controllers.delivery import Delivery
-from tonnage.controllers.drivers import AHEAD, Drivers, NodeScope, provisioner_of
+from tonnage.controllers.drivers import Drivers, NodeScope, provisioner_of
 from tonnage.controllers.feasibility import Feasibility
 from tonnage.controllers.hold_back import HoldBack
 from tonnage.controllers.ledger import Ledger, Promise, Stage
@@ -314,7 +314,7 @@ class Provisioner:
             await self._refusals.tell(claim, why)
             return RETRY_MAX
         if work.driver.publishes_ahead(work.storage_class):
-            await self._refusals.tell(claim, failed_text(work.storage_class.metadata.name, AHEAD))
+            await self._refusals.tell(claim, failed_text(work.storage_class.metadata.name, names.AHEAD))
             self._booking.turn_away(uid)
         wait = await self._booking.book(claim, work.driver, late=work.storage_class.late)
         if wait is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from tonnage.api import names
 from tonnage.scheduler.capacity import PublishedStorage
 from tonnage.scheduler.volumes import PodVolumes
 
@@ -47,7 +48,11 @@ class ClassFaults:
     def on(self, node: str) -> bool:
         """Whether the node is one of them."""
         offers = (self._published.on(node).get(name, ()) for name in self._faulty)
-        return self._is_absent or any(found and all(offer.reason for offer in found) for found in offers)
+        return self._is_absent or any(found and all(_is_fault(offer.reason) for offer in found) for found in offers)
+
+
+def _is_fault(reason: str) -> bool:
+    return bool(reason) and reason != names.AHEAD
 
 
 def _reasons(published: PublishedStorage, nodes: Iterable[str], storage_class: str) -> Iterable[str]:

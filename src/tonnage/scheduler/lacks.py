@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tonnage.api import matching
+from tonnage.api import matching, names
 from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.scheduler import filters
@@ -233,6 +233,8 @@ class Look:
         room, offer = self._room(unbound, slot), self._best(unbound, slot)
         about = f"claim {room.claim}, class {room.storage_class}"
         head = f"{NO_STORAGE}: {about}"
+        if room.problem == names.AHEAD:
+            return Lack(f"{head}: {room.problem}", "prepare a disk that is large enough, or wait for one", NO_BOUND)
         if room.problem:
             todo = f"correct StorageClass {room.storage_class}: {room.problem}"
             return Lack(f"{NO_CLASS}: {about}: {room.problem}", todo, NO_BOUND)

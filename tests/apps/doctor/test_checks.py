@@ -14,7 +14,6 @@ from tonnage.api import names
 from tonnage.api.storage import CSIDriver
 from tonnage.apps.doctor import capacity, claims, classes, installation, registration, volumes
 from tonnage.apps.doctor.findings import Finding, Level
-from tonnage.controllers.drivers import AHEAD
 
 NOW = 1_800_000_000.0
 CHECKS = (installation, registration, classes, capacity, claims, volumes)
@@ -136,7 +135,7 @@ def test_nothing_is_installed(ward: Ward) -> None:
 
 def test_classes_of_static_pools_have_no_room_and_no_fault(ward: Ward) -> None:
     for node in ("n1", "n2"):
-        ward.capacity("fast", node, reason=AHEAD)
+        ward.capacity("fast", node, reason=names.AHEAD)
 
     assert {f.level for f in _all(ward)} == {Level.OK}
 

@@ -17,7 +17,6 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.installation import leader
 from tonnage.apps.doctor.view import View
-from tonnage.controllers.drivers import AHEAD
 from tonnage.controllers.growth import growth_of
 from tonnage.controllers.sending import withdrawals
 from tonnage.errors import Invalid
@@ -152,7 +151,7 @@ def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
 def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
     """By what the nodes publish."""
     objects = [c for c in view.capacities if c.storage_class_name == class_name(claim)]
-    reasons = {r for c in objects if (r := c.metadata.annotations.get(names.REASON, "")) and r != AHEAD}
+    reasons = {r for c in objects if (r := c.metadata.annotations.get(names.REASON, "")) and r != names.AHEAD}
     if not objects:
         text = f"{begin}: no node publishes room for class {class_name(claim)}"
         return fail(_CHECK, claim.key, text, "see capacity and agents")

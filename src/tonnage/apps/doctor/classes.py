@@ -12,7 +12,6 @@ from tonnage.apps.doctor.installation import APPLY, leader
 from tonnage.apps.doctor.view import View
 from tonnage.apps.node_config import NodeFile
 from tonnage.controllers.class_faults import fault_of
-from tonnage.controllers.drivers import AHEAD
 
 _CHECK = "classes"
 _AGAIN = "a class cannot be changed: delete it and make it right; pods that wait go on by themselves"
@@ -45,7 +44,7 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
     reasons: dict[str, list[str]] = {}
     for found in objects:
         reason = found.metadata.annotations.get(names.REASON, "")
-        if reason and reason != AHEAD:
+        if reason and reason != names.AHEAD:
             reasons.setdefault(reason, []).append(found.metadata.labels.get(names.NODE_LABEL, "?"))
     refusing = sum(map(len, reasons.values()))
     told = "; ".join(f"{reason} ({few(sorted(nodes))})" for reason, nodes in sorted(reasons.items()))
