@@ -32,10 +32,6 @@ from tonnage.apps.installation import IMAGE
 POOL, SIZE, DISK = "/var/lib/tonnage", "24Gi", 30 << 30
 PROCS = 4
 DISKS = ("ext4", "xfs", "btrfs")
-EXCLUDED: Mapping[str, str] = {
-    "any volume data source": "needs images of a volume populator, which are not built yet",
-}
-"""Tests that are left out on every disk, by a part of their names, with the reason."""
 UNSHARED: Mapping[str, str] = {
     r"\(block volmode\).*should concurrently access the volume and its clone": (
         "a raw block volume that is written to is copied at one moment only where the disk shares blocks"
@@ -108,8 +104,7 @@ def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
 
 
 def _ginkgo(disk: str, part: Part, suite: Path, reports: Path, kubeconfig: Path) -> None:
-    left_out = [*EXCLUDED, *(UNSHARED if disk == "ext4" else ())]
-    skip = [*part.skip, *left_out]
+    skip = [*part.skip, *(UNSHARED if disk == "ext4" else ())]
     command = [
         str(suite / "ginkgo"),
         "--no-color",
@@ -142,7 +137,7 @@ def _ginkgo(disk: str, part: Part, suite: Path, reports: Path, kubeconfig: Path)
 def _cluster(disk: str, suite: Path, reports: Path) -> Iterator[Path]:
     """Two nodes with tonnage on a disk of that kind each; the administrator's kubeconfig. Raises Failed, Missing."""
     folder = reports / "cluster"
-    archives = [*images.build(reports, suite / "agnhost"), own_image.build(reports / "tonnage.tar", IMAGE).file]
+    archives = [*images.build(reports, suite), own_image.build(reports / "tonnage.tar", IMAGE).file]
     (reports / "registries.yaml").write_text(yaml.safe_dump(dict(images.registries())))
     (reports / "driver.yaml").write_text(yaml.safe_dump(_driver(disk)))
     found = up(folder, 2, images=archives)

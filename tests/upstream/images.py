@@ -1,7 +1,8 @@
 """The images that upstream's storage tests run in, made on this machine under the names that the tests expect.
 
-They are stand-ins: Debian's busybox and tools, and agnhost built from its Go module. The tests find them by the registries
-that registries() names, instead of upstream's.
+They are stand-ins: Debian's busybox and tools; agnhost and the volume populator are built from their Go modules. The
+validator of data sources only writes Events, which no test looks at: its image does nothing. The tests find them by the
+registries that registries() names, instead of upstream's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from deploy.image import archive, debian
 from deploy.image.archive import Entry, Tree
 from deploy.image.build import cache
 
-REGISTRY, TESTS = "test.local", "test.local/e2e-test-images"
+REGISTRY, TESTS, STORAGE = "test.local", "test.local/e2e-test-images", "test.local/sig-storage"
 HOLDER = "/var/lib/node-namespaces"
 """The file of a node that has the number of the process which holds the node's namespaces."""
 _TOOLS = ("bash", "coreutils", "util-linux", "mount", "grep", "sed", "findutils", "diffutils", "hostname", "tar",
@@ -34,19 +35,24 @@ exec /bin/busybox nsenter $first "$@"
 
 def registries() -> Mapping[str, str]:
     """What the file of KUBE_TEST_REPO_LIST says."""
-    return {"promoterE2eRegistry": TESTS, "gcRegistry": REGISTRY}
+    return {"promoterE2eRegistry": TESTS, "gcRegistry": REGISTRY, "sigStorageRegistry": STORAGE}
 
 
-def build(folder: Path, agnhost: Path) -> list[Path]:
-    """Write the archives into a folder. Blocking. Raises Missing of cluster and of deploy.image. Idempotent."""
+def build(folder: Path, suite: Path) -> list[Path]:
+    """Write the archives into a folder. suite: of the programs (programs.py). Blocking. Raises Missing of cluster and of deploy.image. Idempotent."""
     busybox = _busybox(programs.debian("busybox", "busybox-static"))
-    host = busybox | {"agnhost": Entry(0o755, agnhost.read_bytes()), "bin/nsenter": Entry(0o755, _NSENTER.encode())}
+    host = busybox | {
+        "agnhost": Entry(0o755, (suite / "agnhost").read_bytes()),
+        "bin/nsenter": Entry(0o755, _NSENTER.encode()),
+    }
+    populator = busybox | {"hello-populator": Entry(0o755, (suite / "hello-populator").read_bytes())}
     tools, newest = debian.unpack(debian.fetch(_TOOLS, cache()))
     tools = _base() | {"bin": Entry(0o777, link="usr/bin"), "lib": Entry(0o777, link="usr/lib")} | tools
     tools |= {"lib64": Entry(0o777, link="usr/lib64"), "sbin": Entry(0o777, link="usr/sbin")}
     tools |= {"usr/bin/sh": Entry(0o777, link="bash")}
     shell, path = ["/bin/sh"], "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     sleep = ["/bin/sleep", "2147483647"]
+    idle = {"Entrypoint": ["/bin/sh", "-c", " ".join(sleep)], "Env": [path]}  # whatever its arguments are
     return [
         _write(folder, f"{TESTS}/busybox:1.37.0-1", busybox, {"Cmd": shell, "Env": [path]}, 0),
         _write(folder, f"{REGISTRY}/pause:3.10.2", busybox, {"Entrypoint": sleep, "Env": [path]}, 0),
@@ -55,6 +61,10 @@ def build(folder: Path, agnhost: Path) -> list[Path]:
         ),
         _write(folder, f"{TESTS}/glibc-dns-testing:2.0.0", tools, {"Cmd": shell, "Env": [path]}, newest),
         _write(folder, f"{TESTS}/nginx:1.15-4", tools, {"Cmd": sleep, "Env": [path]}, newest),
+        _write(folder, f"{STORAGE}/hello-populator:v1.0.1", populator, {"Entrypoint": ["/hello-populator"]}, 0),
+        _write(
+            folder, f"{STORAGE}/volume-data-source-validator:v1.0.0", busybox, {"Entrypoint": sleep, "Env": [path]}, 0
+        ),
     ]
 
 

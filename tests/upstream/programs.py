@@ -1,6 +1,7 @@
-"""Kubernetes' External Storage tests, and the programs in Go that they need: built from one pinned module.
+"""Kubernetes' External Storage tests, and the programs in Go that they need: built from pinned modules.
 
-Folder `suite` has the module: the test binary contains Kubernetes' own framework and tests, nothing else of its suite.
+Folder `suite` has the module of the tests: the binary contains Kubernetes' own framework and tests, nothing else of its
+suite. Folder `populator` has the one of the volume populator that a test runs.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from pathlib import Path
 from cluster.gobuild import Program, Say, build, cache
 from cluster.programs import versioned
 
-SUITE = Path(__file__).parent / "suite"
-PACKAGES: Mapping[str, str] = {
-    "e2e-storage.test": ".",
-    "ginkgo": "github.com/onsi/ginkgo/v2/ginkgo",
-    "agnhost": "k8s.io/kubernetes/test/images/agnhost",
-    "sshnode": "./sshnode",
+HERE = Path(__file__).parent
+SUITE, POPULATOR = HERE / "suite", HERE / "populator"
+PACKAGES: Mapping[str, tuple[Path, str]] = {
+    "e2e-storage.test": (SUITE, "."),
+    "ginkgo": (SUITE, "github.com/onsi/ginkgo/v2/ginkgo"),
+    "agnhost": (SUITE, "k8s.io/kubernetes/test/images/agnhost"),
+    "sshnode": (SUITE, "./sshnode"),
+    "hello-populator": (POPULATOR, "tool"),
 }
+"""Program -> the folder of its module, and the package."""
 
 
 def ensure(*, say: Say = print) -> Path:
@@ -27,9 +31,13 @@ def ensure(*, say: Say = print) -> Path:
     Raises cluster.gobuild.Missing, RuntimeError. Idempotent.
     """
     digest = hashlib.sha256()
-    for path in sorted(path for path in SUITE.rglob("*") if path.suffix in {".go", ".mod", ".sum"}):
+    for path in sorted(path for path in HERE.rglob("*") if path.suffix in {".go", ".mod", ".sum"}):
         digest.update(path.read_bytes())
     folder = cache() / "upstream-bin" / digest.hexdigest()[:16]
     linker = ("-ldflags", versioned(SUITE))
-    build([Program(name, SUITE, what, folder / name, linker, what == ".") for name, what in PACKAGES.items()], say=say)
+    programs = [
+        Program(name, module, package, folder / name, linker, is_test=package == ".")
+        for name, (module, package) in PACKAGES.items()
+    ]
+    build(programs, say=say)
     return folder
