@@ -39,7 +39,10 @@ def registries() -> Mapping[str, str]:
 
 
 def build(folder: Path, suite: Path) -> list[Path]:
-    """Write the archives into a folder. suite: of the programs (programs.py). Blocking. Raises Missing of cluster and of deploy.image. Idempotent."""
+    """Write the archives into a folder; the files. Blocking. Idempotent.
+
+    suite: the folder of the programs. Raises Missing of cluster and of deploy.image.
+    """
     busybox = _busybox(programs.debian("busybox", "busybox-static"))
     host = busybox | {
         "agnhost": Entry(0o755, (suite / "agnhost").read_bytes()),
@@ -62,9 +65,7 @@ def build(folder: Path, suite: Path) -> list[Path]:
         _write(folder, f"{TESTS}/glibc-dns-testing:2.0.0", tools, {"Cmd": shell, "Env": [path]}, newest),
         _write(folder, f"{TESTS}/nginx:1.15-4", tools, {"Cmd": sleep, "Env": [path]}, newest),
         _write(folder, f"{STORAGE}/hello-populator:v1.0.1", populator, {"Entrypoint": ["/hello-populator"]}, 0),
-        _write(
-            folder, f"{STORAGE}/volume-data-source-validator:v1.0.0", busybox, {"Entrypoint": sleep, "Env": [path]}, 0
-        ),
+        _write(folder, f"{STORAGE}/volume-data-source-validator:v1.0.0", busybox, idle, 0),
     ]
 
 
