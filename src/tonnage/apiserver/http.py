@@ -29,6 +29,7 @@ _STOP_SECONDS = 0.5
 _SEND_BUFFER = 128 << 10
 """Bytes that the kernel keeps for a client that does not read; it would be 4 MiB for each."""
 _BACKLOG = 1024
+_WATCH_PART = 16 << 10
 _PART = 256 << 10
 _SMALL = 16 << 10
 """Bytes of an answer that is not counted."""
@@ -210,13 +211,16 @@ class HttpShell:
         transport = request.transport
         if transport is not None:
             watcher.on_drop = transport.abort
+            # What a connection has taken is a copy of its own: of a client that does not read it is to be little.
+            transport.set_write_buffer_limits(high=_WATCH_PART)
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         try:
             await response.prepare(request)
             while chunk := await watcher.read():
-                await response.write(chunk)
-                await request.writer.drain()
+                for start in range(0, len(chunk), _WATCH_PART):
+                    await response.write(chunk[start : start + _WATCH_PART])
+                    await request.writer.drain()
             with suppress(ConnectionError):
                 await response.write_eof()
         except ConnectionError:
