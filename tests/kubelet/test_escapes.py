@@ -172,7 +172,7 @@ async def test_a_working_dir_never_reaches_what_bwrap_holds_open(folder: Path, t
 async def test_nothing_is_mounted_through_proc(folder: Path, word: str) -> None:
     made = folder / "made"
     path = {"volumeDevices": "devicePath", "volumeMounts": "mountPath"}[word]
-    mount = {"name": "v", path: f"/proc/self/root/oldroot{made}"}
+    mount = {"name": "v", path: f"{Path('/proc/self/root', 'oldroot')}{made}"}
     with pytest.raises(Invalid, match=path):
         await _run(folder, {word: [mount]}, volumes={"v": Mounted("/dev/null", block=True)})
     assert not made.exists()
