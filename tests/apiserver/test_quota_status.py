@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver.quota_status import QuotaKeeper
-from tonnage.apiserver.server import extractor
-from tonnage.apiserver.store import Key, MemoryStore, Record, Stale
+from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
+from tonnage.box.apiserver.server.server import extractor
+from tonnage.box.apiserver.storage.store import Key, MemoryStore, Record, Stale
 from tonnage.errors import Unavailable
 
 Obj = dict[str, Any]

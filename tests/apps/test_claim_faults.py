@@ -11,7 +11,7 @@ from tonnage.api import names
 from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, EVENTS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.apps.claim_faults import ClaimObjects, faults_of, said_of
+from tonnage.ops.claim_errors import ClaimObjects, faults_of, said_of
 
 SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}
 COPY = {"kind": "PersistentVolumeClaim", "name": "a"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apps.data import DataFolder, Settings
+from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.errors import Busy, Invalid
-from tonnage.scheduler.strategies import Strategy
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 
 def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:

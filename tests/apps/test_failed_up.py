@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.apps.box_node import BoxNode
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.node import BoxNode
+from tonnage.box.plan import plan
 from tonnage.errors import Busy, HostError
 
 FAKE = Settings(pools=["fake,name=fast,size=1Gi", "fake,name=slow_2,size=1Gi"], runtime="none")

@@ -10,8 +10,8 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
-from tonnage.controllers.immediate import ImmediateController
-from tonnage.controllers.refusals import POPULATED
+from tonnage.claims.external_populator import POPULATED
+from tonnage.controller.immediate import ImmediateController
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers

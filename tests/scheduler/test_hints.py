@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cycle import Refusal
-from tonnage.scheduler.hints import MOST
-from tonnage.scheduler.queue import Entry
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.framework.queue import Entry
+from tonnage.scheduler.plugins.messages import MOST
 
 NO_POOL = "there is no pool 'nope' (there is scratch)"
 

@@ -27,7 +27,7 @@ from tests.upstream import images, results
 from tests.upstream.programs import ensure
 
 from tonnage.api import names
-from tonnage.apps.installation import IMAGE
+from tonnage.ops.install.options import IMAGE
 
 POOL, SIZE, DISK = "/var/lib/tonnage", "24Gi", 30 << 30
 PROCS = 4

@@ -13,9 +13,9 @@ from tonnage.api import names
 from tonnage.api.core import Event, Lease, Node, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSINode, StorageClass
-from tonnage.apps.doctor import claims
-from tonnage.apps.doctor.findings import Finding, Level
-from tonnage.apps.doctor.view import Published, View, Workload
+from tonnage.ops.cluster_snapshot import Published, View, Workload
+from tonnage.ops.doctor import claims
+from tonnage.ops.doctor.finding import Finding, Level
 
 NOW = 1_800_000_000.0
 OLD, YOUNG = rfc3339(NOW - 100), rfc3339(NOW - 5)
