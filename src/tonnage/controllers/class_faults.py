@@ -7,12 +7,16 @@ node cannot serve may be right for another: the fault is a node's, and its capac
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from tonnage.aio.clock import Clock
+from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.api.storage import StorageClass
+from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.controllers.capacity_object import reason as reason_of
 from tonnage.controllers.drivers import NodeScope
 from tonnage.controllers.ledger import Source
+from tonnage.controllers.template_object import is_template
 from tonnage.controllers.volume_request import fstype_of, parameters_of
 from tonnage.errors import Invalid
 from tonnage.kube.client import refer
@@ -32,6 +36,16 @@ def fault_of(storage_class: StorageClass) -> str:
     except Invalid as reason:
         return str(reason)
     return ""
+
+
+def published_faults(capacities: Iterable[CSIStorageCapacity]) -> list[str]:
+    """Return the distinct faults of a class where every node publishes one, else nothing.
+
+    capacities: the class's objects. Those that select no node that exists are ignored.
+    """
+    real = (obj for obj in capacities if obj.node_topology is not None and not is_template(obj))
+    reasons = dict.fromkeys(map(reason_of, real))
+    return list(reasons) if all(map(names.is_fault, reasons)) else []
 
 
 class ClassFaults:

@@ -17,6 +17,7 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.apps.doctor.findings import Finding, fail, few, ok, warn
 from tonnage.apps.doctor.installation import leader
 from tonnage.apps.doctor.view import View
+from tonnage.controllers.class_faults import published_faults
 from tonnage.controllers.growth import growth_of
 from tonnage.controllers.sending import withdrawals
 from tonnage.errors import Invalid
@@ -150,13 +151,13 @@ def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
 
 def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
     """By what the nodes publish."""
-    objects = [c for c in view.capacities if c.storage_class_name == class_name(claim)]
-    reasons = {r for c in objects if (r := c.metadata.annotations.get(names.REASON, "")) and r != names.AHEAD}
+    name = class_name(claim)
+    objects = [c for c in view.capacities if c.storage_class_name == name and c.node_topology is not None]
     if not objects:
         text = f"{begin}: no node publishes room for class {class_name(claim)}"
         return fail(_CHECK, claim.key, text, "see capacity and agents")
-    if len(reasons) and all(c.metadata.annotations.get(names.REASON) for c in objects):
-        return fail(_CHECK, claim.key, f"{begin}: {'; '.join(sorted(reasons))}", "see classes")
+    if faults := published_faults(objects):
+        return fail(_CHECK, claim.key, f"{begin}: {'; '.join(sorted(faults))}", "see classes")
     try:
         asked = requested(claim)
         rooms = {c.metadata.labels.get(names.NODE_LABEL, c.key): _largest(c.maximum_volume_size, c.capacity)
