@@ -163,6 +163,7 @@ class DataFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take()
+            self._check_ours()  # again: until now another process may have changed what lies there
             self.path.chmod(0o700)
             self._is_new = not self.exists()
             if self._is_new:
@@ -177,6 +178,9 @@ class DataFolder:
                 f"data folder {self.path} cannot be used: {failure.strerror} ({failure.filename or self.path}); "
                 "choose another with --data"
             ) from failure
+        except Invalid:
+            self.close()
+            raise
 
     def _check_ours(self) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
@@ -299,7 +303,7 @@ class DataFolder:
         """Remove what open() made for a cluster that never came up: its files, and the folders that were not there.
 
         A cluster that was there before stays as it is, and so does everything in a folder that another process holds.
-        Raises HostError.
+        The caller has looked for volumes. Raises HostError.
         """
         if self._is_new and self._lock is not None:
             self._empty(keep=() if self._made else (self.log,))
@@ -320,7 +324,8 @@ class DataFolder:
     def _empty(self, keep: Sequence[Path] = ()) -> None:
         last = (self._marker, self._lock_file)  # a purge that is killed can be repeated, and is alone until its end
         try:
-            for entry in self.path.iterdir():
+            # The database goes after what says that there was one: else the next start takes it for lost.
+            for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.startswith(self.state.name), entry)):
                 if entry not in (*last, *keep) and entry.name != _LOST:
                     tree.remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
             tree.remove(self.sockets())
