@@ -138,7 +138,9 @@ async def volumes_after_start(data: DataFolder, *, recover: bool = False) -> lis
 
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["image", "btrfs"])
-async def test_pools_with_volumes_stay(real_folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+async def test_pools_with_volumes_stay(
+    real_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
     """A user need not wait until all nodes are ready: what was made in the first ones has volumes of the user's."""
     data = DataFolder(real_folder / "d")
     pools = [f"{kind},name=inside,size=1Gi,sparse=yes", f"{kind}:{real_folder / 'far'},name=far,size=1Gi,sparse=yes"]
@@ -149,6 +151,7 @@ async def test_pools_with_volumes_stay(real_folder: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(BoxNode, "published", used_before)
     await failed_start(data, settings)
+    assert "is not removed: volumes were made before the start failed" in caplog.text
     before = images(real_folder)
     assert len(before) == 2
     monkeypatch.setattr(BoxNode, "published", fail)

@@ -254,11 +254,12 @@ class Box:
     def _undo(self) -> None:
         """Blocking."""
         if self._is_used:
-            log.warning(
-                "data folder %s: stays, as volumes were made before the start failed; start it again with `tonnage up`,"
-                " or remove it and its volumes with `tonnage down --purge`",
-                self.data.path,
-            )
+            if self.data.is_new or self._new_pools:
+                log.warning(
+                    "data folder %s: is not removed: volumes were made before the start failed; start it again with"
+                    " `tonnage up`, or remove it and its volumes with `tonnage down --purge`",
+                    self.data.path,
+                )
             return
         for folder, made in self._new_pools.items():
             try:

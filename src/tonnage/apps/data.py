@@ -108,7 +108,8 @@ class DataFolder:
         self._lock_file = self.path / "lock"
         self._lock: int | None = None
         self._made: list[Path] = []  # folders that open() made
-        self._is_new = False  # whether open() found no cluster
+        self.is_new = False
+        """Whether open() found no cluster."""
 
     def node(self, name: str) -> Path:
         """The folder of a node."""
@@ -165,8 +166,8 @@ class DataFolder:
             self._take()
             self._check_ours()  # again: until now another process may have changed what lies there
             self.path.chmod(0o700)
-            self._is_new = not self.exists()
-            if self._is_new:
+            self.is_new = not self.exists()
+            if self.is_new:
                 self._write(_Marker(FORMAT, settings))
             for folder in (self.sockets(), self.path / "nodes"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -305,7 +306,7 @@ class DataFolder:
         A cluster that was there before stays as it is, and so does everything in a folder that another process holds.
         The caller has looked for volumes. Raises HostError.
         """
-        if self._is_new and self._lock is not None:
+        if self.is_new and self._lock is not None:
             self._empty(keep=() if self._made else (self.log,))
             remove_empty(self._made)
 
