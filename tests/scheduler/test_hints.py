@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.scheduler.ask import compile_ask
@@ -198,3 +201,21 @@ def test_volumes_that_are_made_before_a_claim_are_no_fault_of_the_class(stage: A
         stage.capacity(f"node-{number}", "0", reason=names.AHEAD)
 
     assert told(stage) == f'{lacking(3)} StorageClass "late": {names.AHEAD}.'
+
+
+REASONS = ("", NO_POOL, "no medium", names.AHEAD)
+CHANGES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from((*REASONS, None))), max_size=12)
+
+
+@given(CHANGES)
+def test_what_is_published_is_counted_as_it_comes_changes_and_goes(changes: list[tuple[int, str | None]]) -> None:
+    world, there = World(), dict[int, str]()
+    published = world.cluster.cycle.volumes.published
+    for number, reason in changes:
+        if reason is not None:
+            there[number] = reason
+            world.capacity(f"node-{number}", "0", reason=reason)
+        elif there.pop(number, None) is not None:
+            world.capacities.remove(f"{names.SYSTEM_NAMESPACE}/late-node-{number}")
+        assert published.has_reasons("late") == any(there.values())
+        assert published.is_faulty("late") == (bool(there) and all(map(names.is_fault, there.values())))
