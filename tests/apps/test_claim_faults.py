@@ -52,7 +52,8 @@ def classes(**parameters: str) -> dict[str, StorageClass]:
 
 def capacity(storage_class: str, reason: str) -> CSIStorageCapacity:
     notes = {names.REASON: reason} if reason else {}
-    return CAPACITIES.decode(encode({"metadata": {"annotations": notes}, "storageClassName": storage_class}))
+    body = {"metadata": {"annotations": notes}, "storageClassName": storage_class, "nodeTopology": {}}
+    return CAPACITIES.decode(encode(body))
 
 
 def event(reason: str, message: str, *, second: int = 0, type_: str = "Warning") -> Event:

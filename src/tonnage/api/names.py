@@ -192,6 +192,11 @@ def tier_label(storage_class: str) -> str:
     return TIER_PREFIX + label_value(storage_class)
 
 
+def is_fault(reason: str) -> bool:
+    """Whether a capacity object's reason is a fault of its class: that of pre-provisioned volumes is none."""
+    return bool(reason) and reason != AHEAD
+
+
 def volume_name(claim_uid: str) -> str:
     """Name of the PV and of the volume that a claim gets."""
     return f"pvc-{claim_uid}"

@@ -20,7 +20,7 @@ from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.errors import Busy, HostError, Precondition, TonnageError, Unavailable
 from tonnage.host import loop, mount, tree
 from tonnage.pools import config as pool_config
-from tonnage.pools.btrfs.image_file import ROOT
+from tonnage.pools.btrfs.image_file import IMAGE_FILES, ROOT
 from tonnage.pools.directory.directory import MARKER, OWN
 from tonnage.pools.directory.snapshots import FOLDER as SNAPSHOTS
 
@@ -154,7 +154,8 @@ def _refuse_others(pool: Path, own: Set[str]) -> None:
 
 
 def remove_unused(pool: Path) -> None:
-    """Remove the folder of a pool that has no volume: all in it are hidden files of ours. Raises Busy, HostError."""
+    """Remove the folder of a pool that has no volume: all in it are hidden files of ours, or an image whose inside the
+    caller has looked into. Raises Busy, HostError."""
     _erase(pool, used=False)
 
 
@@ -165,12 +166,19 @@ def _erase(pool: Path, *, used: bool = True) -> None:
     try:
         with open(pool / MARKER, "rb") as marker:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if used or all(entry.startswith(".") for entry in os.listdir(pool)):
+            if used or not any(map(_holds_data, os.scandir(pool))):
                 tree.remove(pool, keep=MARKER)
     except BlockingIOError:
         raise Busy(f"pool directory {pool} is in use by another process: it is not removed") from None
     except OSError as failure:
         raise HostError(f"cannot remove pool directory {pool}: {failure.strerror}") from failure
+
+
+def _holds_data(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a pool's folder is or has a volume or snapshot; records are beside their images."""
+    if entry.name == SNAPSHOTS:
+        return any(not name.startswith(".") for name in os.listdir(entry))
+    return not entry.name.startswith(".") and entry.name not in IMAGE_FILES
 
 
 def _nodes(data: DataFolder) -> list[Path]:

@@ -75,6 +75,7 @@ class Box:
         self._server: ApiServer | None = None
         self._informers: Informers | None = None
         self._is_up = False
+        self._is_used = False  # a start that failed: whether volumes were made before
         self._new_pools: dict[Path, list[Path]] = {}  # folders of pools that were not there -> those with their parents
 
     @property
@@ -225,11 +226,13 @@ class Box:
     async def stop(self) -> None:
         """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated.
 
-        A start() that did not come to its end leaves nothing that it made: no folder, and no new cluster.
+        A start() that did not come to its end leaves nothing that it made: no folder, and no new cluster. Where volumes
+        were made meanwhile, as the API server serves before all nodes are ready, everything stays.
         """
         async with asyncio.TaskGroup() as stopping:
             for node in self.nodes.values():
-                stopping.create_task(node.stop(seconds=_STOP_SECONDS))
+                stopping.create_task(node.stop(seconds=_STOP_SECONDS, is_up=self._is_up))
+        self._is_used = self._is_used or any(node.has_new_volumes for node in self.nodes.values())
         self.nodes.clear()
         await self._tasks.close()
         if self._informers is not None:
@@ -250,10 +253,21 @@ class Box:
 
     def _undo(self) -> None:
         """Blocking."""
-        try:
-            for folder, made in self._new_pools.items():
+        if self._is_used:
+            if self.data.is_new or self._new_pools:
+                log.warning(
+                    "data folder %s: is not removed: volumes were made before the start failed; start it again with"
+                    " `tonnage up`, or remove it and its volumes with `tonnage down --purge`",
+                    self.data.path,
+                )
+            return
+        for folder, made in self._new_pools.items():
+            try:
                 remove_unused(folder)
-                remove_empty(made)
+            except TonnageError as failure:
+                log.warning("what the failed start made is left: %s", failure)
+            remove_empty(made)
+        try:
             self.data.undo()
         except TonnageError as failure:
             log.warning("what the failed start made is left: %s", failure)

@@ -108,7 +108,8 @@ class DataFolder:
         self._lock_file = self.path / "lock"
         self._lock: int | None = None
         self._made: list[Path] = []  # folders that open() made
-        self._is_new = False  # whether open() found no cluster
+        self.is_new = False
+        """Whether open() found no cluster."""
 
     def node(self, name: str) -> Path:
         """The folder of a node."""
@@ -163,9 +164,10 @@ class DataFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take()
+            self._check_ours()  # again: until now another process may have changed what lies there
             self.path.chmod(0o700)
-            self._is_new = not self.exists()
-            if self._is_new:
+            self.is_new = not self.exists()
+            if self.is_new:
                 self._write(_Marker(FORMAT, settings))
             for folder in (self.sockets(), self.path / "nodes"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -177,6 +179,9 @@ class DataFolder:
                 f"data folder {self.path} cannot be used: {failure.strerror} ({failure.filename or self.path}); "
                 "choose another with --data"
             ) from failure
+        except Invalid:
+            self.close()
+            raise
 
     def _check_ours(self) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
@@ -299,9 +304,9 @@ class DataFolder:
         """Remove what open() made for a cluster that never came up: its files, and the folders that were not there.
 
         A cluster that was there before stays as it is, and so does everything in a folder that another process holds.
-        Raises HostError.
+        The caller has looked for volumes. Raises HostError.
         """
-        if self._is_new and self._lock is not None:
+        if self.is_new and self._lock is not None:
             self._empty(keep=() if self._made else (self.log,))
             remove_empty(self._made)
 
@@ -320,7 +325,8 @@ class DataFolder:
     def _empty(self, keep: Sequence[Path] = ()) -> None:
         last = (self._marker, self._lock_file)  # a purge that is killed can be repeated, and is alone until its end
         try:
-            for entry in self.path.iterdir():
+            # The database goes after what says that there was one: else the next start takes it for lost.
+            for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.startswith(self.state.name), entry)):
                 if entry not in (*last, *keep) and entry.name != _LOST:
                     tree.remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
             tree.remove(self.sockets())

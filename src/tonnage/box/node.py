@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
@@ -19,7 +19,7 @@ from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
 from tonnage.box.kubelet.pods.pods import Kubelet
-from tonnage.errors import HostError
+from tonnage.errors import HostError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -104,6 +104,9 @@ class BoxNode:
         self._client, self._informers = client, informers
         self._tasks = Background(f"node {name}")
         self._running: asyncio.Task[None] | None = None
+        self._found: set[tuple[str, str]] | None = None  # the pools' contents when they were opened
+        self.has_new_volumes = False
+        """Once it was stopped before the cluster was up: whether a volume or snapshot was made since open()."""
 
     def describe(self) -> str:
         """Its pools, for people."""
@@ -117,6 +120,7 @@ class BoxNode:
         if self._registry != self._usual_registry:
             self._link_registry()
         await self.driver.start()
+        self._found = await self.driver.contents()
 
     async def start(self) -> None:
         """Run kubelet and agent; returns when the kubelet is ready."""
@@ -189,10 +193,11 @@ class BoxNode:
                 classes.discard(name)
         return classes
 
-    async def stop(self, *, seconds: float) -> None:
+    async def stop(self, *, seconds: float, is_up: bool = True) -> None:
         """End containers, unmount, close the pools. May be repeated.
 
-        What the kubelet has not taken down after so many seconds is left to debris.clean().
+        What the kubelet has not taken down after so many seconds is left to debris.clean(). is_up: whether the cluster
+        was up; else has_new_volumes is set.
         """
         try:
             if self._running is not None:
@@ -206,7 +211,17 @@ class BoxNode:
         finally:
             await self.agent.stop()
             await self._tasks.close()
+            if not is_up and self._found is not None:  # nothing makes volumes any more, and the pools are still open
+                self.has_new_volumes = await self._are_new(self._found)
+                self._found = None
             await self.driver.stop()
+
+    async def _are_new(self, before: Set[tuple[str, str]]) -> bool:
+        try:
+            return not await self.driver.contents() <= before
+        except TonnageError as failure:
+            log.warning("node %s: volumes cannot be listed, taken as used: %s", self.name, failure)
+            return True
 
 
 def _runtime(name: str, root: Path, clock: Clock) -> Runtime:

@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_delayed
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.node_template import is_template
 from tonnage.capacity.object import reason
+from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.timers import Waits
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
@@ -98,9 +97,7 @@ class ClassNotices:
 
     def _fault(self, storage_class: str) -> str:
         """What every node says is wrong with the class, "" where one can serve it."""
-        published = [c for c in self._capacities.by(_BY_CLASS, storage_class) if not is_template(c)]
-        faults = dict.fromkeys(map(reason, published))
-        return "" if not all(faults) or names.AHEAD in faults else "; ".join(list(faults)[:_MOST_FAULTS])
+        return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[Key]:
         """The last node without a fault may be gone, too."""

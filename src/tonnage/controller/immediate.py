@@ -23,6 +23,7 @@ from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.capacity.assumed import Promise, Promises
 from tonnage.capacity.candidates import Offer, Offers, is_usable, numbers
 from tonnage.capacity.object import reason
+from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.bind import find_best
 from tonnage.claims.external_populator import POPULATED, leave_to_populator
 from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
@@ -157,16 +158,17 @@ class ImmediateController:
         uid, name = claim.metadata.uid, class_name(claim)
         wanted = f"{from_bytes(size)} of class {name}"
         published = self._offers.published(name)
-        faults = {reason(c): None for c in published}
-        if faults and all(faults):
-            message = f"no node can make a volume of class {name}: {'; '.join(list(faults)[:_MOST_FAULTS])}"
+        if faults := published_faults(published):
+            message = f"no node can make a volume of class {name}: {'; '.join(faults[:_MOST_FAULTS])}"
             if self._waits.news(uid, message):
                 self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
             return _TELL_AGAIN
         # Of a class that is new, nodes may say in a moment that it has a fault.
         if left := self._waits.left(uid, self._quiet if published else _UNPUBLISHED * self._quiet):
             return left
-        if offers:
+        if published and all(map(reason, published)):
+            message = f"no free volume fits {wanted}: {names.AHEAD}"
+        elif offers:
             best = max(offers, key=lambda offer: (offer.largest, offer.node))
             largest = f"the most that one has for a volume is {from_bytes(max(0, best.largest))} (node {best.node})"
             message = f"no node has room for {wanted}: {largest}. It is tried again when capacity grows."

@@ -118,6 +118,15 @@ class NodeDriver:
         for endpoint in self._endpoints:
             await endpoint.start()
 
+    async def contents(self) -> set[tuple[str, str]]:
+        """Return pool and name of each volume and snapshot, also of damaged ones. Raises as the pools' lists."""
+        found = set()
+        for pool in self.pools:
+            volumes = [volume.name for volume in await pool.list()]
+            snapshots = [snapshot.name for snapshot in await pool.list_snapshots()]
+            found |= {(pool.name, name) for name in (*volumes, *snapshots, *await pool.damaged())}
+        return found
+
     async def stop(self) -> None:
         """Stop serving, close the pools; volumes and mounts stay. May be repeated."""
         for endpoint in reversed(self._endpoints):

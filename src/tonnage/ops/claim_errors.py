@@ -16,6 +16,7 @@ from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.matching import class_name, is_bound, is_claimed_by, is_free_for, is_provisionable
 from tonnage.api.origin import is_clone, is_populated, origin_of, reference
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.capacity.published_faults import published_faults
 from tonnage.errors import Invalid
 from tonnage.node.capacity.class_errors import fault_of
 from tonnage.node.provisioner.data_source import copy_fault
@@ -130,8 +131,7 @@ def _class_fault(storage_class: StorageClass, objects: ClaimObjects) -> str:
     if fault := fault_of(storage_class):
         return fault
     published = [c for c in objects.capacities if c.storage_class_name == storage_class.metadata.name]
-    reasons = dict.fromkeys(c.metadata.annotations.get(names.REASON, "") for c in published)
-    return "" if not all(reasons) or names.AHEAD in reasons else "; ".join(reasons)
+    return "; ".join(published_faults(published))
 
 
 def _spec_faults(claim: PersistentVolumeClaim) -> Iterator[Lack]:

@@ -14,6 +14,7 @@ from tonnage.api.matching import class_name, requested
 from tonnage.api.origin import is_populated, reference
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.selected_node import withdrawals
 from tonnage.controller.expansion_events import growth_of
 from tonnage.errors import Invalid
@@ -150,13 +151,13 @@ def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
 
 def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
     """By what the nodes publish."""
-    objects = [c for c in view.capacities if c.storage_class_name == class_name(claim)]
-    reasons = {r for c in objects if (r := c.metadata.annotations.get(names.REASON, "")) and r != names.AHEAD}
+    name = class_name(claim)
+    objects = [c for c in view.capacities if c.storage_class_name == name and c.node_topology is not None]
     if not objects:
         text = f"{begin}: no node publishes room for class {class_name(claim)}"
         return fail(_CHECK, claim.key, text, "see capacity and agents")
-    if len(reasons) and all(c.metadata.annotations.get(names.REASON) for c in objects):
-        return fail(_CHECK, claim.key, f"{begin}: {'; '.join(sorted(reasons))}", "see classes")
+    if faults := published_faults(objects):
+        return fail(_CHECK, claim.key, f"{begin}: {'; '.join(sorted(faults))}", "see classes")
     try:
         asked = requested(claim)
         rooms = {c.metadata.labels.get(names.NODE_LABEL, c.key): _largest(c.maximum_volume_size, c.capacity)

@@ -40,11 +40,11 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
     if fault := fault_of(storage_class) or _unknown_pool(view, storage_class):
         yield fail(_CHECK, name, fault, _AGAIN)
         return
-    objects = [c for c in view.capacities if c.storage_class_name == name]
+    objects = [c for c in view.capacities if c.storage_class_name == name and c.node_topology is not None]
     reasons: dict[str, list[str]] = {}
     for found in objects:
         reason = found.metadata.annotations.get(names.REASON, "")
-        if reason and reason != names.AHEAD:
+        if names.is_fault(reason):
             reasons.setdefault(reason, []).append(found.metadata.labels.get(names.NODE_LABEL, "?"))
     refusing = sum(map(len, reasons.values()))
     told = "; ".join(f"{reason} ({few(sorted(nodes))})" for reason, nodes in sorted(reasons.items()))

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 _NAME = "pool"
 ROOT = "mounted"
 """Name of the folder beside the image where it is mounted."""
+IMAGE_FILES = frozenset({f"{_NAME}.img", ROOT})
+"""What a directory has that holds a btrfs. The image has no record beside it, as that of a volume has."""
 
 
 class BtrfsImage:

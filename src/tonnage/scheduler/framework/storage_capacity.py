@@ -135,7 +135,8 @@ class PublishedStorage:
         self._on_room, self._on_reason = on_room, on_reason
         self._offers: dict[str, Offer] = {}
         self._of_class: Counter[str] = Counter()
-        self._faulty: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()  # offers with a reason, by class
+        self._faulty: Counter[str] = Counter()  # offers whose reason is a fault
         self._near: ByTopology[Offer] = ByTopology(lambda offer: (0, offer.key))
         self._on = _Known(self._find)
         self.on: Callable[[str], Offers] = self._on.__getitem__
@@ -186,7 +187,8 @@ class PublishedStorage:
         if offer.largest > before[0] or offer.left > before[1] or offer.inline_left > before[3]:
             self._on_room(offer)
         if offer.reason != before[2]:
-            self._faulty[offer.storage_class] += bool(offer.reason) - bool(before[2])
+            self._reasons[offer.storage_class] += bool(offer.reason) - bool(before[2])
+            self._faulty[offer.storage_class] += names.is_fault(offer.reason) - names.is_fault(before[2])
             self._on_reason(offer)
 
     def remove(self, key: str) -> None:
@@ -198,7 +200,8 @@ class PublishedStorage:
         self._recount(nodes, -1)
         del self._offers[key]
         self._of_class[offer.storage_class] -= 1
-        self._faulty[offer.storage_class] -= bool(offer.reason)
+        self._reasons[offer.storage_class] -= bool(offer.reason)
+        self._faulty[offer.storage_class] -= names.is_fault(offer.reason)
         self._near.remove(offer, offer.reach)
         self._forget_nodes(nodes)
         self._recount(nodes, 1)
@@ -207,9 +210,13 @@ class PublishedStorage:
         """Whether anybody has published anything for the class."""
         return self._of_class[storage_class] > 0
 
-    def has_faults(self, storage_class: str) -> bool:
+    def has_reasons(self, storage_class: str) -> bool:
         """Whether some offer of the class has a reason."""
-        return self._faulty[storage_class] > 0
+        return self._reasons[storage_class] > 0
+
+    def is_faulty(self, storage_class: str) -> bool:
+        """Whether something is published for the class, and each offer has a fault of it as its reason."""
+        return 0 < self._faulty[storage_class] == self._of_class[storage_class]
 
     def relabel(self, node: str, change: Callable[[], None]) -> None:
         """Change a node's labels (by calling change) while its reservations are not counted anywhere."""

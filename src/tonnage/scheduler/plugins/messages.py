@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.api import names
-from tonnage.scheduler.framework.storage_capacity import PublishedStorage
+from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
 from tonnage.scheduler.plugins.volume_binding import PodVolumes
 
 MOST = 3
@@ -26,8 +26,9 @@ def storage_hint(
         name, provisioner = unbound.storage_class.metadata.name, unbound.storage_class.provisioner
         if not unbound.measured:
             continue
-        if published.has_faults(name):
-            found |= dict.fromkeys(_counted(name, _reasons(published, refused, name), len(refused)))
+        if published.has_reasons(name):
+            said = [node for node in refused if name in published.on(node)] if published.is_faulty(name) else refused
+            found |= dict.fromkeys(_counted(name, _reasons(published, refused, name), len(said)))
         elif not published.has_offers(name) and not is_registered(provisioner):
             found[of_class(name, not_there(provisioner))] = None
     return sentence(found)
@@ -40,19 +41,22 @@ class ClassFaults:
         classes = {u.storage_class.key: u.storage_class.provisioner for u in volumes.unbound if u.measured}
         silent = [provisioner for name, provisioner in classes.items() if not published.has_offers(name)]
         self._published = published
-        self._faulty = [name for name in classes if published.has_faults(name)]
+        self._suspect = [name for name in classes if published.has_reasons(name)]
         self._is_absent = any(not is_registered(provisioner) for provisioner in silent)
         self.is_unpublished = any(map(is_registered, silent))
         """Whether a driver is there, and has published nothing for its class yet."""
 
     def on(self, node: str) -> bool:
-        """Whether the node is one of them."""
-        offers = (self._published.on(node).get(name, ()) for name in self._faulty)
-        return self._is_absent or any(found and all(_is_fault(offer.reason) for offer in found) for found in offers)
+        """Whether the node is one of them, or has published nothing yet for a class that is faulty on all that have."""
+        if not self._suspect:
+            return self._is_absent
+        offers = self._published.on(node)
+        return self._is_absent or any(self._is_faulty(name, offers.get(name, ())) for name in self._suspect)
 
-
-def _is_fault(reason: str) -> bool:
-    return bool(reason) and reason != names.AHEAD
+    def _is_faulty(self, name: str, offers: Sequence[Offer]) -> bool:
+        if not offers:
+            return self._published.is_faulty(name)
+        return all(names.is_fault(offer.reason) for offer in offers)
 
 
 def _reasons(published: PublishedStorage, nodes: Iterable[str], storage_class: str) -> Iterable[str]:
@@ -68,7 +72,7 @@ def _counted(name: str, reasons: Iterable[str], nodes: int) -> Iterable[str]:
 
 def class_hint(published: PublishedStorage, storage_class: str, nodes: Iterable[str]) -> str:
     """The same for a claim that binds at once, and so is no scheduler's to place."""
-    if not published.has_faults(storage_class):
+    if not published.has_reasons(storage_class):
         return ""
     return sentence(dict.fromkeys(of_class(storage_class, r) for r in _reasons(published, nodes, storage_class)))
 

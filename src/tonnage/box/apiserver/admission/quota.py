@@ -167,6 +167,11 @@ class _Namespace:
     waiting: deque[tuple[Record, int]] = field(default_factory=deque)
     counting: asyncio.Task[None] | None = None
 
+    @property
+    def is_counting(self) -> bool:
+        """Whether its task runs: one that was cancelled before its first step has run no line of its own."""
+        return self.counting is not None and not self.counting.done()
+
 
 class Ledger:
     """What every namespace that has a quota uses. Costs nothing for those that have none.
@@ -201,9 +206,10 @@ class Ledger:
         return self._used[namespace].used
 
     async def settle(self, namespace: str) -> None:
-        """Wait until all that is visible in the store is counted."""
+        """Wait until all that is visible in the store is counted, or close() has ended the counting."""
         self.used(namespace)
-        while (found := self._used.get(namespace)) is not None and found.counting is not None:
+        while (found := self._used.get(namespace)) is not None and found.is_counting:
+            assert found.counting is not None
             await asyncio.wait((found.counting,))
 
     def _begin(self, namespace: str) -> None:
@@ -228,26 +234,23 @@ class Ledger:
 
     def _count(self, namespace: str, changes: list[tuple[Record, int]]) -> None:
         found = self._used[namespace]
-        if found.counting is None and _weight(changes) <= MAX_INSIDE:
+        if not found.is_counting and not found.waiting and _weight(changes) <= MAX_INSIDE:
             self._add(namespace, _difference(changes))
             return
         found.waiting.extend(changes)
-        if found.counting is None:
+        if not found.is_counting:
             found.counting = self._tasks.start(self._count_waiting(namespace, found))
 
     async def _count_waiting(self, namespace: str, found: _Namespace) -> None:
-        try:
-            while found.waiting and self._used.get(namespace) is found:
-                some = [found.waiting.popleft() for _ in range(min(_SLICE, len(found.waiting)))]
-                try:
-                    difference = await apart(_weight(some), _difference, some)
-                except Exception:  # the others are still to be counted
-                    log.exception("objects not counted namespace=%s", namespace)
-                    continue
-                if self._used.get(namespace) is found:  # else its last quota has been deleted meanwhile
-                    self._add(namespace, difference)
-        finally:
-            found.counting = None
+        while found.waiting and self._used.get(namespace) is found:
+            some = [found.waiting.popleft() for _ in range(min(_SLICE, len(found.waiting)))]
+            try:
+                difference = await apart(_weight(some), _difference, some)
+            except Exception:  # the others are still to be counted
+                log.exception("objects not counted namespace=%s", namespace)
+                continue
+            if self._used.get(namespace) is found:  # else its last quota has been deleted meanwhile
+                self._add(namespace, difference)
 
     def _add(self, namespace: str, difference: Usage) -> None:
         # Quotas change their own status all the time; only what counts is worth telling.
