@@ -40,7 +40,7 @@ Objects = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> Objects:
     folder: Path = tmp_path_factory.mktemp("cluster")
-    unpack("cluster", folder, "objects.json")
+    unpack("objects", folder)
     paths: dict[str, list[dict[str, Any]]] = json.loads((folder / "objects.json").read_text())
     kinds = {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume", "pods": "Pod",
              "csistoragecapacities": "CSIStorageCapacity", "storageclasses": "StorageClass", "nodes": "Node"}  # fmt: skip

@@ -26,7 +26,8 @@ Objects = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    unpack("cluster", tmp_path)
+    for archive in ("data", "objects"):
+        unpack(archive, tmp_path)
     return tmp_path / "data"
 
 

@@ -62,7 +62,7 @@ def test_what_tags_are_there() -> None:
 
 def test_files_of_persistent_memory(tmp_path: Path) -> None:
     """Those of a region beside its namespaces: a volume, one that is being made, one that is being erased."""
-    unpack("pools", tmp_path, "pmem")
+    unpack("pools/pmem", tmp_path)
     region = PmemRegion("region0")
     region.directory = Directory(tmp_path / "pmem", "pmem")
     region.directory.open()
