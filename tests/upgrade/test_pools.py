@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.upgrade.archive import read, unpack
 
+from tonnage.csi.driver import context_of
 from tonnage.errors import NotFound, Precondition
 from tonnage.host import lvm, mount
 from tonnage.host.superblock import may_grow_ext4
@@ -189,7 +190,7 @@ async def found(bench: Bench, pool: Pool) -> None:
         volume = volumes[name]
         assert (volume.size, volume.block, volume.fstype) == (expected["size"], expected["block"], expected["fstype"])
         assert volume.mutable == expected.get("mutable", {})
-        assert volume.owner["claim"] == "default/data"
+        assert context_of(volume) == expected["context"]
         assert volume.pending == expected.get("pending", False)
         if expected["text"] and not volume.block and pool.kind in ("image", "lvm"):
             assert volume.state is State.FORMATTED or expected.get("source")

@@ -11,11 +11,13 @@ import pytest
 from msgspec.structs import replace as changed
 from tests.upgrade.archive import read, unpack
 
+from tonnage.csi.driver import context_of
 from tonnage.host import lvm
 from tonnage.pools.directory import VERSION, Damage, Directory
 from tonnage.pools.lvmrecord import Entry, Kind, change, decode, encode, found_at, is_ours
 from tonnage.pools.pmemerase import PmemErasures
 from tonnage.pools.pmemregion import PmemRegion
+from tonnage.pools.staticrecords import DiskRecords
 
 MI = 1024**2
 LVS: dict[str, list[dict[str, str]]] = read("lvm")
@@ -36,7 +38,7 @@ def test_tags(pool: str, lv: dict[str, str]) -> None:
         assert (record.size, record.block, record.pending) == (
             expected["size"], expected["block"], expected.get("pending", False),
         )  # fmt: skip
-        assert record.owner["claim"] == "default/data"
+        assert context_of(record.volume()) == expected["context"]
         assert 0 < record.length <= int(lv["lv_size"].removesuffix("B"))
         assert record.mutable == expected.get("mutable", {})
     assert sorted(encode(entry)) == sorted(tags)  # as it was: written anew only with a change
@@ -56,7 +58,7 @@ def test_tags_written_anew_have_a_checksum(pool: str, lv: dict[str, str]) -> Non
 
 def test_what_tags_are_there() -> None:
     kinds = {pool: {decode(lv["lv_tags"].split(",")).kind for lv in lvs if lv["lv_tags"]} for pool, lvs in LVS.items()}
-    assert kinds["lvm-thick"] == {Kind.VOLUME, Kind.SNAPSHOT, Kind.ERASING}
+    assert kinds["lvm-thick"] == {Kind.VOLUME, Kind.SNAPSHOT, Kind.ERASING, Kind.ORIGIN}
     assert kinds["lvm-thin"] == {Kind.VOLUME, Kind.SNAPSHOT}
 
 
@@ -69,9 +71,23 @@ def test_files_of_persistent_memory(tmp_path: Path) -> None:
     records = {record.name: record for record in region.directory.records() if not isinstance(record, Damage)}
     assert sorted(records) == ["half-made", "volume"]
     assert (records["volume"].length, records["half-made"].length) == (66 * MI, 0)
-    assert records["volume"].owner["claim"] == "default/data"
+    assert records["volume"].owner["csi.storage.k8s.io/pvc/name"] == "data"
     erasures = PmemErasures(lambda size: None)
     erasures.open([region], records)
     assert [(job.name, job.key, job.done) for job in erasures.jobs()] == [("erased", str(UUID(int=3)), MI)]
     erasures.close()
     region.directory.close()
+
+
+def test_records_of_disks(tmp_path: Path) -> None:
+    unpack("pools/static-records", tmp_path)
+    for _ in range(2):  # the first time writes them anew
+        records = DiskRecords(tmp_path / "static-records")
+        records.open("p")
+        assert not records.damaged
+        volume, job = records.disks["sda"].volume, records.disks["sdb"].job
+        assert volume is not None
+        assert job is not None
+        assert (volume.name, volume.block, volume.owner["driver"]) == ("volume", True, "csi.tonnage.dev")
+        assert (job.name, job.method, job.done) == ("cleaned", "zero", MI)
+        records.close()
