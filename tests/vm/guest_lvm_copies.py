@@ -122,6 +122,25 @@ async def test_the_origin_of_thick_snapshots_is_kept_out_of_sight_until_the_last
     assert (await pool.capacity()).used == 0
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_snapshot_is_restored_after_a_restart_of_the_machine(bench: Bench, deleted: bool) -> None:
+    """Nothing in the group is active then; the origin of the snapshot may be deleted."""
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await write(pool, "a", staging, "first")
+    await pool.create_snapshot("s1", "a")
+    if deleted:
+        await pool.delete("a")
+    await pool.close()
+    lvm.lvm("vgchange", "--quiet", "--activate", "n", "vg0")
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s1")))
+    await pool.stage("b", staging)
+    assert (staging / "file").read_text() == "first"
+    await pool.unstage("b", staging)
+    await pool.delete_snapshot("s1")
+
+
 async def test_a_snapshot_that_is_somebody_else_s_is_never_removed(bench: Bench) -> None:
     pool = await bench.pool()
     await pool.create(VolumeRequest("a", 20 * MI))

@@ -89,6 +89,14 @@ def test_quotas(guest_suite: Callable[..., Any]) -> None:
     guest_suite("project quotas", "tests/vm/guest_quota.py", disks=["2G"], seconds=SECONDS).check()
 
 
+def test_pools_of_before(guest_suite: Callable[..., Any]) -> None:
+    """Project quotas and LVM of an earlier version, each on a disk of its own."""
+    need_lvm()
+    disks = "TONNAGE_TEST_DISKS=/dev/ubda /dev/ubdb /dev/ubdc /dev/ubdd"
+    file = "tests/upgrade/test_pools.py"
+    guest_suite("pools of 6cf5dba", file, disks=["400M"] * 4, seconds=SECONDS, environment=[disks]).check()
+
+
 @pytest.mark.parametrize("kinds", ["lvm thick,lvm thick block,lvm thin,lvm thin block", "quota xfs,quota ext4"])
 def test_damage(guest_suite: Callable[..., Any], kinds: str, pytestconfig: pytest.Config) -> None:
     if "lvm" in kinds:

@@ -177,7 +177,8 @@ class LvmTable(RecordStore):
         """The device of a logical volume, which is activated where it is not. Raises HostError."""
         if (path := lvm.device(self.group, lv)) is not None:
             return path
-        lvm.lvm("lvchange", "--quiet", "--activate", "y", "--ignoreactivationskip", f"{self.group}/{lv}")
+        # --yes: after a restart of the machine, LVM asks whether the origin of a thick snapshot may be activated too.
+        lvm.lvm("lvchange", "--yes", "--quiet", "--activate", "y", "--ignoreactivationskip", f"{self.group}/{lv}")
         if (path := lvm.device(self.group, lv)) is None:
             raise HostError(f"{self.group}/{lv} was activated and has no device node: is /dev the machine's own here?")
         return path

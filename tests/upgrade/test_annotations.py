@@ -1,0 +1,217 @@
+"""Annotations, labels, volume attributes and class parameters that commit 6cf5dba wrote: each has its meaning still.
+
+annotations.json has their names of then. They are never renamed there: what has another name today is still read by
+its old one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.upgrade.archive import read, unpack
+
+from tonnage.aio.clock import parse_rfc3339
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, STORAGE_CLASSES, VOLUMES, Kind
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.capacity import object as capacity_object
+from tonnage.capacity import tier
+from tonnage.capacity.node_template import without_nodes_since
+from tonnage.claims import node_loss_policy
+from tonnage.claims.node_scope import NodeScope
+from tonnage.claims.selected_node import withdrawals
+from tonnage.controller import node_loss
+from tonnage.csi.driver.driver import CONTEXT_CREATED
+from tonnage.errors import Unavailable
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client
+from tonnage.kube.transport import Request, Response
+from tonnage.node import static_pvs
+from tonnage.node.driver_set import Drivers
+from tonnage.node.provisioner.claim_group import Group, Siblings
+from tonnage.scheduler.framework.nodes import Columns
+from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
+
+ANNOTATIONS: dict[str, dict[str, str]] = read("annotations")
+Objects = dict[str, dict[str, Any]]
+"""`kind name` -> the object as it was served."""
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Objects:
+    folder: Path = tmp_path_factory.mktemp("cluster")
+    unpack("objects", folder)
+    paths: dict[str, list[dict[str, Any]]] = json.loads((folder / "objects.json").read_text())
+    kinds = {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume", "pods": "Pod",
+             "csistoragecapacities": "CSIStorageCapacity", "storageclasses": "StorageClass", "nodes": "Node"}  # fmt: skip
+    listed = [(kinds.get(path.rpartition("/")[2], ""), item) for path, items in paths.items() for item in items]
+    return {f"{kind} {item['metadata']['name']}": item for kind, item in listed if kind}
+
+
+def noted(objects: Objects, meaning: str) -> dict[str, str]:
+    """Name of an object -> the text that it has under the name of then."""
+    key, kind = ANNOTATIONS[meaning]["key"], ANNOTATIONS[meaning]["on"]
+    found = {}
+    for name, obj in objects.items():
+        if not name.startswith(f"{kind} "):
+            continue
+        meta, attributes = obj["metadata"], obj.get("spec", {}).get("csi", {}).get("volumeAttributes", {})
+        places: tuple[dict[str, str] | None, ...] = (
+            meta.get("annotations"),
+            meta.get("labels"),
+            attributes,
+            obj.get("parameters"),
+        )
+        for place in places:
+            if place is not None and key in place:
+                found[name.partition(" ")[2]] = place[key]
+    return found
+
+
+@pytest.mark.parametrize("meaning", ANNOTATIONS)
+def test_some_object_has_it(objects: Objects, meaning: str) -> None:
+    assert noted(objects, meaning), ANNOTATIONS[meaning]
+    assert ANNOTATIONS[meaning]["meaning"]
+
+
+def test_none_is_left_out(objects: Objects) -> None:
+    """Every key of ours on an object of then is in the table."""
+    known = {entry["key"] for entry in ANNOTATIONS.values()}
+    text = json.dumps(list(objects.values()))
+    found = {word.rstrip("\\") for word in text.split('"') if word.startswith("tonnage.dev/")}
+    assert {word for word in found if word.count("/") == 1 and ":" not in word} <= known
+
+
+class _Unreachable:
+    """An API server that must not be asked."""
+
+    async def request(self, request: Request) -> Response:
+        raise Unavailable(f"{request.method} {request.path}: not expected")
+
+    def stream(self, request: Request) -> Any:
+        raise Unavailable(f"{request.path}: not expected")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class _Claims(_Unreachable):
+    """One that has the claims of then."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def request(self, request: Request) -> Response:
+        name = request.path.rpartition("/")[2]
+        return Response(200, json.dumps(self._objects[f"PersistentVolumeClaim {name}"]).encode())
+
+
+async def group_of(claim: PersistentVolumeClaim, transport: _Unreachable) -> Group:
+    scope = NodeScope("node-1", "uid")
+    return await Siblings(Client(transport), Cache(), Cache(), Drivers(), scope).of(claim)
+
+
+def obj(kind: Kind[Any], objects: Objects, name: str) -> Any:
+    return kind.decode(json.dumps(objects[f"{kind.kind} {name}"]).encode())
+
+
+async def test_claims(objects: Objects) -> None:
+    together = noted(objects, "claim group")
+    assert together == {"large-a": "large-b", "large-b": "large-a"}
+    for name in together:
+        group = await group_of(obj(CLAIMS, objects, name), _Claims(objects))
+        assert group.claims == ("default/large-a", "default/large-b")
+    alone = noted(objects, "single claim")
+    for name in alone:  # no request is needed to know that
+        group = await group_of(obj(CLAIMS, objects, name), _Unreachable())
+        assert group.claims == (f"default/{name}",)
+    other = next(name for name in objects if name.startswith("PersistentVolumeClaim two-ephemeral"))
+    with pytest.raises(Unavailable):
+        await group_of(obj(CLAIMS, objects, other.partition(" ")[2]), _Unreachable())
+    counts = noted(objects, "reschedules")
+    assert counts == {"large-a": "3", "large-b": "1"}
+    assert {name: withdrawals(obj(CLAIMS, objects, name)) for name in counts} == {"large-a": 3, "large-b": 1}
+    for name, node in noted(objects, "node of a claim").items():
+        assert NodeScope(node, "uid").has_claim(obj(CLAIMS, objects, name).metadata)
+
+
+CAPACITY: dict[str, Callable[[CSIStorageCapacity], object]] = {
+    "observed claim version": lambda found: str(found.counted),
+    "reason": capacity_object.reason,
+    "inline capacity": lambda found: f"{(capacity_object.inline(found) or 0) >> 20}Mi",
+    "exact capacity, bytes": lambda found: f"{tier.read_notice(found).exact_from >> 40}Ti",
+    "exact capacity, nodes": lambda found: ",".join(sorted(tier.read_notice(found).exact_on)),
+    "tier": lambda found: found.metadata.labels[names.TIER] if tier.is_tier(found) else "",
+}
+
+
+@pytest.mark.parametrize("meaning", CAPACITY)
+def test_capacity_objects(objects: Objects, meaning: str) -> None:
+    expected = noted(objects, meaning)
+    assert {name: CAPACITY[meaning](obj(CAPACITIES, objects, name)) for name in expected} == expected
+
+
+def test_a_group_without_nodes(objects: Objects) -> None:
+    for name, since in noted(objects, "without nodes since").items():
+        assert without_nodes_since(obj(CAPACITIES, objects, name)) == parse_rfc3339(since)
+
+
+def test_capacity_as_the_scheduler_reads_it(objects: Objects) -> None:
+    offers: dict[str, Offer] = {}
+
+    def see(offer: Offer) -> None:
+        offers[offer.key.partition("/")[2]] = offer
+
+    published = PublishedStorage(Columns(), see, see)
+    for name in (name.partition(" ")[2] for name in objects if name.startswith("CSIStorageCapacity ")):
+        published.put(obj(CAPACITIES, objects, name))
+    assert {name: str(offer.counted) for name, offer in offers.items() if offer.counted is not None} == noted(
+        objects, "observed claim version"
+    )
+    assert {name: offer.reason for name, offer in offers.items() if offer.reason} == noted(objects, "reason")
+    inline = {name: f"{offer.inline >> 20}Mi" for name, offer in offers.items() if offer.inline is not None}
+    assert inline == noted(objects, "inline capacity")
+    tiers = {name for name, value in noted(objects, "tier").items() if value != names.TIER_NOTICE}
+    assert {name for name, offer in offers.items() if offer.tier} == tiers
+    assert {name for name, offer in offers.items() if offer.is_default} == set(noted(objects, "default pool"))
+    pools = {name: pool for name, pool in noted(objects, "pool").items() if name in offers}
+    assert {name: offer.pool for name, offer in offers.items() if offer.pool} == pools
+
+
+def test_volumes_nodes_and_classes(objects: Objects) -> None:
+    for name, since in noted(objects, "node gone since").items():
+        assert node_loss._since(obj(VOLUMES, objects, name)) == parse_rfc3339(since)
+    disks = noted(objects, "disk")
+    volumes = [
+        obj(VOLUMES, objects, name.partition(" ")[2]) for name in objects if name.startswith("PersistentVolume ")
+    ]
+    assert {volume.metadata.name for volume in volumes if static_pvs._is_ahead(volume)} == set(disks)
+    for name, node in noted(objects, "node").items():
+        assert NodeScope(node, "uid").has_volume(obj(VOLUMES, objects, name).metadata)
+    sizes = noted(objects, "tier of a node")
+    found = {name: tier.of_node(obj(NODES, objects, name).metadata.labels, "lost") for name in sizes}
+    assert {name: tier.as_label(size) for name, size in found.items()} == sizes
+    for name in noted(objects, "on node gone"):
+        assert node_loss_policy.release_after(obj(STORAGE_CLASSES, objects, name).parameters) == 3600
+
+
+UNCHANGED = {
+    "rollback": names.ROLLBACK,
+    "evict unfit": names.EVICT_UNFIT,
+    "cluster": names.PARAM_CLUSTER,
+    "created": CONTEXT_CREATED,
+    "ephemeral": names.PARAM_EPHEMERAL,
+    "reclaim": names.PARAM_RECLAIM,
+    "node of a claim": names.NODE_LABEL,
+}
+
+
+@pytest.mark.parametrize("meaning", UNCHANGED)
+def test_names_that_people_write_or_volumes_keep(meaning: str) -> None:
+    """Selectors, classes, pods and records in pools have them: another name needs a reader of both."""
+    assert UNCHANGED[meaning] == ANNOTATIONS[meaning]["key"]

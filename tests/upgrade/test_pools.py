@@ -1,0 +1,270 @@
+"""Pools that commit 6cf5dba made: their volumes keep their content, can be mounted, grown, copied and deleted.
+
+Those on disks of their own need project quotas or the device mapper: tests/vm runs them in user-mode Linux, which says
+by TONNAGE_TEST_DISKS which scratch disks they may have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.upgrade.archive import read, unpack
+
+from tonnage.csi.driver.driver import context_of
+from tonnage.errors import NotFound, Precondition
+from tonnage.host import lvm, mount
+from tonnage.host.superblock import may_grow_ext4
+from tonnage.pools.base.contract import Pool, Source, State, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.config import make, parse
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+ERASED = 120.0
+"""Seconds after which erasing counts as hung."""
+DISKS = os.environ.get("TONNAGE_TEST_DISKS", "").split()
+POOLS: dict[str, dict[str, Any]] = {
+    name: pool for name, pool in read("pools").items() if ("disk" in pool) == bool(DISKS)
+}
+GROWN = ("larger", "plain", "raw", "origin")
+"""What is grown in guests, which are slow."""
+NEW_TEXT = "written by the present version\n"
+
+
+@dataclass
+class Bench:
+    """A pool of before and what is to be found in it. volumes: name -> size, block, fstype, text ..."""
+
+    name: str
+    folder: Path
+    disk: str = ""
+    pools: list[Pool] = field(default_factory=list)
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        return POOLS[self.name]
+
+    @property
+    def volumes(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.expected["volumes"]
+        return found
+
+    def set_up(self) -> None:
+        """Unpack the pool to where its description is to say that it is."""
+        place = self.folder / "pool"
+        if not (image := self.expected.get("disk")):
+            unpack(f"pools/{self.name}", self.folder)
+            (self.folder / self.name).rename(place)
+            if "disks" in self.expected:
+                unpack("pools/static-disks", self.folder)
+            for disk in self.expected.get("disks", ()):
+                subprocess.run(
+                    ["mount", "-o", "loop", f"{self.folder}/static-disks/{disk}.img", place / disk], check=True
+                )
+            if "sparse=no" in self.expected["pool"]:
+                for file in place.rglob("*.img"):  # the archive has holes where these had zeros
+                    subprocess.run(["fallocate", "-l", str(file.stat().st_size), file], check=True)
+            return
+        unpack(f"pools/{self.name}", self.folder)
+        copy_to_disk(self.folder / image, self.disk)
+        if fstype := self.expected.get("file system"):
+            place.mkdir()
+            mount.mount(self.disk, place, fstype, ["prjquota"])
+
+    async def open(self) -> Pool:
+        """The pool, as a new process sees it."""
+        for before in self.pools:
+            await before.close()
+        place = self.folder / "pool" / ("pool" if "file system" in self.expected else "")
+        self.pools.append(make(parse(self.expected["pool"].replace("{folder}", str(place))), disks=Disks()))
+        await self.pools[-1].open()
+        return self.pools[-1]
+
+    async def end(self) -> None:
+        """Remove what is left on the machine."""
+        for pool in self.pools:
+            await pool.close()
+        for entry in reversed(list(mount.mounts())):
+            if entry.target.startswith(f"{self.folder}/"):
+                mount.umount(entry.target, lazy=True)
+        if self.name.startswith("lvm"):
+            lvm.lvm("lvremove", "--yes", "vg0")
+            lvm.lvm("vgremove", "--yes", "vg0")
+            lvm.lvm("pvremove", "--yes", self.disk)  # the next disk has one of the same UUID
+
+    async def show(self, pool: Pool, name: str) -> Path:
+        """Publish a volume; where its content is."""
+        staging, target = self.folder / "staging" / name, self.folder / "target" / name
+        for parent in (staging.parent, target.parent):
+            parent.mkdir(exist_ok=True)
+        await pool.stage(name, staging)
+        await pool.publish(name, staging, target)
+        return target if (await pool.get(name)).block else target / "file"
+
+    async def hide(self, pool: Pool, name: str) -> None:
+        await pool.unpublish(name, self.folder / "target" / name)
+        await pool.unstage(name, self.folder / "staging" / name)
+
+    async def grow(self, pool: Pool, name: str, size: int) -> None:
+        """Both halves of an expansion: while the volume is published, or where that cannot be, before it is again."""
+        try:
+            assert (await pool.expand(name, size)).size >= size
+            await pool.grow(name, self.folder / "staging" / name)
+        except Precondition:
+            is_thick_origin = (self.name, name) == ("lvm-thick", "origin")
+            assert is_thick_origin or not may_grow_ext4()
+            await self.hide(pool, name)
+            assert (await pool.expand(name, size)).size >= size
+            await self.show(pool, name)
+        assert not (await pool.get(name)).pending
+
+
+def copy_to_disk(image: Path, disk: str) -> None:
+    """Write what is not a hole; a scratch disk has nothing but zeros at first."""
+    with image.open("rb") as source, open(disk, "r+b") as target:
+        end, at = os.fstat(source.fileno()).st_size, 0
+        while at < end:
+            try:
+                at = os.lseek(source.fileno(), at, os.SEEK_DATA)
+            except OSError:  # nothing but a hole
+                break
+            stop = os.lseek(source.fileno(), at, os.SEEK_HOLE)
+            source.seek(at)
+            target.seek(at)
+            target.write(source.read(stop - at))
+            at = stop
+        target.flush()
+        os.fsync(target.fileno())
+
+
+def content(path: Path, length: int) -> str:
+    with path.open("rb") as file:
+        return file.read(length).decode()
+
+
+def write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_RDWR | (0 if path.is_block_device() else os.O_CREAT | os.O_TRUNC))
+    os.write(fd, text.encode())
+    os.fsync(fd)
+    os.close(fd)
+
+
+@pytest.fixture(params=list(POOLS))
+async def bench(
+    request: pytest.FixtureRequest, real_folder: Path, need_program: Callable[[str], None]
+) -> AsyncIterator[Bench]:
+    for program in ("mkfs.xfs", "mkfs.btrfs"):
+        need_program(program)
+    disk = DISKS[list(POOLS).index(request.param)] if DISKS else ""
+    made = Bench(request.param, real_folder, disk)
+    try:
+        made.set_up()
+        yield made
+    finally:
+        await made.end()
+
+
+async def test_volumes_of_before(bench: Bench) -> None:
+    """One after the other, as unpacking takes the longest: found, read, grown, restarted, read, deleted."""
+    pool = await bench.open()
+    await found(bench, pool)
+    await read_and_grown(bench, pool)
+    await restarted(bench, await bench.open())
+    await copied(bench, bench.pools[-1])
+    await half_done(bench, bench.pools[-1])
+    await deleted(bench, bench.pools[-1])
+
+
+async def found(bench: Bench, pool: Pool) -> None:
+    assert not await pool.damaged()
+    volumes = {volume.name: volume for volume in await pool.list()}
+    assert sorted(volumes) == sorted(bench.volumes)
+    for name, expected in bench.volumes.items():
+        volume = volumes[name]
+        assert (volume.size, volume.block, volume.fstype) == (expected["size"], expected["block"], expected["fstype"])
+        assert volume.mutable == expected.get("mutable", {})
+        assert context_of(volume) == expected["context"]
+        assert volume.pending == expected.get("pending", False)
+        if expected["text"] and not volume.block and pool.kind in ("image", "lvm"):
+            assert volume.state is State.FORMATTED or expected.get("source")
+        if "source" in expected:
+            assert volume.source == Source(snapshot=expected["source"])
+
+
+async def read_and_grown(bench: Bench, pool: Pool) -> None:
+    for name, expected in bench.volumes.items():
+        file = await bench.show(pool, name)
+        if text := expected["text"]:
+            assert content(file, len(text)) == text, name
+        elif not expected["block"]:
+            assert not file.exists()
+        write(file, text + NEW_TEXT)
+        if pool.expansion and (name in GROWN or not DISKS):
+            before = (await pool.stats(name, file if expected["block"] else file.parent)).total
+            await bench.grow(pool, name, expected["size"] + 4 * MI)
+            after = (await pool.stats(name, file if expected["block"] else file.parent)).total
+            assert after >= before, name
+            assert after >= expected["size"] + 4 * MI or not expected["block"], name
+            assert content(file, len(text + NEW_TEXT)) == text + NEW_TEXT, name
+        assert not (await pool.condition(name, bench.folder / "target" / name)).abnormal
+        await bench.hide(pool, name)
+
+
+async def restarted(bench: Bench, pool: Pool) -> None:
+    """Records that were written anew are read again."""
+    assert not await pool.damaged()
+    for name, expected in list(bench.volumes.items())[: 2 if DISKS else None]:  # guests are slow
+        file = await bench.show(pool, name)
+        text = expected["text"] + NEW_TEXT
+        assert content(file, len(text)) == text, name
+        await bench.hide(pool, name)
+
+
+async def copied(bench: Bench, pool: Pool) -> None:
+    snapshots: dict[str, str] = bench.expected.get("snapshots", {})
+    assert [snapshot.name for snapshot in await pool.list_snapshots()] == sorted(snapshots)
+    for name, text in snapshots.items():
+        if pool.clones:
+            size = (await pool.get_snapshot(name)).size
+            await pool.create(VolumeRequest("restored", size, source=Source(snapshot=name)))
+            file = await bench.show(pool, "restored")
+            assert content(file, len(text)) == text
+            await bench.hide(pool, "restored")
+            await pool.delete("restored")
+        await pool.delete_snapshot(name)
+    assert not await pool.list_snapshots()
+
+
+async def half_done(bench: Bench, pool: Pool) -> None:
+    for name in bench.expected.get("gone", ()):
+        with pytest.raises(NotFound):
+            await pool.get(name)
+    async with asyncio.timeout(ERASED):
+        while await pool.erasing():
+            await asyncio.sleep(0.05)
+    if pool.kind == "image":
+        volumes = sorted(volume.name for volume in await pool.list())
+        assert sorted(path.stem for path in (bench.folder / "pool").glob("*.img")) == volumes
+
+
+async def deleted(bench: Bench, pool: Pool) -> None:
+    for name in bench.volumes:
+        await pool.delete(name)
+    assert not await pool.list()
+    async with asyncio.timeout(ERASED):
+        while await pool.erasing():
+            await asyncio.sleep(0.05)
+    used = await pool.overall()
+    assert used.used == 0
+
+
+def test_no_pool_is_left_out() -> None:
+    kinds = ["btrfs", "image-sparse", "image-thick", "lvm-thick", "lvm-thin", "quota-ext4", "quota-xfs", "static"]
+    assert sorted(read("pools")) == kinds
