@@ -27,7 +27,7 @@ from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.observe.process import raise_file_limit
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 _PROCESS = "agents"
 
@@ -53,7 +53,7 @@ class _Node:
     def __init__(self, name: str, config: str, folder: Path, room: str) -> None:
         self.client = Client(HttpTransport(kubeconfig.load(config), user_agent=f"tonnage-node/{name}", at_once=8))
         self._name, self._folder = name, folder
-        pool = MemoryPool("scratch", to_bytes(room), directories=False)
+        pool = FakePool("scratch", to_bytes(room), directories=False)
         self._driver = NodeDriver([pool], node_name=name, kubelet=folder / "k", sockets=folder)
         self._tasks = Background(name)
 

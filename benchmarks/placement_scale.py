@@ -20,7 +20,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Decision
+from tonnage.scheduler.core.cycle import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
@@ -67,7 +67,7 @@ def _time(cluster: Cluster, pods: Sequence[Pod]) -> float:
 def _place(cluster: Cluster, pod: Pod) -> None:
     ask = compile_ask(pod)
     outcome = cluster.cycle.decide(ask)
-    assert isinstance(outcome, Decision), outcome
+    assert isinstance(outcome, SchedulingDecision), outcome
     cluster.assume(ask, outcome)
 
 

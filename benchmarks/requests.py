@@ -25,7 +25,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.box.apiserver.request.negotiate import MAX_VALUES
 from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.box.apiserver.storage.store import Event
+from tonnage.box.apiserver.storage.store import StoreEvent
 from tonnage.box.control_plane import control_plane
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -300,7 +300,7 @@ async def until(server: ApiServer, collection: str, count: int) -> None:
     """Wait until there are so many objects."""
     reached = asyncio.Event()
 
-    def look(event: Event) -> None:
+    def look(event: StoreEvent) -> None:
         if event.type == "DELETED" and server.store.count(collection) == count:
             reached.set()
 

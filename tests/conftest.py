@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from tonnage.errors import Unsupported
 from tonnage.host import loop, mount
-from tonnage.host.iolimits import Cgroups, Group
+from tonnage.host.iolimits import Cgroup, Cgroups
 
 # Shared machines are slow at times, which is no fault. CI looks at the same examples each time, people at new ones.
 settings.register_profile(
@@ -167,7 +167,7 @@ def need_program() -> Callable[[str], None]:
 
 
 @pytest.fixture
-def own_group() -> Iterator[Group]:
+def own_group() -> Iterator[Cgroup]:
     """A cgroup of a pod of our own kubelet in which IO can be limited, removed at the end; skips where none can be."""
     uid, cgroups = str(uuid4()), Cgroups()
     try:

@@ -79,7 +79,7 @@ class HostError(TonnageError):
 
 
 @dataclass(frozen=True)
-class Cause:
+class FieldCause:
     """One field's fault inside an ApiError (meta/v1 StatusCause)."""
 
     field: str
@@ -103,7 +103,7 @@ class ApiError(TonnageError):
         *,
         code: int | None = None,
         reason: str | None = None,
-        causes: Sequence[Cause] = (),
+        causes: Sequence[FieldCause] = (),
         group: str = "",
         kind: str = "",
         name: str = "",

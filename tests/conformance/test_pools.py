@@ -25,7 +25,7 @@ from tonnage.errors import (
 )
 from tonnage.host import mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base.contract import INLINE, Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import INLINE, Pool, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
 from tonnage.pools.config import make, options_of, parse
@@ -471,7 +471,7 @@ async def test_what_a_pool_does_not_offer_is_refused_by_name(bench: Bench) -> No
             await pool.create_snapshot("s", "a")
     if not pool.clones:
         with pytest.raises(Unsupported, match="volume a"):
-            await pool.create(VolumeRequest("b", 20 * MI, source=Source(volume="a")))
+            await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(volume="a")))
     if not pool.expansion:
         with pytest.raises(Unsupported, match="larger"):
             await pool.expand("a", 30 * MI)
@@ -496,7 +496,7 @@ async def test_a_snapshot_keeps_what_was_and_outlives_its_volume(bench: Bench) -
 
     pool = await bench.again()
     assert await pool.list_snapshots() == [snapshot]
-    request = VolumeRequest("b", 30 * MI, source=Source(snapshot="s"))
+    request = VolumeRequest("b", 30 * MI, source=VolumeOrigin(snapshot="s"))
     volume = await pool.create(request)
     assert (volume.size, volume.source, volume.fstype) == (30 * MI, request.source, snapshot.fstype)
     for _ in range(2):
@@ -519,8 +519,8 @@ async def test_a_snapshot_of_a_volume_in_use_is_of_one_moment(bench: Bench) -> N
     await pool.create_snapshot("s", "a")
     if bench.mounts:
         (staging / "file").write_text("later: it is not frozen")
-    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s")))
-    await pool.create(VolumeRequest("c", 24 * MI, source=Source(volume="a")))
+    await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s")))
+    await pool.create(VolumeRequest("c", 24 * MI, source=VolumeOrigin(volume="a")))
     both = bench.folder / "both"
     await pool.stage("b", both)  # beside its source: they must not be taken for the same
     if bench.mounts:
@@ -538,7 +538,7 @@ async def test_a_copy_of_a_volume_that_was_never_used(bench: Bench) -> None:
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.create_snapshot("s", "a")
-    for name, source in (("b", Source(snapshot="s")), ("c", Source(volume="a"))):
+    for name, source in (("b", VolumeOrigin(snapshot="s")), ("c", VolumeOrigin(volume="a"))):
         await pool.create(VolumeRequest(name, 24 * MI, source=source))
         await _write(bench, name, name)
         await _shows(bench, name, name, least=22 * MI)
@@ -558,8 +558,8 @@ async def test_every_file_system_is_copied_and_grows(
     await pool.stage("a", staging)
     (staging / "file").write_text("content")
     await pool.create_snapshot("s", "a")
-    await pool.create(VolumeRequest("b", 600 * MI, source=Source(snapshot="s")))
-    await pool.create(VolumeRequest("c", 310 * MI, source=Source(volume="a")))
+    await pool.create(VolumeRequest("b", 600 * MI, source=VolumeOrigin(snapshot="s")))
+    await pool.create(VolumeRequest("c", 310 * MI, source=VolumeOrigin(volume="a")))
     await _shows(bench, "b", "content", least=599 * MI)
     await _shows(bench, "c", "content", least=309 * MI)
     expanded = await pool.expand("a", 700 * MI)
@@ -575,7 +575,7 @@ async def test_every_file_system_is_copied_and_grows(
     assert not (await pool.get("a")).pending
     other = "xfs" if fstype == "ext4" else "ext4"
     with pytest.raises(Invalid, match=fstype):
-        await pool.create(VolumeRequest("d", 400 * MI, fstype=other, source=Source(snapshot="s")))
+        await pool.create(VolumeRequest("d", 400 * MI, fstype=other, source=VolumeOrigin(snapshot="s")))
 
 
 async def test_raw_block_is_copied_and_grows(bench: Bench) -> None:
@@ -584,9 +584,9 @@ async def test_raw_block_is_copied_and_grows(bench: Bench) -> None:
     pool, staging = bench.pool, bench.folder / "staging"
     await pool.create(VolumeRequest("a", 8 * MI, block=True))
     await pool.create_snapshot("s", "a")
-    await pool.create(VolumeRequest("b", 12 * MI, block=True, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("b", 12 * MI, block=True, source=VolumeOrigin(snapshot="s")))
     with pytest.raises(Invalid, match="raw block"):
-        await pool.create(VolumeRequest("c", 30 * MI, source=Source(snapshot="s")))
+        await pool.create(VolumeRequest("c", 30 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.stage("b", staging)
     await pool.expand("b", 16 * MI)
     grown = await pool.grow("b", staging)
@@ -635,12 +635,12 @@ async def test_snapshots_that_are_refused(bench: Bench) -> None:
         with pytest.raises(error):
             await pool.create_snapshot("../x" if volume == "a" else "t", volume)
     with pytest.raises(OutOfRange, match="less than that of its source"):
-        await pool.create(VolumeRequest("c", 10 * MI, source=Source(snapshot="s")))
-    for source in (Source(snapshot="nobody"), Source(volume="nobody")):
+        await pool.create(VolumeRequest("c", 10 * MI, source=VolumeOrigin(snapshot="s")))
+    for source in (VolumeOrigin(snapshot="nobody"), VolumeOrigin(volume="nobody")):
         with pytest.raises(NotFound):
             await pool.create(VolumeRequest("c", 20 * MI, source=source))
     with pytest.raises(AlreadyExists, match="made from nothing"):
-        await pool.create(VolumeRequest("a", 20 * MI, source=Source(snapshot="s")))
+        await pool.create(VolumeRequest("a", 20 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.delete_snapshot("nobody")
     with pytest.raises(NotFound):
         await pool.get_snapshot("nobody")
@@ -687,10 +687,10 @@ async def test_copies_at_once_do_not_wait_in_a_circle(bench: Bench) -> None:
         return
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
-    requests = [VolumeRequest(f"v{n}", 20 * MI, source=Source(volume="a")) for n in range(6)]
+    requests = [VolumeRequest(f"v{n}", 20 * MI, source=VolumeOrigin(volume="a")) for n in range(6)]
     missing = [
-        VolumeRequest("x", 20 * MI, source=Source(volume="y")),
-        VolumeRequest("y", 20 * MI, source=Source(volume="x")),
+        VolumeRequest("x", 20 * MI, source=VolumeOrigin(volume="y")),
+        VolumeRequest("y", 20 * MI, source=VolumeOrigin(volume="x")),
     ]
     answers = await asyncio.gather(*(pool.create(r) for r in [*requests, *missing]), return_exceptions=True)
     assert [isinstance(answer, NotFound) for answer in answers] == [False] * 6 + [True] * 2

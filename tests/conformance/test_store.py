@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import Event, Key, MemoryStore, Stale, Store
+from tonnage.box.apiserver.storage.store import MemoryStore, ObjectKey, Stale, Store, StoreEvent
 from tonnage.errors import ApiGone
 
 
@@ -32,8 +32,8 @@ def thing(name: str, color: str = "red", **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {"color": color}}
 
 
-def key(name: str, namespace: str = "a", collection: str = "things") -> Key:
-    return Key(collection, namespace, name)
+def key(name: str, namespace: str = "a", collection: str = "things") -> ObjectKey:
+    return ObjectKey(collection, namespace, name)
 
 
 async def test_put_stamps_encodes_and_indexes(store: Store) -> None:
@@ -72,7 +72,7 @@ async def test_writes_of_one_object_at_once_let_one_win(store: Store) -> None:
 
 
 async def test_remove_tells_the_last_state_at_a_new_revision(store: Store) -> None:
-    told: list[Event] = []
+    told: list[StoreEvent] = []
     first = await store.put(key("x"), thing("x"), 0)
     store.listen(told.append)
     gone = await store.remove(key("x"), thing("x", "grey"), first.revision)
@@ -105,7 +105,7 @@ async def test_events_come_in_order_of_revisions(store: Store) -> None:
 async def test_a_listener_that_fails_stops_nothing(store: Store) -> None:
     told: list[int] = []
 
-    def broken(event: Event) -> None:
+    def broken(event: StoreEvent) -> None:
         raise ValueError(event.type)
 
     store.listen(broken)

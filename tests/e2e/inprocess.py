@@ -16,7 +16,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 LONG = 300.0
 """Seconds that a thing may take on a machine with much else to do."""
@@ -48,7 +48,7 @@ def register(plane: ControlPlane, node: str) -> None:
 async def agent_on(plane: ControlPlane, node: str, *, room: int, **more: Any) -> AsyncIterator[NodeAgent]:
     """A node's driver and agent. room: bytes of its pool."""
     with TemporaryDirectory(prefix="node-") as folder:  # a test's own is too long for a socket
-        pool, place = MemoryPool("scratch", room, directories=False), Path(folder)
+        pool, place = FakePool("scratch", room, directories=False), Path(folder)
         driver = NodeDriver([pool], node_name=node, kubelet=place, sockets=place)
         await driver.start()
         try:

@@ -23,7 +23,7 @@ from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
 from tonnage.kube.transport import Request, Response
 from tonnage.node.agent import NodeAgent, NodeDriver
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "writes"
@@ -73,7 +73,7 @@ def nodes(installed: ControlPlane) -> Iterator[Nodes]:
 
 
 @asynccontextmanager
-async def agent(nodes: Nodes, number: int, folder: Path) -> AsyncIterator[tuple[Recorder, MemoryPool]]:
+async def agent(nodes: Nodes, number: int, folder: Path) -> AsyncIterator[tuple[Recorder, FakePool]]:
     """A node's driver and agent, with its bound token; what it asked, and its pool."""
     name, plane = nodes.name(number), nodes.plane
     config: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
@@ -84,7 +84,7 @@ async def agent(nodes: Nodes, number: int, folder: Path) -> AsyncIterator[tuple[
     file = folder / "kubeconfig"
     file.write_text(json.dumps(config))
     transport = Recorder(kubeconfig.load(file))
-    pool = MemoryPool("scratch", to_bytes("10Gi"), directories=False)
+    pool = FakePool("scratch", to_bytes("10Gi"), directories=False)
     driver = NodeDriver([pool], node_name=name, kubelet=folder, sockets=folder)
     await driver.start()
     made = NodeAgent(

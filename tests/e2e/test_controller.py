@@ -17,7 +17,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE, NODE = "controller", "controller-1"
@@ -151,7 +151,7 @@ def test_a_pod_whose_node_was_set_by_hand(plane: ControlPlane, replicas: Replica
 
 
 @asynccontextmanager
-async def _agent(plane: ControlPlane, folder: Path, pool: MemoryPool, *, watches: str = "label") -> Any:
+async def _agent(plane: ControlPlane, folder: Path, pool: FakePool, *, watches: str = "label") -> Any:
     driver = NodeDriver([pool], node_name=NODE, kubelet=folder, sockets=folder)
     await driver.start()
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))
@@ -177,7 +177,7 @@ async def _agent(plane: ControlPlane, folder: Path, pool: MemoryPool, *, watches
 async def test_a_gone_nodes_volume_is_released_and_erased_when_the_node_returns(
     plane: ControlPlane, replicas: Replicas, tmp_path: Path
 ) -> None:
-    pool = MemoryPool("scratch", 10 << 30, directories=False)
+    pool = FakePool("scratch", 10 << 30, directories=False)
 
     async def until(what: str, holds: Callable[[], bool]) -> None:
         await asyncio.to_thread(plane.until, what, holds)
@@ -209,7 +209,7 @@ async def test_an_agent_that_watches_all_claims_keeps_its_own(
     plane: ControlPlane, replicas: Replicas, tmp_path: Path
 ) -> None:
     node(plane, NODE)
-    pool = MemoryPool("scratch", 10 << 30, directories=False)
+    pool = FakePool("scratch", 10 << 30, directories=False)
     async with _agent(plane, tmp_path, pool, watches="all") as agent:
         claim(plane, "all-theirs", names.SCRATCH_CLASS, node="n7")
         claim(plane, "all-mine", names.SCRATCH_CLASS, node=NODE)
@@ -254,7 +254,7 @@ def _stateful_set(plane: ControlPlane) -> None:
 async def test_a_stateful_sets_pod_gets_a_new_volume_when_its_node_is_lost(
     plane: ControlPlane, replicas: Replicas, tmp_path: Path
 ) -> None:
-    pool = MemoryPool("scratch", 10 << 30, directories=False)
+    pool = FakePool("scratch", 10 << 30, directories=False)
     path, web = f"{CLAIMS}/data-web-0", f"/api/v1/namespaces/{NAMESPACE}/pods/web-0"
 
     async def until(what: str, holds: Callable[[], bool]) -> None:

@@ -23,7 +23,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.lease import LeaderElection
 from tonnage.node.agent import NodeAgent, NodeDriver
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-clock"
@@ -54,7 +54,7 @@ def nodes(installed: ControlPlane) -> Iterator[Nodes]:
 
 
 @asynccontextmanager
-async def agent(nodes: Nodes, folder: Path, pool: MemoryPool, clock: Jumping) -> AsyncIterator[NodeAgent]:
+async def agent(nodes: Nodes, folder: Path, pool: FakePool, clock: Jumping) -> AsyncIterator[NodeAgent]:
     """The node's agent, over that clock."""
     name = nodes.name(1)
     driver = NodeDriver([pool], node_name=name, kubelet=folder, sockets=folder, clock=clock)
@@ -78,7 +78,7 @@ async def agent(nodes: Nodes, folder: Path, pool: MemoryPool, clock: Jumping) ->
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 async def test_an_agent_goes_on_when_its_clock_jumps(nodes: Nodes, tmp_path: Path, ahead: float) -> None:
     plane, clock, node = nodes.plane, Jumping(), nodes.name(1)
-    pool = MemoryPool("scratch", 10 * GIB, directories=False, clock=clock)
+    pool = FakePool("scratch", 10 * GIB, directories=False, clock=clock)
 
     async def until(what: str, holds: Callable[[], bool]) -> None:
         await asyncio.to_thread(plane.until, what, holds)

@@ -20,8 +20,8 @@ from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import Installation
-from tonnage.pools.fake import MemoryPool
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.pools.fake import FakePool
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "scheduler"
@@ -37,7 +37,7 @@ _LONG = 300.0
 @pytest.fixture(scope="module")
 def plane(installed: ControlPlane) -> Iterator[ControlPlane]:
     """With two nodes, of which no kubelet knows, and the scheduler's account. A third CSINode has no drivers."""
-    chosen = Installation(kubernetes=release(), scheduler=Strategy.LEAST_ALLOCATED)
+    chosen = Installation(kubernetes=release(), scheduler=ScoringStrategy.LEAST_ALLOCATED)
     installed.kubectl("apply", "-f", "-", stdin=manifests.render_part("rbac-scheduler.yaml", chosen))
     installed.kubectl("create", "namespace", NAMESPACE)
     for name in NODES:
@@ -79,7 +79,7 @@ def replicas(plane: ControlPlane, tmp_path: Path) -> Iterator[Replicas]:
 
 @asynccontextmanager
 async def _agent(plane: ControlPlane, folder: Path, node: str) -> AsyncIterator[None]:
-    pool = MemoryPool("scratch", ROOM, directories=False)
+    pool = FakePool("scratch", ROOM, directories=False)
     driver = NodeDriver([pool], node_name=node, kubelet=folder, sockets=folder)
     await driver.start()
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))

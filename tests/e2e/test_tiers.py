@@ -24,7 +24,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = PREFIX = "tiers"
@@ -134,7 +134,7 @@ async def _agent(nodes: Nodes, number: int, size: str, folder: Path) -> AsyncIte
     node, plane = nodes.name(number), nodes.plane
     with tempfile.TemporaryDirectory(prefix="tn") as short:  # a socket's path has at most 107 bytes
         place = Path(short)
-        pool = MemoryPool("scratch", to_bytes(size), directories=False)
+        pool = FakePool("scratch", to_bytes(size), directories=False)
         driver = NodeDriver([pool], node_name=node, kubelet=place, sockets=place)
         await driver.start()
         transport = HttpTransport(kubeconfig.load(kubeconfig_of(plane, nodes.tokens[node], folder / node)))

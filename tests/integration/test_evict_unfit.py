@@ -17,7 +17,7 @@ from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import inline
 from tonnage.controller.evict_unfit import REASON
-from tonnage.pools.base.contract import INLINE, Pool, Volume, VolumeRequest, is_inline
+from tonnage.pools.base.contract import INLINE, Pool, PoolVolume, VolumeRequest, is_inline
 
 GIB = 1 << 30
 _LIMIT = 240.0
@@ -56,7 +56,7 @@ def fill_at_the_last_moment(pool: Pool) -> None:
     """Let others take the pool's room when the first inline volume is about to be made."""
     create = pool.create
 
-    async def filled(request: VolumeRequest) -> Volume:
+    async def filled(request: VolumeRequest) -> PoolVolume:
         if is_inline(request.owner):
             await create(VolumeRequest("claimed", 6 * GIB))
             await create(VolumeRequest("inline", 2 * GIB, owner={INLINE: "true"}))

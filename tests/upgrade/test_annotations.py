@@ -32,10 +32,10 @@ from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node import static_pvs
-from tonnage.node.driver_set import Drivers
-from tonnage.node.provisioner.claim_group import Group, Siblings
+from tonnage.node.driver_set import DriverSet
+from tonnage.node.provisioner.claim_group import PodClaimGroup, Siblings
 from tonnage.scheduler.framework.nodes import Columns
-from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
+from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
 
 ANNOTATIONS: dict[str, dict[str, str]] = read("annotations")
 Objects = dict[str, dict[str, Any]]
@@ -111,9 +111,9 @@ class _Claims(_Unreachable):
         return Response(200, json.dumps(self._objects[f"PersistentVolumeClaim {name}"]).encode())
 
 
-async def group_of(claim: PersistentVolumeClaim, transport: _Unreachable) -> Group:
+async def group_of(claim: PersistentVolumeClaim, transport: _Unreachable) -> PodClaimGroup:
     scope = NodeScope("node-1", "uid")
-    return await Siblings(Client(transport), Cache(), Cache(), Drivers(), scope).of(claim)
+    return await Siblings(Client(transport), Cache(), Cache(), DriverSet(), scope).of(claim)
 
 
 def obj(kind: Kind[Any], objects: Objects, name: str) -> Any:
@@ -162,9 +162,9 @@ def test_a_group_without_nodes(objects: Objects) -> None:
 
 
 def test_capacity_as_the_scheduler_reads_it(objects: Objects) -> None:
-    offers: dict[str, Offer] = {}
+    offers: dict[str, PublishedCapacity] = {}
 
-    def see(offer: Offer) -> None:
+    def see(offer: PublishedCapacity) -> None:
         offers[offer.key.partition("/")[2]] = offer
 
     published = PublishedStorage(Columns(), see, see)

@@ -21,7 +21,7 @@ from tonnage.csi.driver.driver import context_of
 from tonnage.errors import NotFound, Precondition
 from tonnage.host import lvm, mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base.contract import Pool, Source, State, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
 
@@ -193,9 +193,9 @@ async def found(bench: Bench, pool: Pool) -> None:
         assert context_of(volume) == expected["context"]
         assert volume.pending == expected.get("pending", False)
         if expected["text"] and not volume.block and pool.kind in ("image", "lvm"):
-            assert volume.state is State.FORMATTED or expected.get("source")
+            assert volume.state is VolumeState.FORMATTED or expected.get("source")
         if "source" in expected:
-            assert volume.source == Source(snapshot=expected["source"])
+            assert volume.source == VolumeOrigin(snapshot=expected["source"])
 
 
 async def read_and_grown(bench: Bench, pool: Pool) -> None:
@@ -233,7 +233,7 @@ async def copied(bench: Bench, pool: Pool) -> None:
     for name, text in snapshots.items():
         if pool.clones:
             size = (await pool.get_snapshot(name)).size
-            await pool.create(VolumeRequest("restored", size, source=Source(snapshot=name)))
+            await pool.create(VolumeRequest("restored", size, source=VolumeOrigin(snapshot=name)))
             file = await bench.show(pool, "restored")
             assert content(file, len(text)) == text
             await bench.hide(pool, "restored")

@@ -15,7 +15,7 @@ from tonnage.csi.driver.driver import context_of
 from tonnage.host import lvm
 from tonnage.pools.base.record import VERSION
 from tonnage.pools.directory.directory import Damage, Directory
-from tonnage.pools.lvm.tags import Entry, Kind, change, decode, encode, found_at, is_ours
+from tonnage.pools.lvm.tags import TagEntry, TagKind, change, decode, encode, found_at, is_ours
 from tonnage.pools.pmem.erase_queue import PmemErasures
 from tonnage.pools.pmem.region import PmemRegion
 from tonnage.pools.static.records import DiskRecords
@@ -34,7 +34,7 @@ def test_tags(pool: str, lv: dict[str, str]) -> None:
     assert is_ours(tags)
     entry = found_at("vg0", lv["lv_name"], decode(tags))
     record = entry.record
-    if entry.kind is Kind.VOLUME:
+    if entry.kind is TagKind.VOLUME:
         expected = POOLS[pool]["volumes"][record.name]
         assert (record.size, record.block, record.pending) == (
             expected["size"], expected["block"], expected.get("pending", False),
@@ -49,7 +49,7 @@ def test_tags(pool: str, lv: dict[str, str]) -> None:
 def test_tags_written_anew_have_a_checksum(pool: str, lv: dict[str, str]) -> None:
     tags = lv["lv_tags"].split(",")
     entry = decode(tags)
-    after: Entry = replace(entry, record=changed(entry.record, version=VERSION))
+    after: TagEntry = replace(entry, record=changed(entry.record, version=VERSION))
     words = change(tags, after)
     added = {words[at + 1] for at in range(0, len(words), 2) if words[at] == "--addtag"}
     removed = {words[at + 1] for at in range(0, len(words), 2) if words[at] == "--deltag"}
@@ -59,8 +59,8 @@ def test_tags_written_anew_have_a_checksum(pool: str, lv: dict[str, str]) -> Non
 
 def test_what_tags_are_there() -> None:
     kinds = {pool: {decode(lv["lv_tags"].split(",")).kind for lv in lvs if lv["lv_tags"]} for pool, lvs in LVS.items()}
-    assert kinds["lvm-thick"] == {Kind.VOLUME, Kind.SNAPSHOT, Kind.ERASING, Kind.ORIGIN}
-    assert kinds["lvm-thin"] == {Kind.VOLUME, Kind.SNAPSHOT}
+    assert kinds["lvm-thick"] == {TagKind.VOLUME, TagKind.SNAPSHOT, TagKind.ERASING, TagKind.ORIGIN}
+    assert kinds["lvm-thin"] == {TagKind.VOLUME, TagKind.SNAPSHOT}
 
 
 def test_files_of_persistent_memory(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from tonnage.errors import (
 )
 from tonnage.host import dm, lvm, mount
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Source, State, VolumeRequest
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.config import make, parse
 from tonnage.pools.fs.formats import EXT4
 
@@ -70,7 +70,7 @@ async def test_the_record_is_in_tags_that_people_can_read(bench: Bench) -> None:
     assert {"tonnage.v=2", "tonnage.state=new", f"tonnage.size={20 * MI}", "tonnage.p.erase=none"} <= set(tags)
     assert await (await bench.pool()).get("pvc-1") == made
     await bench.pools[-1].stage("pvc-1", bench.folder / "s")
-    assert (await (await bench.pool()).get("pvc-1")).state is State.FORMATTED
+    assert (await (await bench.pool()).get("pvc-1")).state is VolumeState.FORMATTED
     tags = report("lv_tags")["pvc-1"]["lv_tags"].split(",")
     assert [tag for tag in tags if "state" in tag] == ["tonnage.state=formatted"]
 
@@ -236,7 +236,7 @@ async def test_a_class_says_how_file_systems_are_made_filled_and_what_is_left_to
     left = (await pool.capacity_for({"reserve": "1Gi"})).free
     assert free - 1100 * MI < left <= free - 1024 * MI
     await pool.create(VolumeRequest("a", 20 * MI, parameters=parameters))
-    await pool.create(VolumeRequest("n", 20 * MI, source=Source(volume="a")))
+    await pool.create(VolumeRequest("n", 20 * MI, source=VolumeOrigin(volume="a")))
     pool = await bench.pool()
     for name in ("a", "n"):
         await pool.stage(name, staging)
@@ -508,7 +508,7 @@ async def test_killed_at_any_moment_nothing_is_lost(bench: Bench, seed: int) -> 
         staging = bench.folder / f"s{name[1:]}"
         await pool.create(VolumeRequest(name, 20 * MI))
         await pool.stage(name, staging)
-        if lines and lines[-1] == f"written {name}" and volumes[name].state is State.FORMATTED:
+        if lines and lines[-1] == f"written {name}" and volumes[name].state is VolumeState.FORMATTED:
             assert (staging / "file").exists()
         await pool.unstage(name, staging)
         await pool.delete(name)

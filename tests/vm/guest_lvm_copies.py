@@ -32,7 +32,7 @@ from tests.vm.lvm_bench import (
 
 from tonnage.errors import Busy, Exhausted, NotFound, OutOfRange, Precondition
 from tonnage.host import dm, lvm
-from tonnage.pools.base.contract import Pool, Source, State, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.lvm import copy
 
 POOLS = pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])
@@ -68,8 +68,8 @@ async def test_copies_of_every_file_system_live_beside_their_source_and_grow(
     (staging / "file").write_text("content")
     await pool.create_snapshot("s", "a")
     (staging / "file").write_text("later")
-    made = await pool.create(VolumeRequest("b", 400 * MI, source=Source(snapshot="s")))
-    assert (made.fstype, made.state) == (fstype, State.FORMATTED)
+    made = await pool.create(VolumeRequest("b", 400 * MI, source=VolumeOrigin(snapshot="s")))
+    assert (made.fstype, made.state) == (fstype, VolumeState.FORMATTED)
     await pool.stage("b", bench.folder / "b")  # the UUID is its own, or the kernel would refuse
     assert (bench.folder / "b" / "file").read_text() == "content"
     assert (await pool.stats("b", bench.folder / "b")).available >= 399 * MI
@@ -107,7 +107,7 @@ async def test_the_origin_of_thick_snapshots_is_kept_out_of_sight_until_the_last
     assert (await pool.capacity()).used == 60 * MI
     await pool.create(VolumeRequest("a", 30 * MI))  # its name is free
     pool = await bench.pool()
-    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s2")))
+    await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s2")))
     await pool.stage("b", staging)
     assert (staging / "file").read_text() == "first"
     await pool.unstage("b", staging)
@@ -134,7 +134,7 @@ async def test_a_snapshot_is_restored_after_a_restart_of_the_machine(bench: Benc
     await pool.close()
     lvm.lvm("vgchange", "--quiet", "--activate", "n", "vg0")
     pool = await bench.pool()
-    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s1")))
+    await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s1")))
     await pool.stage("b", staging)
     assert (staging / "file").read_text() == "first"
     await pool.unstage("b", staging)
@@ -166,7 +166,7 @@ async def test_a_thick_snapshot_that_overflows_is_told_and_never_restored(bench:
     assert condition.abnormal
     assert "its snapshot s is lost" in condition.message
     with pytest.raises(Precondition, match="snapshot s is lost"):
-        await pool.create(VolumeRequest("b", 40 * MI, block=True, source=Source(snapshot="s")))
+        await pool.create(VolumeRequest("b", 40 * MI, block=True, source=VolumeOrigin(snapshot="s")))
     assert set(report()) == {"a", "s+s"}
     await pool.delete_snapshot("s")
     assert not (await pool.condition("a")).abnormal
@@ -181,7 +181,7 @@ async def test_a_raw_block_volume_in_use_is_cloned_as_of_one_moment(bench: Bench
     content = os.urandom(3 * MI) + bytes(2 * MI) + os.urandom(3 * MI)
     poke(staging / "device", content)
     soil()
-    await pool.create(VolumeRequest("b", 16 * MI, block=True, source=Source(volume="a")))
+    await pool.create(VolumeRequest("b", 16 * MI, block=True, source=VolumeOrigin(volume="a")))
     await pool.stage("b", bench.folder / "b")
     assert peek(bench.folder / "b" / "device", 20 * MI) == content + bytes(8 * MI)
     await pool.unstage("b", bench.folder / "b")
@@ -194,9 +194,9 @@ async def test_copies_between_thick_and_thin(bench: Bench) -> None:
     await pool.create(VolumeRequest("thin", 20 * MI))
     await write(pool, "thin", staging, "content")
     await pool.create_snapshot("s", "thin")
-    await pool.create(VolumeRequest("thick", 30 * MI, parameters=MIXED, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("thick", 30 * MI, parameters=MIXED, source=VolumeOrigin(snapshot="s")))
     await pool.create_snapshot("t", "thick")
-    await pool.create(VolumeRequest("again", 40 * MI, source=Source(snapshot="t")))
+    await pool.create(VolumeRequest("again", 40 * MI, source=VolumeOrigin(snapshot="t")))
     layouts = report("lv_layout", "lv_active", "pool_lv")
     assert [layouts[name]["lv_layout"] for name in ("thin", "thick", "again")] == [
         "thin,sparse",
@@ -256,7 +256,7 @@ async def test_a_thick_volume_with_snapshots_grows_while_nobody_uses_it(bench: B
     assert (await pool.expand("a", 60 * MI)).size == 60 * MI
     await pool.stage("a", staging)
     assert (await pool.stats("a", staging)).available >= 59 * MI
-    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.unstage("a", staging)
     await check_same(pool)
 
@@ -327,7 +327,7 @@ async def test_a_full_thin_pool_takes_no_snapshots_and_says_so(bench: Bench) -> 
     with pytest.raises(Exhausted):
         await pool.create_snapshot("s", "a")
     with pytest.raises((Exhausted, OutOfRange)):
-        await pool.create(VolumeRequest("b", 100 * MI, block=True, source=Source(volume="a")))
+        await pool.create(VolumeRequest("b", 100 * MI, block=True, source=VolumeOrigin(volume="a")))
     assert set(report()) == {"pool", "a"}
     lvm.lvm("lvextend", "--size", "128m", "vg0/pool")
     pool = await bench.pool(options)
@@ -342,7 +342,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
     await write(pool, "a", staging, "content")
     await pool.create_snapshot("s", "a")
     lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
-    for source in (Source(snapshot="s"), Source(volume="a")):
+    for source in (VolumeOrigin(snapshot="s"), VolumeOrigin(volume="a")):
         with pytest.raises((Exhausted, OutOfRange)):
             await pool.create(VolumeRequest("b", 20 * MI, source=source))
     assert set(report()) == {"a", "s+s", "hog"}
@@ -359,7 +359,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
     await pool.stage("c", bench.folder / "c")
     monkeypatch.setattr(copy, "copy", overtaken)
     with pytest.raises(Busy, match="faster than it was copied"):
-        await pool.create(VolumeRequest("d", 20 * MI, block=True, source=Source(volume="c")))
+        await pool.create(VolumeRequest("d", 20 * MI, block=True, source=VolumeOrigin(volume="c")))
     assert set(report()) == {"a", "s+s", "c"}
     await pool.unstage("c", bench.folder / "c")
     await check_same(pool)
@@ -440,7 +440,7 @@ async def test_a_copy_that_is_killed_is_never_shown_and_begins_anew(bench: Bench
     with pytest.raises(NotFound):
         await pool.get("b")
     await check_same(pool)
-    await pool.create(VolumeRequest("b", 40 * MI, block=True, source=Source(volume="a")))
+    await pool.create(VolumeRequest("b", 40 * MI, block=True, source=VolumeOrigin(volume="a")))
     await pool.stage("b", bench.folder / "b")
     assert hashlib.sha256(peek(bench.folder / "b" / "device", 40 * MI)).digest() == hashlib.sha256(content).digest()
     await pool.unstage("b", bench.folder / "b")
@@ -452,7 +452,7 @@ async def test_calls_at_once_on_a_family_of_snapshots(bench: Bench) -> None:
     await pool.create(VolumeRequest("a", 8 * MI))
     await write(pool, "a", staging, "content")
     await asyncio.gather(*(pool.create_snapshot(f"s{n}", "a") for n in range(3)))
-    clones = [pool.create(VolumeRequest(f"v{n}", 8 * MI, source=Source(snapshot=f"s{n}"))) for n in range(2)]
+    clones = [pool.create(VolumeRequest(f"v{n}", 8 * MI, source=VolumeOrigin(snapshot=f"s{n}"))) for n in range(2)]
     await asyncio.gather(*clones, pool.delete("a"))
     await asyncio.gather(*(pool.delete_snapshot(f"s{n}") for n in range(3)))
     assert set(report()) == {"v0", "v1"}

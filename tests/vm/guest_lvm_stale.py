@@ -15,7 +15,7 @@ from tests.vm.lvm_bench import MI, THIN, Bench, bench_in, device, peek, poke, re
 from tonnage.errors import Precondition
 from tonnage.host import dm, lvm
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm import thin_pool
 
@@ -72,7 +72,7 @@ async def test_a_snapshot_is_taken_over_what_a_killed_one_left(bench: Bench, cou
     await pool.create_snapshot("s", "a")
     assert numbers() == {"a": number - 1, "s+s": number}
     leave_snapshot("a", counted=counted)
-    await pool.create(VolumeRequest("c", 16 * MI, block=True, source=Source(volume="a")))
+    await pool.create(VolumeRequest("c", 16 * MI, block=True, source=VolumeOrigin(volume="a")))
     await pool.stage("c", bench.folder / "c")
     assert peek(bench.folder / "c" / "device", len(SECRET)) == SECRET
     known = lvm.thin_numbers("vg0", "pool")
@@ -106,7 +106,7 @@ async def test_a_copy_into_a_thin_volume_neither(bench: Bench) -> None:
     await pool.stage("thick", bench.folder / "t")
     poke(bench.folder / "t" / "device", b"thick")
     leave_snapshot("a", counted=False)
-    await pool.create(VolumeRequest("c", 16 * MI, block=True, source=Source(volume="thick")))
+    await pool.create(VolumeRequest("c", 16 * MI, block=True, source=VolumeOrigin(volume="thick")))
     assert peek("/dev/mapper/vg0-c", 16 * MI) == b"thick".ljust(16 * MI, b"\0")
     await pool.unstage("thick", bench.folder / "t")
 
@@ -175,7 +175,7 @@ async def test_nothing_of_a_pool_that_is_well_is_touched(bench: Bench) -> None:
     with pytest.raises(Precondition, match="in use"):
         dm.delete_thin(KERNEL, numbers()["a"])
     assert (numbers(), transaction()) == before
-    await pool.create(VolumeRequest("b", 16 * MI, block=True, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("b", 16 * MI, block=True, source=VolumeOrigin(snapshot="s")))
     await pool.stage("b", bench.folder / "b")
     assert peek(bench.folder / "b" / "device", len(SECRET)) == SECRET
     for name in ("a", "b"):

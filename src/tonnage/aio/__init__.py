@@ -1,1 +1,4 @@
-"""The asyncio kit: time, back-off and tasks. Knows nothing of storage or Kubernetes."""
+"""Parts for asyncio: clocks, back-off and supervised tasks.
+
+Used by all layers. No I/O, no knowledge of storage or Kubernetes.
+"""

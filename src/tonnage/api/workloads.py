@@ -18,7 +18,7 @@ class RollingUpdate(Object, frozen=True):
     partition: int = 0
 
 
-class Strategy(Object, frozen=True):
+class DeploymentStrategy(Object, frozen=True):
     """RollingUpdate, Recreate (Deployments) or OnDelete (the others)."""
 
     type: str = ""
@@ -58,7 +58,7 @@ class DeploymentSpec(Object, frozen=True):
     replicas: int = 1
     selector: LabelSelector = LabelSelector()
     template: Template = {}
-    strategy: Strategy = Strategy()
+    strategy: DeploymentStrategy = DeploymentStrategy()
     min_ready_seconds: int = 0
     revision_history_limit: int | None = None
     paused: bool = False
@@ -113,7 +113,7 @@ class StatefulSetSpec(Object, frozen=True):
     volume_claim_templates: list[dict[str, Any]] = []
     service_name: str = ""
     pod_management_policy: str = "OrderedReady"
-    update_strategy: Strategy = Strategy()
+    update_strategy: DeploymentStrategy = DeploymentStrategy()
     revision_history_limit: int | None = None
     min_ready_seconds: int = 0
     persistent_volume_claim_retention_policy: Retention = Retention()
@@ -146,7 +146,7 @@ class DaemonSetSpec(Object, frozen=True):
 
     selector: LabelSelector = LabelSelector()
     template: Template = {}
-    update_strategy: Strategy = Strategy()
+    update_strategy: DeploymentStrategy = DeploymentStrategy()
     min_ready_seconds: int = 0
     revision_history_limit: int | None = None
 

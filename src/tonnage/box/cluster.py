@@ -22,7 +22,7 @@ from tonnage.box.control_plane import control_plane
 from tonnage.box.data_dir import DataFolder, missing, remove_empty
 from tonnage.box.kubelet.containers.logs import LogRouter
 from tonnage.box.node import BoxNode
-from tonnage.box.plan import Plan
+from tonnage.box.plan import BoxPlan
 from tonnage.capacity import tier
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
@@ -51,7 +51,7 @@ class Box:
     def __init__(
         self,
         data: DataFolder,
-        plan: Plan,
+        plan: BoxPlan,
         *,
         host: str = "127.0.0.1",
         port: int = 0,

@@ -28,7 +28,7 @@ import msgspec
 from tonnage.capacity import tier
 from tonnage.errors import Busy, HostError, Invalid, Precondition
 from tonnage.host import tree
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 FORMAT = 1
 _LOST = "lost+found"  # in the root of a disk of its own
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime: str = "bwrap"
     compat: list[str] = []
     sources: list[str] = []
-    scoring: Strategy = Strategy.LEAST_ALLOCATED
+    scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     capacity: str = tier.MODES[0]
     hold_back: int = 0
 

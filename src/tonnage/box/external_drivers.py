@@ -56,7 +56,7 @@ def _parse(text: str, nodes: Sequence[str]) -> tuple[str, Path]:
     return node, socket
 
 
-class Registrar:
+class ExternalRegistrar:
     """What node-driver-registrar does: registers the driver behind a CSI socket with the kubelet of its node.
 
     taken: names that other drivers of the node have. A driver that does not answer yet is asked again, for ever.

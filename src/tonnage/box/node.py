@@ -14,7 +14,7 @@ from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.box.data_dir import short_enough
-from tonnage.box.external_drivers import Registrar
+from tonnage.box.external_drivers import ExternalRegistrar
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
@@ -87,7 +87,7 @@ class BoxNode:
             hold_back=hold_back,
             clock=clock,
         )
-        self._registrars = [Registrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]
+        self._registrars = [ExternalRegistrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]
         self.kubelet = Kubelet(
             client,
             informers,

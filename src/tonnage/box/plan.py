@@ -26,7 +26,7 @@ _WAY_OUT = "run it as root, or try it without: --pool fake --runtime none"
 
 
 @dataclass(frozen=True)
-class Plan:
+class BoxPlan:
     """A box that can be started. settings: what is kept in the data folder; nodes: name -> its pools; endpoints:
     name -> CSI sockets of drivers that are not ours."""
 
@@ -48,7 +48,7 @@ def _size(pool: PoolConfig) -> str:
     return from_bytes(pool.size) if pool.size else "what the disk has" if pool.has_size else "whole disks"
 
 
-def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpoints: Sequence[str] = ()) -> Plan:
+def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpoints: Sequence[str] = ()) -> BoxPlan:
     """Check the settings against the machine, the data folder and the disks below the pools.
 
     pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not kept. Raises
@@ -66,7 +66,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     outlooks = pool_config.outlook(all_pools)
     is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
     warnings = [_warning(o, is_more) for o in outlooks if not o.fits]
-    return Plan(kept, nodes, [*_about_fakes(templates), *warnings], endpoints)
+    return BoxPlan(kept, nodes, [*_about_fakes(templates), *warnings], endpoints)
 
 
 def what_stays(settings: Settings | None) -> str:

@@ -18,7 +18,7 @@ _SETTLING_SECONDS = 2.0
 
 
 @dataclass
-class Promise:
+class AssumedClaim:
     """`size` bytes in a room of a node ("": any room of it). version: resourceVersion of the write that sent it."""
 
     node: str
@@ -33,8 +33,8 @@ class Promises:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_claim: dict[str, Promise] = {}
-        self._by_node: dict[str, dict[str, Promise]] = {}
+        self._by_claim: dict[str, AssumedClaim] = {}
+        self._by_node: dict[str, dict[str, AssumedClaim]] = {}
 
     def __len__(self) -> int:
         """How many there are."""
@@ -44,7 +44,7 @@ class Promises:
         """Whether the claim has one."""
         return uid in self._by_claim
 
-    def book(self, uid: str, promise: Promise) -> None:
+    def book(self, uid: str, promise: AssumedClaim) -> None:
         """Promise; the write that sends the claim may still be under way."""
         self.drop(uid)
         self._by_claim[uid] = promise
@@ -88,7 +88,7 @@ class Promises:
                 total += promise.size
         return total
 
-    def _is_settled(self, promise: Promise, counted: int | None) -> bool:
+    def _is_settled(self, promise: AssumedClaim, counted: int | None) -> bool:
         if promise.bound_at is None:
             return False
         return counted is None or self._clock.monotonic() - promise.bound_at > _SETTLING_SECONDS

@@ -25,7 +25,7 @@ _BY_LABEL = "offers: nodes by label"
 _BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
 
 
-class Offer(NamedTuple):
+class NodeCapacity(NamedTuple):
     """What a node has free for a class: in all, and for one volume; held: what is promised there besides (bytes)."""
 
     free: int
@@ -62,7 +62,7 @@ class Offers:
         found = self._capacities.by(_BY_CLASS, storage_class)
         return [obj for obj in found if obj.node_topology is not None and not is_template(obj)]
 
-    def of(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> Iterator[Offer]:
+    def of(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> Iterator[NodeCapacity]:
         """What each node that may be used has for the class. reach: only these nodes."""
         name = storage_class.metadata.name
         for published in self.published(name):
@@ -73,7 +73,7 @@ class Offers:
                     continue
                 if said.selector.matches(labels) and is_usable(node) and _allowed(node, storage_class):
                     promised = self._promises.open(node_name, said.room, said.counted)
-                    yield Offer(said.free - promised, said.largest - promised, node_name, said.room, promised)
+                    yield NodeCapacity(said.free - promised, said.largest - promised, node_name, said.room, promised)
 
     def _changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
         if old is not None:

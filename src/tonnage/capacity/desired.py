@@ -9,9 +9,9 @@ from tonnage.api import names
 from tonnage.api.meta import OwnerReference, to_builtins
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.capacity.ledger import Room
+from tonnage.capacity.ledger import PoolCapacity
 from tonnage.capacity.object import inline, less, managed_by, numbers
-from tonnage.claims.node_scope import Driver, NodeScope, Source
+from tonnage.claims.node_scope import CapacitySource, DriverInfo, NodeScope
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Wish:
     must have counted at least; reason: why there is no room, "" for no such reason."""
 
     name: str
-    source: Source
-    driver: Driver
+    source: CapacitySource
+    driver: DriverInfo
     storage_class: StorageClass
-    room: Room
+    room: PoolCapacity
     counted: int
     promised: int
     reason: str = ""
@@ -47,7 +47,7 @@ class Wish:
                 labels[names.DEFAULT_POOL] = "true"
         return labels
 
-    def annotations(self, room: Room) -> dict[str, str | None]:
+    def annotations(self, room: PoolCapacity) -> dict[str, str | None]:
         """What is noted on it when it tells of that room; None: not noted."""
         return {
             names.COUNTED: str(self.counted),
@@ -73,7 +73,7 @@ class Wish:
             body["maximumVolumeSize"] = from_bytes(self.room.maximum)
         return body
 
-    def patch(self, room: Room) -> dict[str, Any]:
+    def patch(self, room: PoolCapacity) -> dict[str, Any]:
         """What changes an object that is there so that it tells of that room."""
         return {
             "metadata": {"annotations": self.annotations(room)},

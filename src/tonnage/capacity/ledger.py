@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tonnage.claims.node_scope import Source
+from tonnage.claims.node_scope import CapacitySource
 
 REMEMBERED = 32
 """Claims of a source whose sizes tell what is usually asked."""
@@ -39,11 +39,11 @@ class Stage(Enum):
 
 
 @dataclass
-class Promise:
+class ClaimReservation:
     """One claim. attempt: how often it had been withdrawn when it came; seen: monotonic seconds."""
 
     uid: str
-    source: Source
+    source: CapacitySource
     size: int
     attempt: str
     seen: float
@@ -63,7 +63,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Room:
+class PoolCapacity:
     """What may be published for a source now. maximum: the largest volume, None where the driver does not say. inline:
     bytes for inline volumes, None where none are kept for them: then they have what others have."""
 
@@ -73,11 +73,11 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Shortage:
+class Shortfall:
     """Why claims were not booked: sizes of all that were asked of the source's room, what is free there for them, and
     the largest single volume that could be had."""
 
-    source: Source
+    source: CapacitySource
     sizes: tuple[int, ...]
     free: int
     largest: int
@@ -96,9 +96,9 @@ class Ledger:
     """Highest resourceVersion of a claim seen: all numbers include its promise."""
     promised: int = 0
     """Highest resourceVersion with which a new promise came: what `tonnage.dev/counted` must reach."""
-    _promises: dict[str, Promise] = field(default_factory=dict)
-    _readings: dict[Source, Reading] = field(default_factory=dict)
-    _asked: dict[Source, deque[int]] = field(default_factory=dict)
+    _promises: dict[str, ClaimReservation] = field(default_factory=dict)
+    _readings: dict[CapacitySource, Reading] = field(default_factory=dict)
+    _asked: dict[CapacitySource, deque[int]] = field(default_factory=dict)
     _tick: int = 0
 
     # Claims
@@ -110,11 +110,11 @@ class Ledger:
         return {stage.value: stages.count(stage) for stage in Stage}
 
     @property
-    def unmade(self) -> Sequence[Promise]:
+    def unmade(self) -> Sequence[ClaimReservation]:
         """Those of claims that have no volume yet; may be asked in another thread."""
         return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.MADE]
 
-    def get(self, uid: str) -> Promise | None:
+    def get(self, uid: str) -> ClaimReservation | None:
         """The claim's promise, or None."""
         return self._promises.get(uid)
 
@@ -122,18 +122,20 @@ class Ledger:
         """Note that a claim of that resourceVersion was seen. Call it before the claim's see()."""
         self.counted = max(self.counted, version)
 
-    def see(self, uid: str, source: Source, size: int, *, attempt: str, version: int, now: float) -> Promise:
+    def see(
+        self, uid: str, source: CapacitySource, size: int, *, attempt: str, version: int, now: float
+    ) -> ClaimReservation:
         """Count a claim that is sent here and has no volume. May be repeated: what is under way stays as it is."""
         found = self._promises.get(uid)
         if found is not None and (found.stage is not Stage.REFUSED or found.attempt == attempt):
             return found
-        promise = self._promises[uid] = Promise(uid, source, size, attempt, now)
+        promise = self._promises[uid] = ClaimReservation(uid, source, size, attempt, now)
         self.version(version)
         self.promised = max(self.promised, version)
         self.changed()
         return promise
 
-    def asked(self, source: Source) -> Sequence[int]:
+    def asked(self, source: CapacitySource) -> Sequence[int]:
         """What the last claims of the source asked that got their room, in bytes."""
         return self._asked.get(source, ())
 
@@ -144,7 +146,7 @@ class Ledger:
             del self._promises[uid]
             self.changed()
 
-    def book(self, uids: Sequence[str]) -> Shortage | None:
+    def book(self, uids: Sequence[str]) -> Shortfall | None:
         """Give all these claims their room, or none and say why not. Those already booked or further are left alone.
 
         Promises that are not booked yet do not stand in the way: who asks first gets it. A source that was never read
@@ -159,10 +161,10 @@ class Ledger:
             self._move(promise, Stage.BOOKED)
         return None
 
-    def lacks(self, uids: Iterable[str], coming: Iterable[tuple[Source, int]]) -> Shortage | None:
+    def lacks(self, uids: Iterable[str], coming: Iterable[tuple[CapacitySource, int]]) -> Shortfall | None:
         """Why these claims and those that are yet to come could not be booked together; None when they could."""
         asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
-        asking += [Promise("", source, size, "", 0.0) for source, size in coming]
+        asking += [ClaimReservation("", source, size, "", 0.0) for source, size in coming]
         found = (self._shortage(s, [p for p in asking if p.source.room == s.room]) for s in {p.source for p in asking})
         return next(filter(None, found), None)
 
@@ -227,7 +229,9 @@ class Ledger:
         self._tick += 1
         return self._tick
 
-    def read(self, source: Source, begun: int, available: int, maximum: int | None, *, kept: int | None = None) -> None:
+    def read(
+        self, source: CapacitySource, begun: int, available: int, maximum: int | None, *, kept: int | None = None
+    ) -> None:
         """Take in GetCapacity's answer to a call that begun at begin(). kept: see Reading."""
         old = self._readings.get(source)
         unsure = sum(p.size for p in self._of(source.room) if _outstanding(p, begun))
@@ -241,7 +245,7 @@ class Ledger:
         self._absorb(source.room)
         self.changed()
 
-    def unread(self, sources: Iterable[Source]) -> None:
+    def unread(self, sources: Iterable[CapacitySource]) -> None:
         """These sources are gone: forget their readings."""
         for source in sources:
             self._readings.pop(source, None)
@@ -251,25 +255,25 @@ class Ledger:
         wanted = set(rooms)
         return sum(source.room in wanted for source in self._readings)
 
-    def free(self, source: Source) -> int | None:
+    def free(self, source: CapacitySource) -> int | None:
         """Bytes that were free at the last reading, whatever is promised; None before the first."""
         reading = self._readings.get(source)
         return reading.available if reading is not None else None
 
-    def room(self, source: Source) -> Room | None:
+    def room(self, source: CapacitySource) -> PoolCapacity | None:
         """What may be published for the source; None before its first reading."""
         return self._room(source, self._of(source.room))
 
-    def _room(self, source: Source, counted: Iterable[Promise]) -> Room | None:
+    def _room(self, source: CapacitySource, counted: Iterable[ClaimReservation]) -> PoolCapacity | None:
         reading = self._readings.get(source)
         if reading is None:
             return None
         taken = sum(p.size for p in counted if p.stage is not Stage.REFUSED and not 0 < p.made < reading.begun)
         free = max(0, reading.available - taken)
         inline = None if reading.kept is None else max(0, reading.available + reading.kept - taken)
-        return Room(free, None if reading.maximum is None else min(reading.maximum, free), inline)
+        return PoolCapacity(free, None if reading.maximum is None else min(reading.maximum, free), inline)
 
-    def _shortage(self, source: Source, asking: Sequence[Promise]) -> Shortage | None:
+    def _shortage(self, source: CapacitySource, asking: Sequence[ClaimReservation]) -> Shortfall | None:
         uids = {p.uid for p in asking}
         held = (p for p in self._of(source.room) if p.stage in _HOLDING and p.uid not in uids)
         room = self._room(source, held)
@@ -279,12 +283,12 @@ class Ledger:
         sizes = tuple(p.size for p in asking)
         if sum(sizes) <= room.available and all(p.size <= largest for p in asking if p.source == source):
             return None
-        return Shortage(source, sizes, room.available, largest)
+        return Shortfall(source, sizes, room.available, largest)
 
-    def _of(self, room: str) -> list[Promise]:
+    def _of(self, room: str) -> list[ClaimReservation]:
         return [p for p in self._promises.values() if p.source.room == room]
 
-    def _move(self, promise: Promise, stage: Stage) -> None:
+    def _move(self, promise: ClaimReservation, stage: Stage) -> None:
         promise.stage = stage
         self.changed()
 
@@ -300,6 +304,6 @@ _ASKING = (Stage.SEEN, Stage.REFUSED, Stage.KEPT)
 _HOLDING = (Stage.BOOKED, Stage.CREATING, Stage.MADE, Stage.KEPT)
 
 
-def _outstanding(promise: Promise, begun: int) -> bool:
+def _outstanding(promise: ClaimReservation, begun: int) -> bool:
     """Whether a reading that began then may or may not include the volume."""
     return promise.stage is Stage.CREATING or promise.made >= begun

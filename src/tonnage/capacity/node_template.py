@@ -19,7 +19,7 @@ class NodeTemplate:
     """What a new node of a group has. group: "<label>=<value>" of its nodes. rooms: class -> its room."""
 
     group: str
-    rooms: Mapping[str, Room]
+    rooms: Mapping[str, TemplateCapacity]
 
 
 def is_template(obj: CSIStorageCapacity) -> bool:
@@ -44,13 +44,13 @@ def without_nodes_since(obj: CSIStorageCapacity) -> float | None:
         return None
 
 
-def room_of(obj: CSIStorageCapacity) -> Room:
+def room_of(obj: CSIStorageCapacity) -> TemplateCapacity:
     """How much it says there is."""
     capacity, largest = numbers(obj)
-    return Room(capacity, largest if largest is not None else capacity)
+    return TemplateCapacity(capacity, largest if largest is not None else capacity)
 
 
-class Room(NamedTuple):
+class TemplateCapacity(NamedTuple):
     """Bytes for all volumes together, and for the largest one."""
 
     capacity: int

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.ledger import Room
+from tonnage.capacity.ledger import PoolCapacity
 from tonnage.errors import Invalid
 
 MODES = ("auto", "tiers", "exact")
@@ -43,7 +43,7 @@ def _power(number: int) -> int:
     return 1 << (number.bit_length() - 1) if number > 0 else 0
 
 
-def largest(room: Room) -> int:
+def largest(room: PoolCapacity) -> int:
     """The largest volume that fits, in bytes."""
     return room.available if room.maximum is None else min(room.available, room.maximum)
 

@@ -18,7 +18,7 @@ from tonnage.api.matching import requested
 from tonnage.api.origin import is_clone, reference
 from tonnage.api.storage import StorageClass, TopologyTerm
 from tonnage.claims.node_loss_policy import release_after
-from tonnage.claims.node_scope import Driver, NodeScope, is_ephemeral
+from tonnage.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.csi.client import types
 from tonnage.errors import Invalid
 from tonnage.kube.client import Client
@@ -47,21 +47,23 @@ class SecretRef:
 
 
 @dataclass(frozen=True)
-class VolumeRequest:
+class ClaimRequest:
     """One CreateVolume. name is also the PV's name; size in bytes; content: what it is filled from, None: empty."""
 
     name: str
     size: int
     capabilities: tuple[types.VolumeCapability, ...]
     parameters: Mapping[str, str]
-    topology: types.TopologyRequirement | None
+    topology: types.CsiTopologyRequirement | None
     secret: SecretRef | None
     fstype: str
     block: bool
     content: types.ContentSource | None = None
 
 
-def plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver, scope: NodeScope) -> VolumeRequest:
+def plan(
+    claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo, scope: NodeScope
+) -> ClaimRequest:
     """What to ask the driver for this claim, content apart. Raises Invalid saying what cannot be had."""
     spec = claim.spec
     if spec.selector is not None:
@@ -81,7 +83,7 @@ def plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driv
     name = names.volume_name(claim.metadata.uid)
     block = spec.volume_mode == "Block"
     fstype = "" if block else fstype_of(storage_class)
-    return VolumeRequest(
+    return ClaimRequest(
         name,
         requested(claim),
         _capabilities(claim, storage_class, driver, block=block, fstype=fstype),
@@ -185,7 +187,7 @@ def _fill(
 
 
 def _capabilities(
-    claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver, *, block: bool, fstype: str
+    claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo, *, block: bool, fstype: str
 ) -> tuple[types.VolumeCapability, ...]:
     fine = types.SINGLE_NODE_MULTI_WRITER in driver.controller
     flags = () if block else tuple(storage_class.mount_options)
@@ -197,7 +199,7 @@ def _capabilities(
 
 
 def _record(
-    claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver, scope: NodeScope
+    claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo, scope: NodeScope
 ) -> dict[str, str]:
     """What our own driver keeps with the volume, so that a sweep can tell whose it is."""
     if not driver.default_pool:
@@ -212,7 +214,7 @@ def _record(
     }
 
 
-def _topology(storage_class: StorageClass, driver: Driver, scope: NodeScope) -> types.TopologyRequirement | None:
+def _topology(storage_class: StorageClass, driver: DriverInfo, scope: NodeScope) -> types.CsiTopologyRequirement | None:
     """This node and no other: each node has its own agent, so there is no choice left (5.4, 5.7)."""
     if not driver.topology:
         return None
@@ -224,14 +226,14 @@ def _topology(storage_class: StorageClass, driver: Driver, scope: NodeScope) -> 
             f'selected node "{scope.node}" with topology {dict(driver.segment)} is not in the allowed topologies'
             f" of class {storage_class.metadata.name}"
         )
-    return types.TopologyRequirement((driver.segment,), (driver.segment,))
+    return types.CsiTopologyRequirement((driver.segment,), (driver.segment,))
 
 
 def _within(segment: Mapping[str, str], term: TopologyTerm) -> bool:
     return all(segment.get(e.key) in e.values for e in term.match_label_expressions)
 
 
-def allowed_here(storage_class: StorageClass, driver: Driver) -> bool:
+def allowed_here(storage_class: StorageClass, driver: DriverInfo) -> bool:
     """Whether the class allows volumes in the driver's segment."""
     return allowed_in(storage_class, driver.segment)
 

@@ -15,7 +15,7 @@ from tonnage.csi.client.client import CsiClient
 
 
 @dataclass(frozen=True)
-class Source:
+class CapacitySource:
     """What GetCapacity is asked about: a class of a driver; room names the bytes it shares with other sources."""
 
     driver: str
@@ -56,7 +56,7 @@ class NodeScope:
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverInfo:
     """One driver and what it said of itself. default_pool: "" for drivers that do not name their pools. pools: name ->
     kind, in the driver's order; empty for drivers that do not say. inline: those that keep room for inline volumes."""
 
@@ -102,14 +102,14 @@ class Driver:
         """Whether volumes of the class are published before claims ask for them, so that none is made for a claim."""
         return self.pools.get(self.pool(storage_class), "") in PUBLISHED_AHEAD
 
-    def source(self, storage_class: StorageClass) -> Source:
+    def source(self, storage_class: StorageClass) -> CapacitySource:
         """The ledger's word for the class.
 
         A driver that does not name its pools is taken as one room: counting a promise against a class that it does
         not touch costs a moment of waiting, the contrary costs a failed volume.
         """
         pool = self.pool(storage_class)
-        return Source(self.name, storage_class.metadata.name, f"pool/{pool}" if pool else f"driver/{self.name}")
+        return CapacitySource(self.name, storage_class.metadata.name, f"pool/{pool}" if pool else f"driver/{self.name}")
 
 
 def _present(kind: str) -> str:

@@ -11,8 +11,8 @@ from tonnage.api.kinds import CLAIMS
 from tonnage.api.meta import to_builtins
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.claims.create_request import VolumeRequest, secret_of
-from tonnage.claims.node_scope import Driver, NodeScope, is_ephemeral
+from tonnage.claims.create_request import ClaimRequest, secret_of
+from tonnage.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.kube.client import refer
 
@@ -26,11 +26,11 @@ _SECRETS = {
 
 
 def body(
-    request: VolumeRequest,
+    request: ClaimRequest,
     made: CreatedVolume,
     claim: PersistentVolumeClaim,
     storage_class: StorageClass,
-    driver: Driver,
+    driver: DriverInfo,
     scope: NodeScope,
 ) -> dict[str, Any]:
     """The object to POST: pinned to where the volume is, labelled for this node, claimed for the claim."""
@@ -62,7 +62,7 @@ def ahead(
     name: str,
     made: CreatedVolume,
     storage_class: StorageClass,
-    driver: Driver,
+    driver: DriverInfo,
     scope: NodeScope,
     *,
     fstype: str,
@@ -109,11 +109,11 @@ def _of_class(made: CreatedVolume, storage_class: StorageClass, *, block: bool) 
 
 
 def _source(
-    request: VolumeRequest,
+    request: ClaimRequest,
     made: CreatedVolume,
     claim: PersistentVolumeClaim,
     storage_class: StorageClass,
-    driver: Driver,
+    driver: DriverInfo,
 ) -> dict[str, Any]:
     source: dict[str, Any] = {
         "driver": driver.name,

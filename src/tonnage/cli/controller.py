@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
 from tonnage.capacity import tier
-from tonnage.capacity.node_template import NodeTemplate, Room
+from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity
 from tonnage.cli import replica
 from tonnage.controller.app import ControllerConfig, ControllerProcess
 from tonnage.errors import Invalid
@@ -99,7 +99,7 @@ def template_of(text: str) -> NodeTemplate:
     return NodeTemplate(group, dict(_class_room(part, text) for part in rooms.split(",")))
 
 
-def _class_room(text: str, whole: str) -> tuple[str, Room]:
+def _class_room(text: str, whole: str) -> tuple[str, TemplateCapacity]:
     name, equals, sizes = text.partition("=")
     size, slash, largest = sizes.partition("/")
     if not equals or not names.is_dns_subdomain(name):
@@ -108,7 +108,7 @@ def _class_room(text: str, whole: str) -> tuple[str, Room]:
     most = min(free, to_bytes(largest)) if slash else free
     if most < 0:
         raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r}: a size is at least 0")
-    return name, Room(free, most)
+    return name, TemplateCapacity(free, most)
 
 
 def drivers_of(texts: Sequence[str]) -> dict[str, str]:

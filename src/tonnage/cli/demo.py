@@ -17,7 +17,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.box.cleanup import leftovers, remove
 from tonnage.box.cluster import Box
 from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import Plan, plan
+from tonnage.box.plan import BoxPlan, plan
 from tonnage.cli.output import Output
 from tonnage.cli.workloads import inline, pod_with
 from tonnage.errors import ApiError
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 class Story:
     """The chapters, in order. `held` turns False with the first line that does not hold."""
 
-    def __init__(self, out: Output, data: DataFolder, plan_: Plan) -> None:
+    def __init__(self, out: Output, data: DataFolder, plan_: BoxPlan) -> None:
         self.out, self.data, self.plan = out, data, plan_
         self.real = plan_.settings.runtime != "none"
         self.held = True

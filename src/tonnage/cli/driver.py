@@ -132,7 +132,7 @@ async def serve_until_signal(driver: Serving, name: str) -> None:
     await serve(driver, ended, name=name)
 
 
-def show(findings: list[preflight.Finding]) -> int:
+def show(findings: list[preflight.PreflightFinding]) -> int:
     """Print what was found; the exit code."""
     out = Output()
     for finding in findings:

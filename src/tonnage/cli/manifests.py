@@ -22,7 +22,7 @@ from tonnage.node.provisioner.starvation import times
 from tonnage.node.watch_scope import SCOPES
 from tonnage.ops.install import options as install_options
 from tonnage.ops.install.options import Installation
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--network-policy", action="store_true", help="agents and controllers talk to the API server and to nobody else"
     )
     parser.add_argument(
-        "--scheduler", nargs="?", const=Strategy.LEAST_ALLOCATED.value, choices=[one.value for one in Strategy],
+        "--scheduler", nargs="?", const=ScoringStrategy.LEAST_ALLOCATED.value,
+        choices=[one.value for one in ScoringStrategy],
         help=f"with a second scheduler, for pods with schedulerName {names.SCHEDULER}; which of the nodes that fit it"
         " takes (default: %(const)s)",
     )  # fmt: skip
@@ -120,7 +121,7 @@ def chosen(options: argparse.Namespace) -> Installation:
         evict_unfit=options.evict_unfit,
         groups=groups,
         network_policy=options.network_policy,
-        scheduler=Strategy(options.scheduler) if options.scheduler else None,
+        scheduler=ScoringStrategy(options.scheduler) if options.scheduler else None,
         group_labels=[group_label(text) for text in options.node_group_label],
         templates=options.node_template,
     )

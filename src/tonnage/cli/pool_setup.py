@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tonnage.errors import HostError
 from tonnage.node.config import pool_setup
-from tonnage.node.config.pool_setup import Plan, Step
+from tonnage.node.config.pool_setup import PoolSetupPlan, Step
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(options: argparse.Namespace, config: PoolConfig) -> Plan:
+def _plan(options: argparse.Namespace, config: PoolConfig) -> PoolSetupPlan:
     if options.action == "init":
         return pool_setup.plan_init(config, options.devices, fstype=options.fstype, data=options.profile)
     return pool_setup.plan_extend(config, options.devices)

@@ -8,7 +8,7 @@ from tonnage.api import names
 from tonnage.cli import replica
 from tonnage.errors import Invalid
 from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what pods say in spec.schedulerName; of the Lease too (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--scoring", default=Strategy.LEAST_ALLOCATED.value, choices=[one.value for one in Strategy],
+        "--scoring", default=ScoringStrategy.LEAST_ALLOCATED.value, choices=[one.value for one in ScoringStrategy],
         help="which of the nodes that fit is taken (default: %(default)s)",
     )  # fmt: skip
 
@@ -38,6 +38,6 @@ def configured(options: argparse.Namespace) -> SchedulerConfig:
         identity=replica.identity_of(options),
         name=options.name,
         namespace=replica.namespace_of(options),
-        strategy=Strategy(options.scoring),
+        strategy=ScoringStrategy(options.scoring),
         metrics=replica.metrics_of(options),
     )

@@ -14,10 +14,11 @@ from tonnage.api.quantity import from_bytes
 from tonnage.cli import listing
 from tonnage.errors import Invalid
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.simulate import amounts, arrivals, plot, policy, workload
+from tonnage.simulate import plot, policy
 from tonnage.simulate.full import FullSimulation
 from tonnage.simulate.simulation import Simulation
 from tonnage.simulate.tally import Result
+from tonnage.simulate.workload import amounts, arrivals, workload
 
 _FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds
 
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 def _progress(policy: str) -> Iterator[Callable[[float], None]]:
     """How far a run is, on standard error: a bar on a terminal, else a line now and then."""
     if not sys.stderr.isatty():
-        yield Lines(policy, time.monotonic)
+        yield ProgressLines(policy, time.monotonic)
         return
     from rich.console import Console  # only where it is looked at: it costs memory and time
     from rich.progress import Progress
@@ -102,7 +103,7 @@ def _progress(policy: str) -> Iterator[Callable[[float], None]]:
         yield lambda share: bar.update(task, completed=share)
 
 
-class Lines:
+class ProgressLines:
     """Prints how far a run is: after two seconds, and then every ten. clock: seconds."""
 
     def __init__(self, policy: str, clock: Callable[[], float]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tonnage.box.cluster import Box
 from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, remove_empty
-from tonnage.box.plan import DEFAULT_POOL_SIZE, Plan, plan, what_stays
+from tonnage.box.plan import DEFAULT_POOL_SIZE, BoxPlan, plan, what_stays
 from tonnage.capacity import tier
 from tonnage.cli.controller import CAPACITY_HELP
 from tonnage.cli.driver import add_sources
@@ -25,7 +25,7 @@ from tonnage.node.provisioner.starvation import times
 from tonnage.observe import log as logs
 from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools.config import KINDS
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 _READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
 _READY = "\0ready\n"
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
     parser.add_argument(
-        "--scoring", choices=[strategy.value for strategy in Strategy],
+        "--scoring", choices=[strategy.value for strategy in ScoringStrategy],
         help="by what the scheduler chooses of the nodes that fit: cpu and memory left (least-allocated), or for pods "
         "with volumes the part of free storage that they would take (default: least-allocated, or as before)",
     )  # fmt: skip
@@ -114,13 +114,13 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         runtime=options.runtime or base.runtime,
         compat=options.compat or base.compat,
         sources=options.source or base.sources,
-        scoring=Strategy(options.scoring or base.scoring),
+        scoring=ScoringStrategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
         hold_back=base.hold_back if options.hold_back is None else times(options.hold_back),
     )
 
 
-async def _serve(box: Box, plan_: Plan, out: Output, *, detached: bool) -> int:
+async def _serve(box: Box, plan_: BoxPlan, out: Output, *, detached: bool) -> int:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -149,7 +149,7 @@ async def _serve(box: Box, plan_: Plan, out: Output, *, detached: bool) -> int:
     return 0
 
 
-def _tell(box: Box, plan_: Plan, out: Output, seconds: float, *, detached: bool) -> None:
+def _tell(box: Box, plan_: BoxPlan, out: Output, seconds: float, *, detached: bool) -> None:
     out.title(f"Ready in {seconds:.1f} s. Use it with the kubectl that you have:")
     out.line(f"    export KUBECONFIG={box.kubeconfig}")
     out.line("    kubectl get nodes,storageclasses")

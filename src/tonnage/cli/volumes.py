@@ -21,7 +21,7 @@ from tonnage.ops import orphans, sources
 from tonnage.ops.inventory import Direct, Served, Source
 from tonnage.ops.orphans import Owner, Registry
 from tonnage.ops.report import ErasureReport, VolumeReport
-from tonnage.ops.sources import Holdings, Sources
+from tonnage.ops.sources import ClusterSources, Holdings
 
 _COLUMNS = ("NODE", "VOLUME", "SIZE", "STATE", "MADE FOR", "CREATED")
 _SNAPSHOT_COLUMNS = ("NODE", "SNAPSHOT", "SIZE", "OF", "CREATED")
@@ -68,20 +68,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do what the action says."""
-    actions: dict[str, Callable[[argparse.Namespace, Sources], Awaitable[int]]] = {
+    actions: dict[str, Callable[[argparse.Namespace, ClusterSources], Awaitable[int]]] = {
         "list": _list, "show": _show, "orphans": _orphans, "purge": _purge, "adopt": _adopt,
     }  # fmt: skip
     return asyncio.run(_with_sources(options, actions[options.action]))
 
 
 async def _with_sources(
-    options: argparse.Namespace, action: Callable[[argparse.Namespace, Sources], Awaitable[int]]
+    options: argparse.Namespace, action: Callable[[argparse.Namespace, ClusterSources], Awaitable[int]]
 ) -> int:
     async with sources.opened(listing.wanted(options)) as found:
         return await action(options, found)
 
 
-async def _list(options: argparse.Namespace, found: Sources) -> int:
+async def _list(options: argparse.Namespace, found: ClusterSources) -> int:
     held = await found.contents()
     _print(options.output, [v for _, v in held.volumes], [s for _, s in held.snapshots], held.erasing)
     for volume in (v for _, v in held.volumes if v.condition):
@@ -91,7 +91,7 @@ async def _list(options: argparse.Namespace, found: Sources) -> int:
     return 0
 
 
-async def _show(options: argparse.Namespace, found: Sources) -> int:
+async def _show(options: argparse.Namespace, found: ClusterSources) -> int:
     volumes = [volume for _, volume in _pick(await found.contents(), options.names)]
     if options.output != "table":
         sys.stdout.write(listing.text(options.output, volumes if len(volumes) > 1 else volumes[0]))
@@ -102,7 +102,7 @@ async def _show(options: argparse.Namespace, found: Sources) -> int:
     return 0
 
 
-async def _orphans(options: argparse.Namespace, found: Sources) -> int:
+async def _orphans(options: argparse.Namespace, found: ClusterSources) -> int:
     held = await found.contents()
     async with _registry(found) as registry:
         volumes = [v for _, v in held.volumes if await registry.owner(v) is Owner.NOBODY]
@@ -113,7 +113,7 @@ async def _orphans(options: argparse.Namespace, found: Sources) -> int:
     return 0
 
 
-async def _purge(options: argparse.Namespace, found: Sources) -> int:
+async def _purge(options: argparse.Namespace, found: ClusterSources) -> int:
     held = await found.contents()
     chosen = _pick(held, options.names)
     await _refuse_owned([volume for _, volume in chosen], found, held)
@@ -160,7 +160,7 @@ async def _delete(source: Source, volume: VolumeReport) -> str:
     return ""
 
 
-async def _refuse_owned(volumes: Sequence[VolumeReport], found: Sources, held: Holdings) -> None:
+async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Holdings) -> None:
     """Raises Precondition unless nobody has any of the volumes; also where that cannot be known."""
     claimed = {volume.id for _, volume in held.volumes if volume.cluster or volume.claim}
     for volume in volumes:
@@ -183,7 +183,7 @@ def _is_named_by_kubernetes(volume: VolumeReport) -> bool:
 
 
 @asynccontextmanager
-async def _registry(found: Sources) -> AsyncIterator[Registry]:
+async def _registry(found: ClusterSources) -> AsyncIterator[Registry]:
     """What the cluster knows. Raises Precondition where none can be asked."""
     async with found.client() as client:
         if client is None:
@@ -204,7 +204,7 @@ def _refusal(volume: VolumeReport, owner: Owner, pv: str) -> str:
     return f"{volume.what} {volume.id} {owner.value}" + (f" ({hints[owner]})" if owner in hints else "")
 
 
-async def _adopt(options: argparse.Namespace, found: Sources) -> int:
+async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
     ((source, volume),) = _pick(await found.contents(), options.names)
     if isinstance(source, Direct):
         raise Precondition(f"{volume.what} {volume.id}: it is adopted while its driver runs: start that first")

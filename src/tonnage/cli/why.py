@@ -13,9 +13,9 @@ from tonnage.errors import Invalid
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.ops.claim_errors import Said
-from tonnage.ops.why import Answer, why
+from tonnage.ops.why import WhyAnswer, why
 from tonnage.scheduler.explain import NodeAnswer
-from tonnage.scheduler.shortfalls import Room
+from tonnage.scheduler.shortfalls import NodeShortfall
 
 _KINDS = ("pod", "pods", "po")
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     access, _ = node.cluster_of(options)
     name, namespace = _name(options.pod), options.namespace or access.namespace or "default"
 
-    async def ask() -> Answer:
+    async def ask() -> WhyAnswer:
         client = Client(HttpTransport(access, user_agent="tonnage-why"))
         try:
             return await why(client, name, namespace, clock=RealClock())
@@ -51,7 +51,7 @@ def _name(text: str) -> str:
     return name
 
 
-def show(form: str, found: Answer) -> None:
+def show(form: str, found: WhyAnswer) -> None:
     """As tables and a last line that says what to do, or as a document."""
     if form != "table":
         sys.stdout.write(listing.text(form, found))
@@ -92,6 +92,6 @@ def _rows(answer: NodeAnswer) -> list[tuple[str, str, str]]:
     return [(answer.node, "yes" if answer.fits else "no", first), *(("", "", lack) for lack in others)]
 
 
-def _room(answer: NodeAnswer, room: Room) -> tuple[str, ...]:
+def _room(answer: NodeAnswer, room: NodeShortfall) -> tuple[str, ...]:
     sizes = map(listing.size, (room.asked, room.free, room.largest))
     return (answer.node, room.claim, room.storage_class, *sizes, room.published or "-", room.problem or "-")

@@ -27,7 +27,7 @@ from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ElectedProcess, Loop, Seat
+from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, Seat
 from tonnage.observe import metrics
 from tonnage.observe.exporter import Address
 
@@ -67,7 +67,7 @@ class ControllerProcess(ElectedProcess):
         )
         super().__init__(seat, client, self._make_loops, clock=clock)
 
-    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, Loop]:
+    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
         client, drivers, clock = self._client, self.config.drivers, self._clock
         unfit = {"unfit pods": UnfitPods(client, informers, events, drivers=drivers.keys(), clock=clock)}
         return {

@@ -31,7 +31,7 @@ _BY_CLASS = "class notices: capacity by class"
 _MOST_FAULTS = 3
 
 
-class Key(NamedTuple):
+class ClassEventKey(NamedTuple):
     """A claim, or the waiting claims of a class."""
 
     what: str
@@ -60,7 +60,7 @@ class ClassNotices:
         self._claims, self._capacities = claim_informer.cache, capacities.cache
         self._classes, self._pods = classes.cache, pods.cache
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        self._controller: Controller[Key] = Controller("class_notices", self.reconcile)
+        self._controller: Controller[ClassEventKey] = Controller("class_notices", self.reconcile)
         self._controller.watch(classes, lambda old, new: ())  # nothing is published for a class before it is there
         self._controller.watch(pods, lambda old, new: ())
         self._controller.watch(capacities, self._capacity_changed)
@@ -70,11 +70,11 @@ class ClassNotices:
         """Work until cancelled."""
         await self._controller.run()
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ClassEventKey) -> None:
         """Say once what is wrong with a claim's class. May be repeated."""
         if key.what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, key.key):
-                self._controller.enqueue(Key(CLAIM, waiting.key))
+                self._controller.enqueue(ClassEventKey(CLAIM, waiting.key))
             return
         claim = self._claims.get(key.key)
         if claim is None or claim.metadata.deleting or not self._is_ours(claim):
@@ -99,18 +99,22 @@ class ClassNotices:
         """What every node says is wrong with the class, "" where one can serve it."""
         return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
 
-    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[Key]:
+    def _capacity_changed(
+        self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
+    ) -> Iterable[ClassEventKey]:
         """The last node without a fault may be gone, too."""
         changed = new or old
         assert changed is not None
         if old is not None and new is not None and reason(old) == reason(new):
             return ()
-        return (Key(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
+        return (ClassEventKey(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
 
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
+    def _claim_changed(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> Iterable[ClassEventKey]:
         """A claim is looked at when it comes; later its class's capacity tells of changes."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._waits.over(old.metadata.uid)
         if new is None or new.spec.volume_name or (old is not None and old.metadata.uid == new.metadata.uid):
             return ()
-        return (Key(CLAIM, new.key),) if self._fault(class_name(new)) else ()
+        return (ClassEventKey(CLAIM, new.key),) if self._fault(class_name(new)) else ()

@@ -20,8 +20,8 @@ from tonnage.api.matching import class_name, is_bound, is_provisionable, request
 from tonnage.api.origin import is_populated, origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
-from tonnage.capacity.assumed import Promise, Promises
-from tonnage.capacity.candidates import Offer, Offers, is_usable, numbers
+from tonnage.capacity.assumed import AssumedClaim, Promises
+from tonnage.capacity.candidates import NodeCapacity, Offers, is_usable, numbers
 from tonnage.capacity.object import reason
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.bind import find_best
@@ -45,7 +45,7 @@ _TELL_AGAIN = 60.0
 """Seconds between two Events of one claim."""
 
 
-class Key(NamedTuple):
+class ImmediateKey(NamedTuple):
     """A claim, or all waiting claims of a class."""
 
     what: str
@@ -111,7 +111,7 @@ class ImmediateController:
         for waiting in self._claims.by(CLAIMS_UNBOUND, name):
             silent = not self._waits.has_said(waiting.metadata.uid)
             if not is_sent(waiting) and (silent or _size(waiting) <= largest):
-                self._controller.enqueue(Key(CLAIM, waiting.key))
+                self._controller.enqueue(ImmediateKey(CLAIM, waiting.key))
 
     def _is_ours(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> bool:
         if claim.metadata.deleting or claim.spec.volume_name or is_sent(claim):
@@ -141,7 +141,7 @@ class ImmediateController:
             return self._no_room(claim, storage_class, size, offers)
         # Nodes of a tier say the same: any of them, and not always one.
         best = max(fitting, key=lambda offer: (offer.free, crc32(f"{meta.uid} {offer.node}".encode())))
-        self._promises.book(meta.uid, Promise(best.node, best.room, size))
+        self._promises.book(meta.uid, AssumedClaim(best.node, best.room, size))
         try:
             sent = await send(self._client, claim, best.node, storage_class)
         except BaseException:
@@ -153,7 +153,7 @@ class ImmediateController:
         return None
 
     def _no_room(
-        self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[Offer]
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[NodeCapacity]
     ) -> float | None:
         uid, name = claim.metadata.uid, class_name(claim)
         wanted = f"{from_bytes(size)} of class {name}"
@@ -184,7 +184,9 @@ class ImmediateController:
         if self._waits.news(claim.metadata.uid, message, pause=_TELL_AGAIN):
             self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
 
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
+    def _claim_changed(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> Iterable[ImmediateKey]:
         if new is None:
             if old is not None:
                 self._forget(old)
@@ -201,7 +203,7 @@ class ImmediateController:
         storage_class = self._classes.get(class_name(new))
         if storage_class is None or storage_class.late or new.spec.volume_name:
             return ()  # a class that is not known yet brings its claims when it comes
-        return (Key(CLAIM, new.key),)
+        return (ImmediateKey(CLAIM, new.key),)
 
     def _remember(self, claim: PersistentVolumeClaim) -> None:
         """A claim sent by others (schedulers, for late classes), or before we started. Where nothing is published for
@@ -211,7 +213,7 @@ class ImmediateController:
             return
         node, version = claim.metadata.annotations[names.SELECTED_NODE], int(claim.metadata.resource_version)
         room = self._offers.room(class_name(claim), node)
-        self._promises.book(claim.metadata.uid, Promise(node, room, _size(claim), version))
+        self._promises.book(claim.metadata.uid, AssumedClaim(node, room, _size(claim), version))
 
     def _draws(self, storage_class: StorageClass) -> bool:
         """Whether volumes of the class take room that is published: those of other drivers take none of it."""
@@ -225,7 +227,9 @@ class ImmediateController:
         self._waits.over(claim.metadata.uid)
         self._waits.over((claim.metadata.uid, withdrawals(claim)))
 
-    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[Key]:
+    def _capacity_changed(
+        self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
+    ) -> Iterable[ImmediateKey]:
         """Less room helps nobody, unless it is less because something promised is counted now."""
         if new is None:
             return ()
@@ -234,19 +238,21 @@ class ImmediateController:
             return ()
         return self._waiting_in(self._classes.get(new.storage_class_name))
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[Key]:
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[ImmediateKey]:
         if new is None or (old is not None and _shape(old) == _shape(new)):
             return ()
         return [key for storage_class in self._classes for key in self._waiting_in(storage_class)]
 
-    def _driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> Iterable[Key]:
+    def _driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> Iterable[ImmediateKey]:
         if new is None:
             return ()
         served = [c for c in self._classes if c.provisioner == new.metadata.name]
         return [key for storage_class in served for key in self._waiting_in(storage_class)]
 
-    def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[Key]:
-        return () if storage_class is None or storage_class.late else (Key(CLASS, storage_class.metadata.name),)
+    def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[ImmediateKey]:
+        return (
+            () if storage_class is None or storage_class.late else (ImmediateKey(CLASS, storage_class.metadata.name),)
+        )
 
 
 def _size(claim: PersistentVolumeClaim) -> int:
@@ -257,8 +263,8 @@ def _size(claim: PersistentVolumeClaim) -> int:
         return 0
 
 
-def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[Key]:
-    return () if new is None or new.late else (Key(CLASS, new.metadata.name),)
+def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[ImmediateKey]:
+    return () if new is None or new.late else (ImmediateKey(CLASS, new.metadata.name),)
 
 
 def _shape(node: Node) -> tuple[dict[str, str], bool]:

@@ -28,7 +28,7 @@ CLAIM, VOLUME = "claim", "volume"
 _CLAIMS_BY_CLASS = "scoping: claims by class"
 
 
-class Key(NamedTuple):
+class NodeLabelKey(NamedTuple):
     """A claim, or a PersistentVolume."""
 
     what: str
@@ -43,7 +43,7 @@ class Scoping:
         claims, volumes, classes = informers.of(CLAIMS), informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_CLAIMS_BY_CLASS, lambda claim: (class_name(claim),))
-        self._controller: Controller[Key] = Controller("scoping", self.reconcile)
+        self._controller: Controller[NodeLabelKey] = Controller("scoping", self.reconcile)
         self._controller.watch(classes, self._class_changed)
         self._controller.watch(claims, self._claim_changed)
         self._controller.watch(volumes, self._volume_changed)
@@ -52,7 +52,7 @@ class Scoping:
         """Work until cancelled."""
         await self._controller.run()
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: NodeLabelKey) -> None:
         """Put one label right. May be repeated. Raises ApiError, Precondition when the label does not stay."""
         if key.what == CLAIM:
             claim = self._claims.get(key.key)
@@ -95,19 +95,23 @@ class Scoping:
         places = places_of(volume, self._drivers[driver])
         return places[0] if len(places) == 1 else None
 
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
+    def _claim_changed(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> Iterable[NodeLabelKey]:
         wanted = self._wanted_of_claim(new)
-        return (Key(CLAIM, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
+        return (NodeLabelKey(CLAIM, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
 
-    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[NodeLabelKey]:
         wanted = self._wanted_of_volume(new)
-        return (Key(VOLUME, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
+        return (
+            (NodeLabelKey(VOLUME, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
+        )
 
-    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[Key]:
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[NodeLabelKey]:
         """A class that was not known when its claims were seen."""
         if new is None or old is not None:
             return ()
-        return [Key(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, new.metadata.name)]
+        return [NodeLabelKey(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, new.metadata.name)]
 
 
 def places_of(volume: PersistentVolume, topology_key: str) -> list[str]:

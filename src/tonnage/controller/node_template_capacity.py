@@ -11,11 +11,11 @@ from tonnage.api.core import PersistentVolume
 from tonnage.api.matching import capacity
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.capacity.node_template import MANAGED_BY, Room
+from tonnage.capacity.node_template import MANAGED_BY, TemplateCapacity
 from tonnage.capacity.object import numbers, reason
 
 
-def body(group: str, storage_class: StorageClass, room: Room) -> dict[str, Any]:
+def body(group: str, storage_class: StorageClass, room: TemplateCapacity) -> dict[str, Any]:
     """The object to make."""
     label, _, value = group.partition("=")
     name = storage_class.metadata.name
@@ -30,7 +30,7 @@ def body(group: str, storage_class: StorageClass, room: Room) -> dict[str, Any]:
     }
 
 
-def amounts(room: Room) -> dict[str, Any]:
+def amounts(room: TemplateCapacity) -> dict[str, Any]:
     """The fields that say how much there is."""
     return {"capacity": from_bytes(room.capacity), "maximumVolumeSize": from_bytes(room.largest)}
 
@@ -40,7 +40,9 @@ def object_name(group: str, storage_class: str) -> str:
     return f"csisc-template-{hashlib.sha256(f'{group}/{storage_class}'.encode()).hexdigest()[:20]}"
 
 
-def pristine(published: Mapping[str, CSIStorageCapacity], volumes: Iterable[PersistentVolume]) -> dict[str, Room]:
+def pristine(
+    published: Mapping[str, CSIStorageCapacity], volumes: Iterable[PersistentVolume]
+) -> dict[str, TemplateCapacity]:
     """Room for each class, of a node that published that and has those volumes.
 
     Classes that the node cannot serve, for a reason, are left out.
@@ -64,9 +66,9 @@ def _room(obj: CSIStorageCapacity) -> str:
     return obj.metadata.labels.get(names.POOL_LABEL, f"class {obj.storage_class_name}")
 
 
-def _whole(obj: CSIStorageCapacity, taken: int, largest: int) -> Room:
+def _whole(obj: CSIStorageCapacity, taken: int, largest: int) -> TemplateCapacity:
     """Where one volume may fill what is left, one might have filled it all; where the room is in pieces (whole disks),
     the largest piece is one that is free or one that is taken."""
     free, maximum = numbers(obj)
     whole = free + taken
-    return Room(whole, whole if maximum is None or maximum >= free > 0 else max(maximum, largest))
+    return TemplateCapacity(whole, whole if maximum is None or maximum >= free > 0 else max(maximum, largest))

@@ -22,7 +22,14 @@ from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.capacity.node_template import NodeTemplate, Room, groups_of, is_template, room_of, without_nodes_since
+from tonnage.capacity.node_template import (
+    NodeTemplate,
+    TemplateCapacity,
+    groups_of,
+    is_template,
+    room_of,
+    without_nodes_since,
+)
 from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
@@ -66,7 +73,9 @@ class NodeTemplates:
         self._keep, self._pace, self._settle = keep, pace, settle
         self._clock = clock or RealClock()
         self._looked: dict[str, float] = {}
-        self._lower: dict[str, tuple[float, Room]] = {}  # object -> since when less is seen, and the most of it
+        self._lower: dict[
+            str, tuple[float, TemplateCapacity]
+        ] = {}  # object -> since when less is seen, and the most of it
         nodes, capacities = informers.of(NODES), informers.of(CAPACITIES)
         volumes, classes = informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
         self._nodes, self._capacities = nodes.cache, capacities.cache
@@ -110,15 +119,15 @@ class NodeTemplates:
         found = self._classes.get(storage_class)
         return found is not None and found.provisioner in self._drivers
 
-    def _learn(self, nodes: Iterable[Node]) -> dict[str, Room]:
+    def _learn(self, nodes: Iterable[Node]) -> dict[str, TemplateCapacity]:
         """What the roomiest of these nodes would have for each class: nodes of a group are alike."""
-        found: dict[str, Room] = {}
+        found: dict[str, TemplateCapacity] = {}
         for node in nodes:
             label = names.label_value(node.metadata.name)
             rooms = pristine(self._published(node, label), self._volumes.by(_VOLUMES, label))
             for name, room in rooms.items():
                 best = found.get(name, room)
-                found[name] = Room(max(best.capacity, room.capacity), max(best.largest, room.largest))
+                found[name] = TemplateCapacity(max(best.capacity, room.capacity), max(best.largest, room.largest))
         return found
 
     def _published(self, node: Node, label: str) -> dict[str, CSIStorageCapacity]:
@@ -135,7 +144,7 @@ class NodeTemplates:
     # Objects
 
     async def _write(
-        self, group: str, storage_class: StorageClass, room: Room, there: CSIStorageCapacity | None
+        self, group: str, storage_class: StorageClass, room: TemplateCapacity, there: CSIStorageCapacity | None
     ) -> float | None:
         """Make or change one. Returns the seconds after which less is to be said."""
         if there is None:
@@ -151,17 +160,19 @@ class NodeTemplates:
             await self._client.patch(CAPACITIES, there.metadata.name, changes, self._namespace)
         return wait
 
-    def _eased(self, group: str, there: CSIStorageCapacity, room: Room) -> tuple[Room, float | None]:
+    def _eased(
+        self, group: str, there: CSIStorageCapacity, room: TemplateCapacity
+    ) -> tuple[TemplateCapacity, float | None]:
         """More at once. Less, the most that was seen, only after a while: volumes that are just made or deleted are
         counted nowhere for a moment."""
         before, key = room_of(there), there.metadata.name
-        least = Room(max(before.capacity, room.capacity), max(before.largest, room.largest))
+        least = TemplateCapacity(max(before.capacity, room.capacity), max(before.largest, room.largest))
         if group in self._configured or room == least:
             self._lower.pop(key, None)
             return room, None
         now = self._clock.monotonic()
         since, most = self._lower.get(key, (now, room))
-        most = Room(max(most.capacity, room.capacity), max(most.largest, room.largest))
+        most = TemplateCapacity(max(most.capacity, room.capacity), max(most.largest, room.largest))
         if since + self._settle <= now:
             del self._lower[key]
             return most, None

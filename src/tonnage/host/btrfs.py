@@ -35,7 +35,7 @@ _NAME_MAX = 255
 
 
 @dataclass(frozen=True)
-class Usage:
+class QgroupUsage:
     """Bytes a subvolume refers to, and its limit or None."""
 
     referenced: int
@@ -123,11 +123,11 @@ def enable_quota(at: int) -> None:
         fcntl.ioctl(at, _QUOTA_RESCAN_WAIT, 0)
 
 
-def usage(fs: UUID, subvolume: int) -> Usage:
+def usage(fs: UUID, subvolume: int) -> QgroupUsage:
     """What a subvolume uses, from the kernel's memory. ENOENT when there is no such group."""
     folder = f"{_SYSFS}/{fs}/qgroups/0_{subvolume}"
     limited = _number(f"{folder}/limit_flags") & _LIMIT_REFERENCED
-    return Usage(_number(f"{folder}/referenced"), _number(f"{folder}/max_referenced") if limited else None)
+    return QgroupUsage(_number(f"{folder}/referenced"), _number(f"{folder}/max_referenced") if limited else None)
 
 
 def is_unused(fs: UUID, subvolume: int) -> bool:

@@ -21,7 +21,7 @@ from tonnage.host.run import run
 _TRIES, _PAUSE = 100, 0.01  # seconds between them
 
 
-class Signature(msgspec.Struct, frozen=True):
+class DiskSignature(msgspec.Struct, frozen=True):
     """What wipefs(8) recognises on a device. label and uuid are None where there is none."""
 
     type: str
@@ -31,7 +31,7 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 class _Signatures(msgspec.Struct):
-    signatures: list[Signature] = []
+    signatures: list[DiskSignature] = []
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Disk:
     node: Path
     size: int
     users: tuple[str, ...]
-    signatures: tuple[Signature, ...]
+    signatures: tuple[DiskSignature, ...]
 
 
 def inspect(path: Path) -> Disk:
@@ -124,7 +124,7 @@ def _locked(node: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _signatures(node: Path) -> tuple[Signature, ...]:
+def _signatures(node: Path) -> tuple[DiskSignature, ...]:
     said = run(["wipefs", "--no-act", "--json", "--output", "TYPE,OFFSET,UUID,LABEL", str(node)])
     try:
         return tuple(msgspec.json.decode(said or "{}", type=_Signatures).signatures)

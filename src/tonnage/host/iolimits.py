@@ -41,7 +41,7 @@ Device = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Group:
+class Cgroup:
     """A cgroup in the hierarchy that limits IO."""
 
     path: Path
@@ -90,28 +90,28 @@ class Cgroups:
         self.root = root
         self._parents: dict[Path, None] = {}
 
-    def top(self) -> Group:
+    def top(self) -> Cgroup:
         """The root of the hierarchy that limits IO. Raises Unsupported where there is none."""
         for folder in (self.root, self.root / "unified"):
             with suppress(OSError):
                 if "io" in (folder / "cgroup.controllers").read_text().split():
-                    return Group(folder, v2=True)
+                    return Cgroup(folder, v2=True)
         if (self.root / "blkio" / "cgroup.procs").exists():
-            return Group(self.root / "blkio", v2=False)
+            return Cgroup(self.root / "blkio", v2=False)
         raise Unsupported(
             f"IO cannot be limited on this node: there is no cgroup hierarchy with the controller io (v2) or blkio (v1)"
             f" at {self.root}"
         )
 
-    def named(self, name: str) -> Group:
+    def named(self, name: str) -> Cgroup:
         """The group of that name below the root, as `nomad.slice`. Raises Unsupported, Precondition."""
         top = self.top()
         path = top.path / name.strip("/")
         if ".." in name.split("/") or not path.is_dir():
             raise Precondition(f"there is no cgroup {path}")
-        return Group(path, top.v2)
+        return Cgroup(path, top.v2)
 
-    def pod(self, uid: str) -> Group:
+    def pod(self, uid: str) -> Cgroup:
         """The group of a pod. Raises Unsupported, Precondition where it has none."""
         if not _UID.fullmatch(uid):
             raise Precondition(f"pod uid {uid[:64]!r} is none")
@@ -120,16 +120,16 @@ class Cgroups:
         for parent in (*known, *self._parents):
             for path in _names(parent, uid):
                 if path.is_dir():
-                    return Group(path, top.v2)
+                    return Cgroup(path, top.v2)
         found = self._search(top, uid)
         if found is None:
             raise Precondition(
                 f"pod {uid} has no cgroup below {top.path}: its kubelet makes one before it asks for mounts"
             )
         self._parents[found.parent] = None
-        return Group(found, top.v2)
+        return Cgroup(found, top.v2)
 
-    def _search(self, top: Group, uid: str) -> Path | None:
+    def _search(self, top: Cgroup, uid: str) -> Path | None:
         """For kubelets with a cgroup root of their own: the shallowest match, so that no pod can put one before it."""
         for count, (path, depth) in enumerate(_walk(top.path, _DEEPEST, leave=_OF_POD)):
             if count > _MOST or depth > _DEEPEST:
@@ -138,7 +138,7 @@ class Cgroups:
                 return path
         return None
 
-    def make_pod(self, uid: str) -> Group:
+    def make_pod(self, uid: str) -> Cgroup:
         """Make the group of a pod of our own kubelet. May be repeated. Raises Unsupported, OSError."""
         group = self._ours(uid)
         for _ in range(_TRIES):
@@ -152,7 +152,7 @@ class Cgroups:
                 return group
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(group.path))
 
-    def own_pod(self, uid: str) -> Group | None:
+    def own_pod(self, uid: str) -> Cgroup | None:
         """The group that make_pod() made, None where there is none."""
         with suppress(Unsupported):
             group = self._ours(uid)
@@ -168,11 +168,11 @@ class Cgroups:
         with suppress(OSError):  # other pods are in it
             os.rmdir(group.path.parent)
 
-    def _ours(self, uid: str) -> Group:
+    def _ours(self, uid: str) -> Cgroup:
         if not _UID.fullmatch(uid):
             raise Unsupported(f"pod uid {uid[:64]!r} cannot name a cgroup")
         top = self.top()
-        return Group(top.path / OWN / f"pod{uid}", top.v2)
+        return Cgroup(top.path / OWN / f"pod{uid}", top.v2)
 
 
 def origin(device: Device) -> str:

@@ -39,7 +39,7 @@ _attaching = threading.Lock()  # threads would all be told the same free device
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopDevice:
     """An attached device. `fd` keeps it open; close it when something else (a mount) does, or it is not needed."""
 
     index: int
@@ -60,7 +60,7 @@ def device(index: int) -> str:
     return f"/dev/loop{index}"
 
 
-def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True) -> Loop:
+def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True) -> LoopDevice:
     """Make the open file fd a block device, with direct I/O where its file system can. name: for people to see.
 
     Raises HostError.
@@ -77,7 +77,7 @@ def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True
         raise HostError(f"cannot attach {name} to a loop device: {failure}") from failure
 
 
-def _attach(fd: int, name: str, flags: int) -> Loop:
+def _attach(fd: int, name: str, flags: int) -> LoopDevice:
     info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, os.fsencode(name)[-63:], b"", b"", 0, 0)
     config = _CONFIG.pack(fd, BLOCK_SIZE, info)
     control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
@@ -85,7 +85,7 @@ def _attach(fd: int, name: str, flags: int) -> Loop:
         for _ in range(_TRIES):
             with _attaching:
                 index = fcntl.ioctl(control, _CTL_GET_FREE)
-                loop = Loop(index, _open(index))
+                loop = LoopDevice(index, _open(index))
                 try:
                     fcntl.ioctl(loop.fd, _CONFIGURE, config)
                     return loop

@@ -121,7 +121,7 @@ class LogicalVolume:
 
 
 @dataclass(frozen=True)
-class Group:
+class VolumeGroup:
     """A volume group and everything in it. extent: bytes of one. most: how many volumes it may have, 0 for any; count:
     how many it has, LVM's hidden ones left out."""
 
@@ -147,7 +147,7 @@ _FIELDS = {
 }
 
 
-def read(name: str) -> Group:
+def read(name: str) -> VolumeGroup:
     """Everything about a group, by one command. Raises Unavailable when there is none of that name, saying what to do,
     HostError."""
     command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
@@ -165,7 +165,7 @@ def read(name: str) -> Group:
         ) from failure
 
 
-def parse(text: str) -> Group:
+def parse(text: str) -> VolumeGroup:
     """Read a full report of one group. Raises HostError when it is garbage or not complete: a volume that is not in it
     would be taken for gone."""
     try:
@@ -175,7 +175,7 @@ def parse(text: str) -> Group:
         raise HostError(f"lvm fullreport is not understood: {failure!r}") from failure
 
 
-def _group(report: Mapping[str, list[dict[str, str]]]) -> Group:
+def _group(report: Mapping[str, list[dict[str, str]]]) -> VolumeGroup:
     [vg] = report["vg"]
     disks = tuple(_disk(pv) for pv in report["pv"])
     zeroing = {seg["lv_name"] for seg in report["seg"] if _yes(seg["zero"])}
@@ -186,7 +186,7 @@ def _group(report: Mapping[str, list[dict[str, str]]]) -> Group:
     writable = vg["vg_permissions"] in ("1", "writeable") and vg["vg_exported"] in ("", "0")
     numbers = (vg["vg_extent_size"], vg["vg_extent_count"], vg["vg_free_count"], vg["vg_missing_pv_count"])
     extent, extents, free, missing = map(int, numbers)
-    return Group(vg["vg_name"], extent, extents, free, missing, writable, disks, volumes, int(vg["max_lv"]), seen)
+    return VolumeGroup(vg["vg_name"], extent, extents, free, missing, writable, disks, volumes, int(vg["max_lv"]), seen)
 
 
 def _disk(pv: Mapping[str, str]) -> PhysicalVolume:

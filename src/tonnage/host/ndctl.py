@@ -53,7 +53,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Namespace:
+class PmemNamespace:
     """A namespace. size: raw bytes. label: the name in its label. mode: `fsdax`, `devdax`, `sector` or `raw`. device:
     its node, "" while it has none; usable: bytes of that."""
 
@@ -112,13 +112,13 @@ def region(name: str, base: Path = DEVICES) -> Region:
     return found
 
 
-def namespaces(region: str, base: Path = DEVICES) -> list[Namespace]:
+def namespaces(region: str, base: Path = DEVICES) -> list[PmemNamespace]:
     """The namespaces of a region, without the idle one that the kernel keeps. Raises HostError."""
     found = [_namespace(base, region, name) for name in _names(region, base)]
     return [namespace for namespace in found if namespace.size]
 
 
-def find(region: str, uuid: UUID, base: Path = DEVICES) -> Namespace | None:
+def find(region: str, uuid: UUID, base: Path = DEVICES) -> PmemNamespace | None:
     """The namespace of that UUID in a region, None when there is none. Raises HostError."""
     for name in _names(region, base):
         if _uuid(base / region / name / "uuid") == uuid and (found := _namespace(base, region, name)).size:
@@ -133,12 +133,12 @@ def _names(region: str, base: Path) -> list[str]:
         raise HostError(f"cannot list the namespaces of {region}: {failure.strerror}") from failure
 
 
-def _namespace(base: Path, region: str, name: str) -> Namespace:
+def _namespace(base: Path, region: str, name: str) -> PmemNamespace:
     path = base / region / name
     holder = _text(path / "holder")
     owner = base / region / holder if holder else path
     device = _device(owner)
-    return Namespace(
+    return PmemNamespace(
         name,
         region,
         _uuid(path / "uuid"),
@@ -180,14 +180,14 @@ def _uuid(path: Path) -> UUID | None:
     return None
 
 
-def bad_blocks(namespace: Namespace) -> int:
+def bad_blocks(namespace: PmemNamespace) -> int:
     """Bytes of a namespace that the hardware cannot read any more, as far as the kernel knows."""
     owner = DEVICES / namespace.region / namespace.name
     lines = _text(Path("/sys/class/block") / Path(namespace.device).name / "badblocks") or _text(owner / "badblocks")
     return sum(int(line.split()[1]) * 512 for line in lines.splitlines() if len(line.split()) == 2)
 
 
-def is_raw(namespace: Namespace) -> bool:
+def is_raw(namespace: PmemNamespace) -> bool:
     """Whether a namespace is shown raw at the moment."""
     return _text(DEVICES / namespace.region / namespace.name / "force_raw") == "1"
 
@@ -199,7 +199,7 @@ class Ndctl:
     def __init__(self, *hold: int) -> None:
         self._hold = hold
 
-    def create(self, region: str, *, mode: str, size: int, uuid: UUID, label: str) -> Namespace:
+    def create(self, region: str, *, mode: str, size: int, uuid: UUID, label: str) -> PmemNamespace:
         """Make a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
 
         After a failure or a kill one with that UUID may be half made: destroy it. Raises Exhausted, HostError.
@@ -232,13 +232,13 @@ class Ndctl:
         finally:
             self._run("enable-region", region)
 
-    def ready(self, namespace: Namespace) -> Namespace:
+    def ready(self, namespace: PmemNamespace) -> PmemNamespace:
         """A namespace with its device, in its own mode. May be repeated. Raises Precondition, HostError."""
         if is_raw(namespace):
             return self.restore(namespace)
         return namespace if namespace.device else self.enable(namespace)
 
-    def enable(self, namespace: Namespace) -> Namespace:
+    def enable(self, namespace: PmemNamespace) -> PmemNamespace:
         """Bring a namespace's device up. May be repeated. Raises HostError."""
         self._run("enable-namespace", namespace.name)
         found = _namespace(DEVICES, namespace.region, namespace.name)
@@ -246,22 +246,22 @@ class Ndctl:
             raise HostError(f"{namespace.name} was enabled and has no device (ndctl list -Ni, dmesg)")
         return found
 
-    def rename(self, namespace: Namespace, label: str) -> None:
+    def rename(self, namespace: PmemNamespace, label: str) -> None:
         """Give a namespace another label; its device is gone for a moment. Raises Precondition, HostError."""
         self._switch(namespace, "alt_name", label)
 
-    def show_raw(self, namespace: Namespace) -> Namespace:
+    def show_raw(self, namespace: PmemNamespace) -> PmemNamespace:
         """Show all of a namespace's bytes, whatever its mode is, as a block device, until restore().
 
         Raises Precondition, HostError.
         """
         return self._switch(namespace, "force_raw", "1")
 
-    def restore(self, namespace: Namespace) -> Namespace:
+    def restore(self, namespace: PmemNamespace) -> PmemNamespace:
         """Show a namespace in its own mode again. May be repeated. Raises Precondition, HostError."""
         return self._switch(namespace, "force_raw", "0")
 
-    def _switch(self, namespace: Namespace, attribute: str, value: str) -> Namespace:
+    def _switch(self, namespace: PmemNamespace, attribute: str, value: str) -> PmemNamespace:
         self._run("disable-namespace", namespace.name)
         path = DEVICES / namespace.region / namespace.name / attribute
         try:

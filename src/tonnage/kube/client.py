@@ -13,7 +13,7 @@ import msgspec
 from tonnage.api.decode import decode
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectMeta, ObjectReference, PartialObject, reference
-from tonnage.errors import ApiError, ApiUnreadable, Cause, api_error
+from tonnage.errors import ApiError, ApiUnreadable, FieldCause, api_error
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Response, Transport
 
 T = TypeVar("T", bound=KubeObject)
@@ -95,7 +95,7 @@ def status_error(data: bytes | msgspec.Raw, code: int = 0) -> ApiError:
     except (ValueError, RecursionError):
         return api_error(code or 500, "", bytes(data)[:500].decode(errors="replace"))
     details = status.details or _StatusDetails()
-    causes = [Cause(c.field, c.message, c.reason) for c in details.causes or ()]
+    causes = [FieldCause(c.field, c.message, c.reason) for c in details.causes or ()]
     return api_error(
         status.code or code,
         status.reason,
@@ -340,7 +340,7 @@ def _unreadable(kind: Kind[T], data: bytes | msgspec.Raw, failure: Exception) ->
     what, _, path = str(failure).partition(" - at `$.")
     field = path.removesuffix("`")
     text = f"{kind.plural} {metadata.key or '<no name>'}: cannot be read: {field + ': ' if field else ''}{what}"
-    error = ApiUnreadable(text, causes=[Cause(field, what)], group=kind.group, kind=kind.kind, name=metadata.name)
+    error = ApiUnreadable(text, causes=[FieldCause(field, what)], group=kind.group, kind=kind.kind, name=metadata.name)
     return Unreadable(metadata, error)
 
 

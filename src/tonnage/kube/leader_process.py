@@ -24,7 +24,7 @@ from tonnage.observe.exporter import Address, Exporter
 log = logging.getLogger(__name__)
 
 
-class Loop(Protocol):
+class LeaderLoop(Protocol):
     """Something that works until it is cancelled."""
 
     async def run(self) -> None:
@@ -53,7 +53,7 @@ class ElectedProcess:
         self,
         seat: Seat,
         client: Client,
-        loops: Callable[[Informers, EventRecorder], Mapping[str, Loop]],
+        loops: Callable[[Informers, EventRecorder], Mapping[str, LeaderLoop]],
         *,
         clock: Clock | None = None,
     ) -> None:

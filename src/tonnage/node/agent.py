@@ -28,11 +28,11 @@ from tonnage.errors import Unavailable, Unsupported
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.node.capacity.class_errors import ClassFaults
+from tonnage.node.capacity.class_errors import ClassErrorEvents
 from tonnage.node.capacity.poller import Readings
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.capacity.tiers import NodeTiers
-from tonnage.node.driver_set import Drivers, attach
+from tonnage.node.driver_set import DriverSet, attach
 from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.node.reclaim import Reclaimer
@@ -172,7 +172,7 @@ class NodeAgent:
         self._clock = clock or RealClock()
         self._number = number
         self.scope = NodeScope(node_name, cluster_uid, frozenset(former_clusters))
-        self.drivers = Drivers()
+        self.drivers = DriverSet()
         self.ledger = Ledger()
         metrics.PROMISES.count(self.ledger, node_name, lambda ledger: ledger.counts)
         self._clients = [*clients, *(CsiClient(path) for path in endpoints)]
@@ -204,7 +204,7 @@ class NodeAgent:
     ) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
         classes = informers.of(STORAGE_CLASSES).cache
-        faults = ClassFaults(self._events, scope, clock)
+        faults = ClassErrorEvents(self._events, scope, clock)
         self.readings = Readings(drivers, classes, ledger, faults, clock, poll=poll)
         self.provisioner = Provisioner(
             client,

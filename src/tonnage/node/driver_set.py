@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tonnage.api import names
-from tonnage.claims.node_scope import Driver
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.errors import Unavailable, Unsupported
 
 
-async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> Driver:
+async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> DriverInfo:
     """Ask a driver what it is. May be repeated. Raises CsiError, Unavailable while it is not ready, Unsupported.
 
     started_ms and number (0..9999) make the provisioner's identity (kubernetes-behaviour.md 5.1).
@@ -24,7 +24,7 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
     if types.CREATE_DELETE_VOLUME not in controller:
         raise Unsupported(f"driver {info.name} makes no volumes: it needs CONTROLLER_SERVICE and CREATE_DELETE_VOLUME")
     segment = (await client.node_info()).topology if types.VOLUME_ACCESSIBILITY_CONSTRAINTS in plugin else {}
-    return Driver(
+    return DriverInfo(
         client,
         info.name,
         info.manifest.get(names.MANIFEST_DEFAULT_POOL, ""),
@@ -37,19 +37,19 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
     )
 
 
-class Drivers:
+class DriverSet:
     """The drivers attached so far. Listeners are told of each, also of those that were there before them."""
 
     def __init__(self) -> None:
         self.complete = False
         """Whether all drivers that this node is meant to have are there."""
-        self._drivers: dict[str, Driver] = {}
-        self._listeners: list[Callable[[Driver], None]] = []
+        self._drivers: dict[str, DriverInfo] = {}
+        self._listeners: list[Callable[[DriverInfo], None]] = []
 
-    def __iter__(self) -> Iterator[Driver]:
+    def __iter__(self) -> Iterator[DriverInfo]:
         return iter(list(self._drivers.values()))
 
-    def get(self, name: str) -> Driver | None:
+    def get(self, name: str) -> DriverInfo | None:
         """The driver of that name, or None."""
         return self._drivers.get(name)
 
@@ -60,13 +60,13 @@ class Drivers:
             return []
         return [other.name for other in self._drivers.values() if other.default_pool and other.name != name]
 
-    def add(self, driver: Driver) -> None:
+    def add(self, driver: DriverInfo) -> None:
         """Take in a driver; one of the same name is replaced."""
         self._drivers[driver.name] = driver
         for listener in self._listeners:
             listener(driver)
 
-    def on_add(self, listener: Callable[[Driver], None]) -> None:
+    def on_add(self, listener: Callable[[DriverInfo], None]) -> None:
         """Call listener for each driver."""
         self._listeners.append(listener)
         for driver in self:

@@ -22,13 +22,13 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
 from tonnage.api.quantity import from_bytes
-from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.observe import metrics
 
@@ -86,7 +86,7 @@ class Sweep:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: Drivers,
+        drivers: DriverSet,
         readings: Readings,
         provisioner: Provisioner,
         clock: Clock,
@@ -129,7 +129,7 @@ class Sweep:
             # Deletions come in crowds, and each makes a volume vanish: one look serves them all.
             await self._clock.sleep(1.0)
 
-    async def sweep(self, driver: Driver) -> Findings:
+    async def sweep(self, driver: DriverInfo) -> Findings:
         """Compare once. May be repeated. Raises ApiError, CsiError, Unavailable: then nothing more is judged."""
         found = Findings()
         if not driver.lists_volumes:
@@ -155,7 +155,7 @@ class Sweep:
         await self._tell(driver, found)
         return found
 
-    async def _handles(self, driver: Driver) -> set[str]:
+    async def _handles(self, driver: DriverInfo) -> set[str]:
         """Handles of all PersistentVolumes of the driver that may tell of volumes here: also of those that lost our
         label or that a person made. Other nodes may have volumes of the same handles."""
         volumes: Sequence[PersistentVolume] = (await self._client.list(VOLUMES)).items
@@ -167,7 +167,7 @@ class Sweep:
 
     # Judging
 
-    async def _judge(self, volume: CreatedVolume, driver: Driver) -> Verdict:
+    async def _judge(self, volume: CreatedVolume, driver: DriverInfo) -> Verdict:
         record = volume.context
         if not driver.default_pool:
             return Verdict.ORPHAN  # not our record: only told of
@@ -208,12 +208,12 @@ class Sweep:
             return None
         return claim if claim.metadata.uid == _uid(volume) else None
 
-    async def _has_pv(self, volume: CreatedVolume, driver: Driver) -> bool:
+    async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Whether its PersistentVolume was written since all were listed."""
         found = await self._pv(names.volume_name(_uid(volume))) if _uid(volume) else None
         return found is not None and driver.reaches(found)
 
-    async def _is_elsewhere(self, name: str, driver: Driver) -> bool:
+    async def _is_elsewhere(self, name: str, driver: DriverInfo) -> bool:
         found = await self._pv(name)
         return found is not None and not driver.reaches(found)
 
@@ -224,7 +224,7 @@ class Sweep:
             return None
 
     async def _is_much(
-        self, driver: Driver, listed: Sequence[CreatedVolume], leftovers: Sequence[CreatedVolume]
+        self, driver: DriverInfo, listed: Sequence[CreatedVolume], leftovers: Sequence[CreatedVolume]
     ) -> bool:
         if len(leftovers) > MOST:
             return True
@@ -237,7 +237,7 @@ class Sweep:
 
     # Acting
 
-    async def _remove(self, volume: CreatedVolume, driver: Driver) -> bool:
+    async def _remove(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Delete a leftover, unless its claim comes here at this moment, or a PV turns up."""
         uid = _uid(volume)
         if not self._provisioner.block(uid):
@@ -252,7 +252,7 @@ class Sweep:
         self._readings.want(driver.name)
         return True
 
-    async def _tell(self, driver: Driver, found: Findings) -> None:
+    async def _tell(self, driver: DriverInfo, found: Findings) -> None:
         before = self._found.get(driver.name, Findings())
         self._found[driver.name] = found
         pools = {_pool_of(o.id, driver) for o in (*before.orphans, *found.orphans)}
@@ -279,7 +279,7 @@ class Sweep:
             self._events.warning(refer(NODES, await self._client.get(NODES, self._scope.node)), reason, text)
 
 
-def _is_here(volume: CreatedVolume, driver: Driver) -> bool:
+def _is_here(volume: CreatedVolume, driver: DriverInfo) -> bool:
     """A driver may list volumes of other nodes too."""
     if not volume.topologies or not driver.segment:
         return True
@@ -298,11 +298,11 @@ def _claim_of(volume: CreatedVolume) -> str:
     return f"{volume.context.get(names.CSI_PVC_NAMESPACE, '')}/{name}" if name else ""
 
 
-def _pool(volume: CreatedVolume, driver: Driver) -> str:
+def _pool(volume: CreatedVolume, driver: DriverInfo) -> str:
     return _pool_of(volume.id, driver)
 
 
-def _pool_of(handle: str, driver: Driver) -> str:
+def _pool_of(handle: str, driver: DriverInfo) -> str:
     """Our ids are `<pool>/<name>`."""
     return handle.partition("/")[0] if driver.default_pool else driver.name
 

@@ -13,7 +13,7 @@ from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
-from tonnage.pools.base.contract import Bounds, Pool
+from tonnage.pools.base.contract import Pool, PoolLimits
 from tonnage.pools.base.overcommit import NO_KEEP
 from tonnage.pools.config import PoolConfig
 
@@ -89,7 +89,7 @@ class PoolChange:
         """Give a pool other bounds. Blocking. Raises Unsupported where its kind holds them from the start, Unavailable
         and Invalid as nodedisk.settle."""
         settled = kubelet_disk.settle(wanted, self.config.roots)
-        bounds = Bounds(settled.size, settled.overcommit, settled.sparse, settled.keep or NO_KEEP)
+        bounds = PoolLimits(settled.size, settled.overcommit, settled.sparse, settled.keep or NO_KEEP)
         pool_config.make(settled)  # refuses what could not have been made
         pool = self._pools[wanted.name]
         pool.rebound(bounds, erase_rate=settled.erase_rate)

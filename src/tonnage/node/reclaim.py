@@ -18,7 +18,7 @@ from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
 from tonnage.claims.create_request import SecretRef, read_secret, secret_of
-from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client import types
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid, Precondition, TonnageError
 from tonnage.kube.client import Client, refer
@@ -27,7 +27,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node import volume_metrics
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 WORKERS = 100
@@ -44,7 +44,7 @@ class Reclaimer:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: Drivers,
+        drivers: DriverSet,
         readings: Readings,
         clock: Clock | None = None,
     ) -> None:
@@ -122,7 +122,7 @@ class Reclaimer:
             await self._delete_volume(volume, driver)
         self._gone.pop(key, None)
 
-    async def _is_gone(self, volume: PersistentVolume, driver: Driver) -> bool:
+    async def _is_gone(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
         """Whether no PV tells of the volume any more (one of that name may be another node's), and no claim has it."""
         try:
             if driver.reaches(await self._client.get(VOLUMES, volume.metadata.name)):
@@ -138,17 +138,17 @@ class Reclaimer:
             return True
         return claim.metadata.uid != ref.uid
 
-    def _driver(self, volume: PersistentVolume) -> Driver | None:
+    def _driver(self, volume: PersistentVolume) -> DriverInfo | None:
         return self._drivers.get(volume.spec.csi.driver) if volume.spec.csi is not None else None
 
-    def _is_here(self, volume: PersistentVolume, driver: Driver) -> bool:
+    def _is_here(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
         """Whether this node's driver has it (5.7): any other would call it unknown, and so deleted."""
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return True  # it can be reached from everywhere, and the label says who made it
         return node_matcher(affinity.required)(driver.segment, self._node)
 
-    async def _delete(self, volume: PersistentVolume, driver: Driver) -> None:
+    async def _delete(self, volume: PersistentVolume, driver: DriverInfo) -> None:
         uid = volume.metadata.uid
         if uid not in self._deleted:
             began = self._clock.monotonic()
@@ -169,7 +169,7 @@ class Reclaimer:
         if _ours(volume):
             await self._let_go(volume)
 
-    async def _delete_volume(self, volume: PersistentVolume, driver: Driver) -> None:
+    async def _delete_volume(self, volume: PersistentVolume, driver: DriverInfo) -> None:
         assert volume.spec.csi is not None
         await driver.client.delete_volume(volume.spec.csi.volume_handle, secrets=await self._secrets(volume))
         log.info("volume deleted volume=%s driver=%s", volume.metadata.name, driver.name)
@@ -193,7 +193,7 @@ class Reclaimer:
             return None
         return secret_of(storage_class.parameters, "provisioner-", None, volume.metadata.name)
 
-    async def _check_detached(self, volume: PersistentVolume, driver: Driver) -> None:
+    async def _check_detached(self, volume: PersistentVolume, driver: DriverInfo) -> None:
         if types.PUBLISH_UNPUBLISH_VOLUME not in driver.controller:
             return
         for attachment in (await self._client.list(ATTACHMENTS)).items:

@@ -23,7 +23,7 @@ from tonnage.api.kinds import STORAGE_CLASSES, VOLUMES
 from tonnage.api.storage import StorageClass
 from tonnage.claims import pv
 from tonnage.claims.create_request import capacity_parameters, fstype_of, parameters_of
-from tonnage.claims.node_scope import PUBLISHED_AHEAD, Driver, NodeScope
+from tonnage.claims.node_scope import PUBLISHED_AHEAD, DriverInfo, NodeScope
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
@@ -34,7 +34,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.capacity.class_errors import fault_of
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0
@@ -53,7 +53,7 @@ class Publication:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: Drivers,
+        drivers: DriverSet,
         readings: Readings,
         clock: Clock,
     ) -> None:
@@ -109,11 +109,11 @@ class Publication:
         await self._look_at_disks(driver, key)
         return None
 
-    def _ours(self, driver: Driver, pool: str) -> list[PersistentVolume]:
+    def _ours(self, driver: DriverInfo, pool: str) -> list[PersistentVolume]:
         """PersistentVolumes that were published ahead out of a pool."""
         return [v for v in self._volumes if _is_ahead(v) and _is_in(v, driver, pool)]
 
-    def _choose(self, driver: Driver, pool: str) -> StorageClass | None:
+    def _choose(self, driver: DriverInfo, pool: str) -> StorageClass | None:
         """The class that a pool is published in: one that names it before those that get it by default, late binding
         before immediate, the oldest. None without any."""
         classes = [c for c in self._readings.sources(driver).values() if driver.pool(c) == pool]
@@ -125,7 +125,7 @@ class Publication:
             self._readings.faults.found(driver.source(other), other, reason)
         return ranked[0] if ranked else None
 
-    async def _withdraw(self, driver: Driver, pool: str, chosen: StorageClass | None) -> None:
+    async def _withdraw(self, driver: DriverInfo, pool: str, chosen: StorageClass | None) -> None:
         """Remove what nobody has claimed of a class that has the pool no more; its disk then comes free (reclaim.py).
         What is retained stays, for a person to decide."""
         for volume in self._ours(driver, pool):
@@ -139,7 +139,7 @@ class Publication:
                 await self._client.delete(VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version)
                 log.info("published volume withdrawn volume=%s class=%s", meta.name, volume.spec.storage_class_name)
 
-    async def _look_at_disks(self, driver: Driver, key: Key) -> None:
+    async def _look_at_disks(self, driver: DriverInfo, key: Key) -> None:
         """Tell of published disks that vanished or were swapped, and of those that are back; the volumes stay."""
         now = self._clock.monotonic()
         if types.GET_VOLUME not in driver.controller or now < self._looked.get(key, -LOOK_EVERY) + LOOK_EVERY:
@@ -175,7 +175,7 @@ class _Publisher:
         client: Client,
         events: EventRecorder,
         scope: NodeScope,
-        driver: Driver,
+        driver: DriverInfo,
         pool: str,
         storage_class: StorageClass,
     ) -> None:
@@ -264,7 +264,7 @@ class _Publisher:
             names.PARAM_RECLAIM: self._class.reclaim_policy,
             names.PARAM_CLASS: self._class.metadata.name,
         }
-        place = types.TopologyRequirement((self._driver.segment,), (self._driver.segment,))
+        place = types.CsiTopologyRequirement((self._driver.segment,), (self._driver.segment,))
         made = await self._driver.client.create_volume(
             name,
             size,
@@ -294,7 +294,7 @@ def _is_ahead(volume: PersistentVolume) -> bool:
     return names.DISK in volume.metadata.annotations
 
 
-def _is_in(volume: PersistentVolume, driver: Driver, pool: str) -> bool:
+def _is_in(volume: PersistentVolume, driver: DriverInfo, pool: str) -> bool:
     source = volume.spec.csi
     return source is not None and source.driver == driver.name and source.volume_handle.startswith(f"{pool}/")
 

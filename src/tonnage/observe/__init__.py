@@ -1,1 +1,4 @@
-"""What the processes tell about themselves: logs and metrics."""
+"""What processes report about themselves: logs, metrics and traces.
+
+Used by all layers. It writes to standard error, and serves metrics where a verb asks for it.
+"""

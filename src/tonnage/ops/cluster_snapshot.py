@@ -84,15 +84,15 @@ class WorkloadStatus(Object, frozen=True):
     ready_replicas: int = 0
 
 
-class Workload(KubeObject, frozen=True):
+class WorkloadPods(KubeObject, frozen=True):
     """A DaemonSet or Deployment."""
 
     status: WorkloadStatus = WorkloadStatus()
 
 
 _ADMISSION = MUTATING_POLICIES.group
-DAEMON_SETS = Kind("apps", "v1", "DaemonSet", "daemonsets", Workload)
-DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", Workload)
+DAEMON_SETS = Kind("apps", "v1", "DaemonSet", "daemonsets", WorkloadPods)
+DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", WorkloadPods)
 PUBLISHED = Kind(CAPACITIES.group, "v1", CAPACITIES.kind, CAPACITIES.plural, Published)
 VALIDATING_POLICIES = Kind(
     _ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
@@ -124,10 +124,10 @@ class View:
     agents: Sequence[Pod] = ()
     controllers: Sequence[Pod] = ()
     pods: Sequence[Pod] = ()
-    daemon_sets: Sequence[Workload] = ()
-    deployments: Sequence[Workload] = ()
+    daemon_sets: Sequence[WorkloadPods] = ()
+    deployments: Sequence[WorkloadPods] = ()
     lease: Lease | None = None
-    schedulers: Sequence[Workload] = ()
+    schedulers: Sequence[WorkloadPods] = ()
     scheduler_lease: Lease | None = None
     there: frozenset[str] = frozenset()
     files: Mapping[str, NodeFile | str] = field(default_factory=dict)

@@ -9,12 +9,11 @@ import msgspec
 
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
-from tonnage.csi.client.types import CreatedVolume
-from tonnage.csi.client.types import Snapshot as ListedSnapshot
+from tonnage.csi.client.types import CreatedVolume, ListedSnapshot
 from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.driver import CONTEXT_CREATED, OWNER_DRIVER
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Erasure, Snapshot, Volume, is_inline
+from tonnage.pools.base.contract import Erasure, PoolVolume, Snapshot, is_inline
 from tonnage.pools.base.parameters import ERASE, IoLimits, io_limits_of
 from tonnage.pools.base.status import PoolStatus
 
@@ -157,7 +156,7 @@ def contents_of(pools: Sequence[PoolStatus], *, node: str = "", driver: str = ""
     )
 
 
-def _volume(volume: Volume, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
+def _volume(volume: PoolVolume, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
     driver = volume.owner.get(OWNER_DRIVER, driver)
     vid = volume_id.join(pool.pool, volume.name)
     report = _recorded(vid, volume.size, node, driver, volume.owner, rfc3339(volume.created))
@@ -185,7 +184,7 @@ def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
     ]
 
 
-def _limits(volume: Volume) -> IoLimits:
+def _limits(volume: PoolVolume) -> IoLimits:
     try:
         return io_limits_of(volume.effective)
     except Invalid:  # of a record that somebody changed by hand: the driver says so where it matters

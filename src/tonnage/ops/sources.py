@@ -44,7 +44,7 @@ class Holdings:
 
 
 @dataclass(frozen=True)
-class Sources:
+class ClusterSources:
     """One source for each node. configs: pools that are known by configuration. kubeconfig: of the cluster whose
     volumes they are, None for none that can be asked; why_none says how to have one."""
 
@@ -84,7 +84,7 @@ class Sources:
 
 
 @asynccontextmanager
-async def opened(wanted: Wanted) -> AsyncIterator[Sources]:
+async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
     """The sources that were asked for; a data folder that nobody uses is kept from others meanwhile.
 
     Raises Invalid, NotFound, Busy, Unavailable.
@@ -108,10 +108,10 @@ async def opened(wanted: Wanted) -> AsyncIterator[Sources]:
         nodes = plan.kept_nodes(data)
         why = f"its cluster does not run: `tonnage up --data {data.path}`"
         sources = [Direct(pools, node=name) for name, pools in nodes.items()]
-        yield Sources(sources, _flat(nodes), wanted.kubeconfig, why)
+        yield ClusterSources(sources, _flat(nodes), wanted.kubeconfig, why)
 
 
-def _of_running(data: DataFolder, wanted: Wanted) -> Sources:
+def _of_running(data: DataFolder, wanted: Wanted) -> ClusterSources:
     nodes = plan.kept_nodes(data)
     settings = data.settings()
     drivers = [names.DRIVER, *(COMPAT[word] for word in (settings.compat if settings else ()))]
@@ -119,20 +119,20 @@ def _of_running(data: DataFolder, wanted: Wanted) -> Sources:
         Served([data.sockets() / name / f"{driver}.sock" for driver in drivers], pools, node=name)
         for name, pools in nodes.items()
     ]
-    return Sources(sources, _flat(nodes), wanted.kubeconfig or data.kubeconfig)
+    return ClusterSources(sources, _flat(nodes), wanted.kubeconfig or data.kubeconfig)
 
 
-async def _of_driver(wanted: Wanted) -> Sources:
+async def _of_driver(wanted: Wanted) -> ClusterSources:
     file = config_driver.read(wanted.config) if wanted.config else config_driver.DriverFile()
     pools = [pool_config.parse(text) for text in wanted.pools]
     pools += config_driver.pools_of(file, str(wanted.config))
     text = wanted.endpoint or file.endpoint
     socket = config_driver.socket_path(text) if text else None
     if socket is not None and await inventory.answers(socket):
-        return Sources([Served([socket], pools, node=file.node_name)], pools, wanted.kubeconfig)
+        return ClusterSources([Served([socket], pools, node=file.node_name)], pools, wanted.kubeconfig)
     if wanted.endpoint and not pools:
         raise Unavailable(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
-    return Sources([Direct(pools, node=file.node_name)], pools, wanted.kubeconfig)
+    return ClusterSources([Direct(pools, node=file.node_name)], pools, wanted.kubeconfig)
 
 
 def _flat(nodes: dict[str, list[PoolConfig]]) -> list[PoolConfig]:

@@ -55,13 +55,13 @@ _SNAPSHOTS = ("snapshot.storage.k8s.io", "VolumeSnapshot")
 _BOX_SCHEDULER = "default-scheduler"
 
 
-class Answer(Explanation, frozen=True):
+class WhyAnswer(Explanation, frozen=True):
     """An explanation with what Events say of the pod's claims and their classes."""
 
     said: list[Said] = []
 
 
-async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Answer:
+async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> WhyAnswer:
     """Explain a pod. Raises ApiNotFound for one that is not there, ApiError for kinds that may not be read (all of
     nodes, pods and storage are needed), Unavailable, Invalid for objects that make no sense."""
     pod = await client.get(PODS, name, namespace)
@@ -87,7 +87,7 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Ans
         faults=faults_of(claims, objects),
     )  # fmt: skip
     unchecked = [*found.unchecked, *reader.unreadable]
-    return Answer(
+    return WhyAnswer(
         **msgspec.structs.asdict(msgspec.structs.replace(found, unchecked=unchecked)), said=said_of(claims, objects)
     )
 

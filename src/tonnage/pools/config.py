@@ -16,7 +16,7 @@ from tonnage.aio.clock import Clock
 from tonnage.api.names import RENAMED_KINDS
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Bounds, Pool, check_name
+from tonnage.pools.base.contract import Pool, PoolLimits, check_name
 from tonnage.pools.base.overcommit import NO_KEEP, Disks, Keep
 from tonnage.pools.directory.directory import MARKER, OWN
 
@@ -282,20 +282,20 @@ def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
     if config.kind == "fake":
         if not config.size:
             raise Invalid(f"pool {name!r}: a fake pool needs size=")
-        from tonnage.pools.fake import MemoryPool
+        from tonnage.pools.fake import FakePool
 
-        return MemoryPool(
+        return FakePool(
             name, config.size, largest=config.largest, directories=config.directories, clock=clock,
             erase_rate=config.erase_rate or 0,
         )  # fmt: skip
     if config.overcommit == _ANY and not config.size:
         raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
     if config.kind == "lvm":
-        from tonnage.pools.lvm import store
         from tonnage.pools.lvm.pool import LvmPool
+        from tonnage.pools.lvm.thin_pool import LvmLimits
 
-        thin = store.Bounds(config.size, config.thin, config.thin_size, config.overcommit)
-        return LvmPool(name, config.group, thin, clock=clock, erase_rate=config.erase_rate)
+        limits = LvmLimits(config.size, config.thin, config.thin_size, config.overcommit)
+        return LvmPool(name, config.group, limits, clock=clock, erase_rate=config.erase_rate)
     if config.kind == "pmem":
         return _pmem(config, name, clock)
     if config.where is None:
@@ -304,7 +304,7 @@ def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
         from tonnage.pools.static.pool import StaticPool
 
         return StaticPool(name, config.where, clock=clock, rate=config.erase_rate)
-    bounds = Bounds(config.size, config.overcommit, config.sparse, config.keep or NO_KEEP)
+    bounds = PoolLimits(config.size, config.overcommit, config.sparse, config.keep or NO_KEEP)
     if config.kind == "quota":
         from tonnage.pools.quota import QuotaPool
 

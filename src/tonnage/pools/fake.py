@@ -21,14 +21,14 @@ from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
 from tonnage.host import nofollow, tree
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import (
-    Bounds,
     Capacity,
     Erasure,
     Pool,
+    PoolLimits,
+    PoolVolume,
     Snapshot,
-    Source,
     Stats,
-    Volume,
+    VolumeOrigin,
     VolumeRequest,
     check_name,
     is_inline,
@@ -39,7 +39,7 @@ from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.fs import mounts
 
 
-class MemoryPool(Pool):
+class FakePool(Pool):
     """Counts volumes against `size` bytes.
 
     largest: artificial maximum of one volume in bytes, 0 for none. smallest: the least size, requests are rounded up.
@@ -70,7 +70,7 @@ class MemoryPool(Pool):
         self._smallest = smallest
         self._directories = directories
         self._clock = clock or RealClock()
-        self._volumes: dict[str, Volume] = {}
+        self._volumes: dict[str, PoolVolume] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._used = 0
         self._erasing = Remains(erase_rate)
@@ -84,7 +84,7 @@ class MemoryPool(Pool):
     async def close(self) -> None:
         """Nothing to give back; the volumes stay for the next open()."""
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         """See Pool."""
         if found := self._volumes.get(request.name):
             request = requests.again(found, request)
@@ -98,7 +98,7 @@ class MemoryPool(Pool):
         reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
         free = reservation.left(self._room(), reserve)
         reservation.check_room(self, request.name, want.size, free, reserve, most=self._largest)
-        volume = Volume(
+        volume = PoolVolume(
             request.name,
             want.size,
             block=request.block,
@@ -113,13 +113,13 @@ class MemoryPool(Pool):
         self._used += want.size
         return volume
 
-    def _origin(self, source: Source) -> Volume | Snapshot:
+    def _origin(self, source: VolumeOrigin) -> PoolVolume | Snapshot:
         found = self._snapshots.get(source.snapshot) if source.snapshot else self._volumes.get(source.volume)
         if found is None:
             raise NotFound(f"pool {self.name!r} has no {str(source)[:140]}")
         return found
 
-    def rebound(self, bounds: Bounds, *, erase_rate: int | None = None) -> None:
+    def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
         """See Pool."""
         if self._largest == self.size:
             self._largest = bounds.size
@@ -140,14 +140,14 @@ class MemoryPool(Pool):
         """See Pool."""
         return self._erasing.all(self._clock.monotonic())
 
-    async def get(self, name: str) -> Volume:
+    async def get(self, name: str) -> PoolVolume:
         """See Pool."""
         try:
             return self._volumes[name]
         except KeyError:
             raise NotFound(f"pool {self.name!r} has no volume {name[:128]!r}") from None
 
-    async def list(self) -> Sequence[Volume]:
+    async def list(self) -> Sequence[PoolVolume]:
         """See Pool."""
         return [self._volumes[name] for name in sorted(self._volumes)]
 
@@ -241,7 +241,7 @@ class MemoryPool(Pool):
         """See Pool."""
         return [self._snapshots[name] for name in sorted(self._snapshots)]
 
-    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
         """See Pool."""
         volume = await self.get(name)
         wanted = requests.larger(self, volume, size, limit)
@@ -251,13 +251,13 @@ class MemoryPool(Pool):
         self._volumes[name] = replace(volume, size=wanted, pending=volume.pending or wanted > volume.size)
         return self._volumes[name]
 
-    async def grow(self, name: str, path: Path) -> Volume:
+    async def grow(self, name: str, path: Path) -> PoolVolume:
         """See Pool."""
         await self.stats(name, path)
         self._volumes[name] = replace(self._volumes[name], pending=False)
         return self._volumes[name]
 
-    async def modify(self, name: str, parameters: Mapping[str, str]) -> Volume:
+    async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """See Pool."""
         volume = await self.get(name)
         self._volumes[name] = replace(volume, mutable=changed(self, volume, parameters))
@@ -272,7 +272,7 @@ class Remains:
         self._jobs: list[EraseJob] = []
         self._since = 0.0
 
-    def add(self, volume: Volume, now: float) -> None:
+    def add(self, volume: PoolVolume, now: float) -> None:
         """Begin to erase, if its class says so."""
         method = erase_of(volume.effective)
         if method == "none" or not self.rate:

@@ -23,10 +23,10 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import Exhausted, HostError, Invalid, Unavailable, Unsupported
 from tonnage.host import mount, quota, tree
 from tonnage.pools.base import overcommit as accounts
-from tonnage.pools.base.contract import Bounds, Capacity, Stats
+from tonnage.pools.base.contract import Capacity, PoolLimits, Stats
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.pool import StoredPool
 from tonnage.pools.directory.bind_store import LEAST, REFUSED, BindStore, check_no_erasure, limit_for
 from tonnage.pools.fs import mounts
@@ -50,7 +50,7 @@ class QuotaStore(BindStore):
 
     kind = "quota"
 
-    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+    def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
         super().__init__(path, bounds, disks=disks, clock=clock)
         self.fstype = ""
         self._projects: dict[str, int] = {}
@@ -76,13 +76,13 @@ class QuotaStore(BindStore):
             os.close(fd)
         self.fstype = fstype
 
-    def found(self, records: dict[str, Record]) -> None:
+    def found(self, records: dict[str, VolumeRecord]) -> None:
         """See FolderStore."""
         self._next = _FIRST + zlib.crc32(os.fsencode(self.path)) % _SPAN
         self._projects = {}
         self.binds.find(self.fstype)
 
-    def restore(self, record: Record) -> None:
+    def restore(self, record: VolumeRecord) -> None:
         """Find the project of a volume; its limit is set again where it differs.
 
         Raises ValueError when it is in no project of ours, so that its size would be no limit, OSError.
@@ -105,7 +105,7 @@ class QuotaStore(BindStore):
         finally:
             os.close(fd)
 
-    def make(self, record: Record) -> Record:
+    def make(self, record: VolumeRecord) -> VolumeRecord:
         """See FolderStore."""
         folder = self.content(record.name)
         try:
@@ -169,7 +169,7 @@ class QuotaStore(BindStore):
         except OSError as failure:
             raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
 
-    def fault(self, record: Record, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """See RecordStore."""
         content = self.content(record.name)
         try:
@@ -209,13 +209,13 @@ class QuotaPool(StoredPool[QuotaStore]):
         self,
         name: str,
         directory: Path,
-        bounds: Bounds | None = None,
+        bounds: PoolLimits | None = None,
         *,
         disks: accounts.Disks | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.directory = directory
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or PoolLimits()
         store = QuotaStore(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
         super().__init__(name, store)
 

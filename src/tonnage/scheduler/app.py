@@ -10,11 +10,11 @@ from tonnage.api import names
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ElectedProcess, Loop, Seat
+from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, Seat
 from tonnage.observe import metrics
 from tonnage.observe.exporter import Address
 from tonnage.observe.process import keep_trimmed, settle
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.scheduler.scheduler import Scheduler
 
 RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
@@ -29,7 +29,7 @@ class SchedulerConfig:
     identity: str
     name: str = names.SCHEDULER
     namespace: str = names.SYSTEM_NAMESPACE
-    strategy: Strategy = Strategy.LEAST_ALLOCATED
+    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     metrics: Address | None = None
 
 
@@ -48,7 +48,7 @@ class SchedulerProcess(ElectedProcess):
         )
         super().__init__(seat, client, self._make_loops, clock=clock)
 
-    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, Loop]:
+    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
         scheduler = Scheduler(
             self._client,
             informers,

@@ -11,13 +11,13 @@ from tonnage.api.pods import Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import POD_SCHEDULED
-from tonnage.scheduler.core.cycle import NO_NODES, Decision, Refusal
+from tonnage.scheduler.core.cycle import NO_NODES, Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE, NO_VOLUMES, Stop
 from tonnage.scheduler.preemption.dry_run import HELPED, Preemption
 from tonnage.scheduler.preemption.nominator import Nominations
 from tonnage.scheduler.preemption.victims import priority
-from tonnage.scheduler.shortfalls import Lack, Look, Room
+from tonnage.scheduler.shortfalls import Lack, NodeShortfall, ShortfallSearch
 
 _HELP = {
     IMMEDIATE: "see why its claims have no volumes: `kubectl describe pvc`; a class with volumeBindingMode "
@@ -32,7 +32,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
     node: str
     fits: bool
     lacks: list[str]
-    claims: list[Room]
+    claims: list[NodeShortfall]
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -89,7 +89,7 @@ def explain(
     if isinstance(volumes, Stop):
         everywhere.append(Lack(volumes.message, "" if faults else _about_claims(volumes, cluster)))
         volumes, keeps = NO_VOLUMES, True
-    look = Look(cluster, ask, volumes, written)
+    look = ShortfallSearch(cluster, ask, volumes, written)
     found = {slot: list(look.lacks(slot)) for slot in cluster.columns.live}
     nodes = [
         NodeAnswer(
@@ -171,7 +171,7 @@ def hold_for_others(cluster: Cluster, pod: Pod, pods: Iterable[Pod]) -> list[Pod
 def tell(
     cluster: Cluster,
     ask: Ask,
-    outcome: Decision | Refusal,
+    outcome: SchedulingDecision | Refusal,
     *,
     budgets: Iterable[PodDisruptionBudget] = (),
     held: Iterable[Pod] = (),

@@ -42,14 +42,14 @@ from tonnage.observe import metrics
 from tonnage.scheduler.core import conditions
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import ConditionWriter
-from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.core.prebind import POD_GONE, Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
 from tonnage.scheduler.framework.pod_info import compile_ask
-from tonnage.scheduler.framework.queue import Entry, SchedulingQueue
+from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.static_pvs import claim_key
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.plugins.messages import not_there
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.scheduler.plugins.volume_binding import Unbound
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.evaluator import Preemptor
@@ -80,7 +80,7 @@ class Scheduler:
         clock: Clock,
         name: str = "default-scheduler",
         patience: float = 3.0,
-        strategy: Strategy = Strategy.LEAST_ALLOCATED,
+        strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
         pod_fields: str = "",
     ) -> None:
         self._patience = patience
@@ -215,7 +215,7 @@ class Scheduler:
                 break
         return True
 
-    def _decide(self, entry: Entry) -> None:
+    def _decide(self, entry: QueuedPod) -> None:
         try:
             outcome = self._preemptor.nominations.decide(entry.ask)
         except Exception as failure:
@@ -232,14 +232,14 @@ class Scheduler:
         self._assumed[entry.uid] = outcome.node
         self._tasks.start(self._bind(entry, outcome), f"bind {entry.ask.pod.key}")
 
-    def _refuse(self, entry: Entry, refusal: Refusal) -> None:
+    def _refuse(self, entry: QueuedPod, refusal: Refusal) -> None:
         counts = not (self._makes_room(entry, refusal) or refusal.awaited)
         self.queue.refuse(entry, refusal.causes, self._clock.monotonic(), needs=refusal.needs, counts=counts)
         after = _HOLD_SECONDS if refusal.awaited else _UNPUBLISHED_SECONDS if refusal.unpublished else 0.0
         self._conditions.report(entry.ask.pod, conditions.UNSCHEDULABLE, refusal.message, after=after)
         metrics.SCHEDULED.labels("awaited" if refusal.awaited else "unschedulable").inc()
 
-    def _makes_room(self, entry: Entry, refusal: Refusal) -> bool:
+    def _makes_room(self, entry: QueuedPod, refusal: Refusal) -> bool:
         """Whether others go, or room is held, for a pod that was refused."""
         try:
             return self._preemptor.refused(entry.ask, refusal)
@@ -247,7 +247,7 @@ class Scheduler:
             log.exception("preemption failed pod=%s", entry.ask.pod.key)
             return False
 
-    def _fail(self, entry: Entry, message: str, *, free: bool = False) -> None:
+    def _fail(self, entry: QueuedPod, message: str, *, free: bool = False) -> None:
         if self.queue.get(entry.uid) is not entry:  # the pod is gone, or being deleted
             return
         self.queue.retry(entry, self._clock.monotonic(), free=free)
@@ -256,7 +256,7 @@ class Scheduler:
 
     # Binding
 
-    async def _bind(self, entry: Entry, decision: Decision) -> None:
+    async def _bind(self, entry: QueuedPod, decision: SchedulingDecision) -> None:
         pod = entry.ask.pod
         try:
             if decision.plan.found or decision.plan.made:
@@ -277,7 +277,7 @@ class Scheduler:
         self._events.normal(refer(PODS, pod), "Scheduled", message)
         metrics.SCHEDULED.labels("scheduled").inc()
 
-    def _undo(self, entry: Entry, decision: Decision, failure: Exception) -> None:
+    def _undo(self, entry: QueuedPod, decision: SchedulingDecision, failure: Exception) -> None:
         pod = entry.ask.pod
         if self._assumed.pop(entry.uid, None) is None:  # meanwhile gone, or on a node: the cache knows better
             self.cluster.give_up(decision)
@@ -289,7 +289,7 @@ class Scheduler:
             log.info("binding failed pod=%s node=%s error=%s", pod.key, decision.node, failure)
         self._fail(entry, str(failure), free=isinstance(failure, Withdrawn))
 
-    async def _bind_volumes(self, pod: Pod, decision: Decision) -> None:
+    async def _bind_volumes(self, pod: Pod, decision: SchedulingDecision) -> None:
         slot = self.cluster.columns.slots[decision.node]
         binding = Binding(pod, decision, self.cluster.columns.labels[slot])
         prefix = 'running PreBind plugin "VolumeBinding": binding volumes: '

@@ -15,10 +15,10 @@ from tonnage.api import matching, names
 from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask
 from tonnage.scheduler.framework.static_pvs import reach_of
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offer
+from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedCapacity
 from tonnage.scheduler.plugins import node_filters
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 from tonnage.scheduler.plugins.inter_pod import APART, NEAR, SPREAD, SPREAD_LABEL, THEIR_APART
@@ -28,9 +28,9 @@ from tonnage.scheduler.plugins.volume_binding import (
     NO_SOURCE,
     NO_STORAGE,
     NO_VOLUME,
-    Plan,
     PodVolumes,
     Unbound,
+    VolumePlan,
 )
 
 _BYTES = (MEMORY, "ephemeral-storage")
@@ -45,7 +45,7 @@ class Lack:
     missing: int = 0
 
 
-class Room(msgspec.Struct, frozen=True, rename="camel"):
+class NodeShortfall(msgspec.Struct, frozen=True, rename="camel"):
     """What a node has for a claim, in bytes. free: for all claims of the class, less what is promised already; largest:
     for a single one; None: nothing is published. published: when the numbers were written (RFC 3339), "" where the API
     server does not keep that. problem: why the class can have no volumes there."""
@@ -60,7 +60,7 @@ class Room(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True)
-class Look:
+class ShortfallSearch:
     """A pod and the cluster that it is to be placed in. written: key of a capacity object -> when it was written."""
 
     cluster: Cluster
@@ -71,20 +71,23 @@ class Look:
     def lacks(self, slot: int) -> Iterator[Lack]:
         """All that the node lacks for the pod; nothing when it fits."""
         words = {
-            Cause.NODE: self._node, Cause.PORTS: self._ports, Cause.RESOURCES: self._resources,
-            Cause.LIMITS: self._limits, Cause.NEIGHBOURS: self._neighbours,
-        }  # fmt: skip
+            RejectionCause.NODE: self._node,
+            RejectionCause.PORTS: self._ports,
+            RejectionCause.RESOURCES: self._resources,
+            RejectionCause.LIMITS: self._limits,
+            RejectionCause.NEIGHBOURS: self._neighbours,
+        }
         told: list[Lack] = []
         for each in self.cluster.cycle.filters(self.ask, self.volumes.used):
             if reasons := each.check(slot):
                 told += words[each.cause](slot, reasons)
         answer = self.cluster.volumes.asker(self.volumes)(slot)
-        if not isinstance(answer, Plan):
+        if not isinstance(answer, VolumePlan):
             for reason in answer:
                 told += self._volumes(slot, reason)
         yield from told
 
-    def rooms(self, slot: int) -> list[Room]:
+    def rooms(self, slot: int) -> list[NodeShortfall]:
         """What the node has for each claim that has no volume yet."""
         return [self._room(unbound, slot) for unbound in self.volumes.unbound]
 
@@ -202,24 +205,24 @@ class Look:
         todo = f"make a PersistentVolume of class {found} for it, or see allowedTopologies of the class"
         return Lack(f"{NO_VOLUME} of class {found}", todo)
 
-    def _best(self, unbound: Unbound, slot: int) -> Offer | None:
+    def _best(self, unbound: Unbound, slot: int) -> PublishedCapacity | None:
         offers = self.cluster.published.on(self._name(slot)).get(unbound.storage_class.key, ())
         return max(offers, key=lambda offer: (offer.largest, offer.left), default=None)
 
-    def _room(self, unbound: Unbound, slot: int) -> Room:
+    def _room(self, unbound: Unbound, slot: int) -> NodeShortfall:
         name, of_class = unbound.claim.metadata.name, unbound.storage_class.key
         offer = self._best(unbound, slot)
         if offer is None:
-            return Room(name, of_class, unbound.size)
+            return NodeShortfall(name, of_class, unbound.size)
         free = None if offer.left > NO_BOUND // 2 else max(0, offer.left)
         written = self.written.get(offer.key, "")
-        return Room(name, of_class, unbound.size, free, max(0, offer.largest), written, offer.reason)
+        return NodeShortfall(name, of_class, unbound.size, free, max(0, offer.largest), written, offer.reason)
 
     def _storage(self, slot: int) -> Iterator[Lack]:
         measured = [unbound for unbound in self.volumes.unbound if unbound.measured]
         alone = {unbound.claim.key: lack for unbound in measured if (lack := self._claim(unbound, slot))}
         yield from alone.values()
-        rooms: dict[object, tuple[Offer, list[Unbound]]] = {}
+        rooms: dict[object, tuple[PublishedCapacity, list[Unbound]]] = {}
         for unbound in measured:
             if (offer := self._best(unbound, slot)) is not None:
                 rooms.setdefault(offer.room, (offer, []))[1].append(unbound)
@@ -230,7 +233,7 @@ class Look:
         for offer, claims in short:
             yield self._together(offer, claims, slot)
 
-    def _together(self, offer: Offer, claims: Sequence[Unbound], slot: int) -> Lack:
+    def _together(self, offer: PublishedCapacity, claims: Sequence[Unbound], slot: int) -> Lack:
         """A room that is too small for all claims that draw on it, though not for any of them."""
         told, asked = ", ".join(u.claim.metadata.name for u in claims), sum(u.size for u in claims)
         text = f"{NO_STORAGE}: claims {told} ask {from_bytes(asked)} together, {from_bytes(offer.left)} are free"
@@ -262,7 +265,7 @@ class Look:
         less = f"ask for at most {from_bytes(most)} in {room.claim}, or " if most > 0 else ""
         return Lack(text, less + self._more(slot, room.asked - most), room.asked - most)
 
-    def _siblings(self, unbound: Unbound, offer: Offer, slot: int) -> int:
+    def _siblings(self, unbound: Unbound, offer: PublishedCapacity, slot: int) -> int:
         """Bytes that the pod's other claims ask of the same room."""
         others = [u for u in self.volumes.unbound if u.measured and u is not unbound]
         return sum(u.size for u in others if (o := self._best(u, slot)) is not None and o.room == offer.room)

@@ -1,1 +1,4 @@
-"""The simulator: the real scheduler, capacity model and ledger on a virtual clock."""
+"""The simulator: the real scheduler and capacity model on a virtual clock.
+
+Called by `tonnage simulate` and by tests. It reads a workload file and touches nothing of the machine.
+"""

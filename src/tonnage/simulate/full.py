@@ -24,22 +24,23 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent
-from tonnage.scheduler.core.cycle import Cycle, Decision, Refusal
+from tonnage.scheduler.core.cycle import Cycle, Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.scheduler import Scheduler
-from tonnage.simulate import bodies, heap, tally
-from tonnage.simulate.amounts import duration, size
-from tonnage.simulate.arrivals import arrivals
-from tonnage.simulate.feeder import Feeder
-from tonnage.simulate.kubelets import Kubelets
-from tonnage.simulate.node import SimulatedNode
-from tonnage.simulate.objects import template
+from tonnage.simulate import tally
+from tonnage.simulate.cluster import bodies, heap
+from tonnage.simulate.cluster.feeder import Feeder
+from tonnage.simulate.cluster.kubelets import Kubelets
+from tonnage.simulate.cluster.node import SimulatedNode
+from tonnage.simulate.cluster.objects import template
+from tonnage.simulate.cluster.transport import SlowTransport, Traffic
 from tonnage.simulate.policy import Policy
 from tonnage.simulate.simulation import PROGRESS_STEPS
 from tonnage.simulate.stranded import SAMPLES, Stranded
 from tonnage.simulate.tally import Result, Series, Tally
-from tonnage.simulate.transport import SlowTransport, Traffic
-from tonnage.simulate.workload import NodeSpec, Workload
+from tonnage.simulate.workload.amounts import duration, size
+from tonnage.simulate.workload.arrivals import arrivals
+from tonnage.simulate.workload.workload import SimulatedNodes, Workload
 
 _PUBLISHED_SECONDS = 60.0
 
@@ -54,7 +55,7 @@ class FullSimulation:
     def __init__(
         self,
         workload: Workload,
-        nodes: Sequence[NodeSpec],
+        nodes: Sequence[SimulatedNodes],
         policy: Policy,
         *,
         seed: int = 0,
@@ -161,7 +162,7 @@ class FullSimulation:
         cluster.cycle.share, cluster.cycle.least = self._share, self._least
         decide, withdraw = cluster.cycle.decide, cluster.withdraw
 
-        def timed(ask: Ask, **more: Any) -> Decision | Refusal:
+        def timed(ask: Ask, **more: Any) -> SchedulingDecision | Refusal:
             outcome = decide(ask, **more)
             self._loop.advance(self._delays["decide"])
             refused = isinstance(outcome, Refusal)
@@ -170,7 +171,7 @@ class FullSimulation:
                 self.tally.refused += refused
             return outcome
 
-        def counted(ask: Ask, decision: Decision) -> None:
+        def counted(ask: Ask, decision: SchedulingDecision) -> None:
             self.tally.withdrawn += 1
             withdraw(ask, decision)
 

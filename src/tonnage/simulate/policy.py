@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tonnage.errors import Invalid
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 
 @dataclass(frozen=True)
@@ -13,15 +13,18 @@ class Policy:
     """tracked: whether the scheduler subtracts what it promised from what is published; kube-scheduler does not."""
 
     name: str
-    strategy: Strategy = Strategy.LEAST_ALLOCATED
+    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     tracked: bool = True
 
 
 POLICIES = {
     policy.name: policy
-    for policy in (*(Policy(strategy.value, strategy) for strategy in Strategy), Policy("untracked", tracked=False))
+    for policy in (
+        *(Policy(strategy.value, strategy) for strategy in ScoringStrategy),
+        Policy("untracked", tracked=False),
+    )
 }
-DEFAULT = Strategy.LEAST_ALLOCATED.value
+DEFAULT = ScoringStrategy.LEAST_ALLOCATED.value
 
 
 def policies(given: list[str]) -> list[Policy]:

@@ -10,20 +10,21 @@ from itertools import count, islice
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.claims.node_scope import Source
-from tonnage.scheduler.core.cycle import Cycle, Decision
+from tonnage.claims.node_scope import CapacitySource
+from tonnage.scheduler.core.cycle import Cycle, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.queue import Entry
-from tonnage.simulate import heap, objects, tally
-from tonnage.simulate.agent import Agent, Order
-from tonnage.simulate.amounts import duration, size
-from tonnage.simulate.arrivals import Arrival, arrivals
-from tonnage.simulate.events import Events
+from tonnage.scheduler.framework.queue import QueuedPod
+from tonnage.simulate import tally
+from tonnage.simulate.cluster import heap, objects
+from tonnage.simulate.cluster.agent import Agent, Order
+from tonnage.simulate.cluster.events import Events
+from tonnage.simulate.cluster.scheduling import Scheduling
 from tonnage.simulate.policy import Policy
-from tonnage.simulate.scheduling import Scheduling
 from tonnage.simulate.stranded import Stranded
 from tonnage.simulate.tally import Result, Series, Tally
-from tonnage.simulate.workload import NodeSpec, Workload
+from tonnage.simulate.workload.amounts import duration, size
+from tonnage.simulate.workload.arrivals import Arrival, arrivals
+from tonnage.simulate.workload.workload import SimulatedNodes, Workload
 
 PROGRESS_STEPS = 200
 
@@ -58,7 +59,7 @@ class Simulation:
     def __init__(
         self,
         workload: Workload,
-        nodes: Sequence[NodeSpec],
+        nodes: Sequence[SimulatedNodes],
         policy: Policy,
         *,
         seed: int = 0,
@@ -106,19 +107,19 @@ class Simulation:
         self._write, self._watch = duration(delays.write), duration(delays.watch)
         self._create, self._delete = duration(delays.create), duration(delays.delete)
 
-    def _make_classes(self) -> dict[str, Source]:
+    def _make_classes(self) -> dict[str, CapacitySource]:
         storage = self.scheduling.objects
         storage.drivers.put(objects.driver())
-        found: dict[str, Source] = {}
+        found: dict[str, CapacitySource] = {}
         for stream in self._workload.streams:
             for volume in stream.volumes:
                 name = volume.storage_class
                 if name not in found:
-                    found[name] = Source(names.DRIVER, name, self._workload.pool_of(name))
+                    found[name] = CapacitySource(names.DRIVER, name, self._workload.pool_of(name))
                     storage.classes.put(objects.storage_class(name))
         return found
 
-    def _add_node(self, name: str, spec: NodeSpec) -> None:
+    def _add_node(self, name: str, spec: SimulatedNodes) -> None:
         self.scheduling.cluster.node_changed(None, objects.node(name, spec))
         pools = {pool: int(size(text)) for pool, text in spec.pools.items()}
         sources = [source for source in self._sources.values() if source.room in pools]
@@ -180,7 +181,7 @@ class Simulation:
 
     # From the decision to the node
 
-    def _decided(self, entry: Entry, decision: Decision) -> None:
+    def _decided(self, entry: QueuedPod, decision: SchedulingDecision) -> None:
         pod = self._pods[entry.uid]
         pod.node = decision.node
         if not decision.plan.made:
@@ -190,7 +191,7 @@ class Simulation:
         for index in range(len(pod.claims)):
             self.events.after(self._write * (index + 1), partial(self._send, pod, index, entry, decision))
 
-    def _send(self, pod: _Pod, index: int, entry: Entry, decision: Decision) -> None:
+    def _send(self, pod: _Pod, index: int, entry: QueuedPod, decision: SchedulingDecision) -> None:
         """Write the node into a claim; when the agent has seen the last, it books them all."""
         version, claim = self._version(), pod.claims[index]
         self.tally.writes["claims"] += 1
@@ -202,13 +203,13 @@ class Simulation:
         if len(pod.orders) == len(pod.claims):
             self.events.after(self._watch, partial(self._book, pod, entry, decision))
 
-    def _book(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+    def _book(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
         if self.agents[decision.node].book(pod.orders):
             self.events.after(self._create, partial(self._make, pod, entry, decision))
         else:
             self.events.after(self._write + self._watch, partial(self._withdraw, pod, entry, decision))
 
-    def _withdraw(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+    def _withdraw(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
         """The agent sent the claims back: the scheduler undoes its decision and tries again."""
         self.tally.withdrawn += 1
         self.agents[decision.node].sent_back(pod.orders)
@@ -216,13 +217,13 @@ class Simulation:
         self.scheduling.cluster.withdraw(entry.ask, decision)
         self.scheduling.queue.retry(entry, self.events.now, free=True)
 
-    def _make(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+    def _make(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
         agent = self.agents[decision.node]
         for order in pod.orders:
             agent.create(order)
         self.events.after(2 * self._write + self._watch, partial(self._bind, pod, entry, decision))
 
-    def _bind(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+    def _bind(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
         """Volumes and claims are bound, so the pod can be."""
         if self._workload.streams[pod.stream].restarts:  # only a pod that comes back asks where its volumes are
             for index, claim in enumerate(pod.claims):
@@ -234,7 +235,7 @@ class Simulation:
         self.tally.writes["volumes"] += claims * tally.VOLUME_TO_BOUND
         self.events.after(self._write, partial(self._placed, pod, entry, decision))
 
-    def _placed(self, pod: _Pod, entry: Entry, decision: Decision) -> None:
+    def _placed(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
         self.scheduling.cluster.release(decision)
         self.scheduling.queue.remove(entry.uid)
         self._tell_placed(pod.uid, pod.node)

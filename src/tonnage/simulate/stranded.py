@@ -10,10 +10,10 @@ from typing import Protocol
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.plugins.pool_fit import fit_together
-from tonnage.simulate import amounts
-from tonnage.simulate.events import Events
+from tonnage.simulate.cluster.events import Events
 from tonnage.simulate.tally import Tally
-from tonnage.simulate.workload import VolumeSpec, Workload
+from tonnage.simulate.workload import amounts
+from tonnage.simulate.workload.workload import VolumeSpec, Workload
 
 SAMPLES = 24
 """How often a run looks."""

@@ -14,7 +14,7 @@ from scripts.gen_chart import CHART
 
 from tonnage.ops.install.manifests import render
 from tonnage.ops.install.options import Class, Installation
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
 Values = dict[str, Any]
@@ -75,7 +75,7 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
     "as it comes": ({}, Installation(), {}),
     "with a scheduler": (
         {"scheduler": {"enabled": True, "scoring": "tightest-fit"}},
-        Installation(scheduler=Strategy.TIGHTEST_FIT),
+        Installation(scheduler=ScoringStrategy.TIGHTEST_FIT),
         {},
     ),
     "another namespace": ({}, Installation(namespace="disks"), {"namespace": "disks"}),

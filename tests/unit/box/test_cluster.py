@@ -27,7 +27,7 @@ from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.kube.wait import until, until_gone
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 
@@ -65,7 +65,7 @@ async def test_a_pod_gets_its_volume_and_is_there_after_a_restart(tmp_path: Path
 @pytest.mark.parametrize(("scoring", "nodes"), [("tightest-fit", 1), ("most-free", 2)])
 async def test_the_scoring_that_was_asked_for_places_pods(tmp_path: Path, scoring: str, nodes: int) -> None:
     data = DataFolder(tmp_path / "d")
-    made = Box(data, plan(data, msgspec.structs.replace(SETTINGS, scoring=Strategy(scoring))))
+    made = Box(data, plan(data, msgspec.structs.replace(SETTINGS, scoring=ScoringStrategy(scoring))))
     await made.start()
     try:
         found = []

@@ -12,7 +12,7 @@ import pytest
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.errors import Busy, Invalid
 from tonnage.host import tree
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 
 def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
@@ -36,9 +36,9 @@ def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
 
 def test_the_scoring_is_kept_and_only_one_that_exists_is_taken(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "d")
-    data.open(Settings(scoring=Strategy.TIGHTEST_FIT))
+    data.open(Settings(scoring=ScoringStrategy.TIGHTEST_FIT))
     data.close()
-    assert data.settings() == Settings(scoring=Strategy.TIGHTEST_FIT)
+    assert data.settings() == Settings(scoring=ScoringStrategy.TIGHTEST_FIT)
 
     marker = data.path / "tonnage.json"
     marker.write_text(marker.read_text().replace("tightest-fit", "widest-fit"))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.box.external_drivers import Registrar, endpoints
+from tonnage.box.external_drivers import ExternalRegistrar, endpoints
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.errors import Invalid
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 ONE, TWO = ["node-1"], ["node-1", "node-2"]
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _driver(folder: Path, name: str) -> DriverEndpoint:
-    return DriverEndpoint(Driver("node-1", {"p": MemoryPool("p", 1 << 30)}, folder, name=name), folder / "csi.sock")
+    return DriverEndpoint(Driver("node-1", {"p": FakePool("p", 1 << 30)}, folder, name=name), folder / "csi.sock")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_makes_no_sense_is_refused(texts: list[str], nodes: list[str], reas
 async def test_a_driver_is_registered_as_soon_as_it_answers(folder: Path) -> None:
     registry = folder / "registry"
     registry.mkdir()
-    registrar = Registrar(folder / "csi.sock", registry, taken=(), clock=RealClock())
+    registrar = ExternalRegistrar(folder / "csi.sock", registry, taken=(), clock=RealClock())
     running = asyncio.create_task(registrar.run())
     await asyncio.sleep(0)
     async with _driver(folder, "other.example.org"):
@@ -83,7 +83,7 @@ async def test_a_name_that_is_taken_is_not_registered(folder: Path, caplog: pyte
     registry = folder / "registry"
     registry.mkdir()
     async with _driver(folder, "csi.tonnage.dev"):
-        await Registrar(folder / "csi.sock", registry, taken=["csi.tonnage.dev"], clock=RealClock()).run()
+        await ExternalRegistrar(folder / "csi.sock", registry, taken=["csi.tonnage.dev"], clock=RealClock()).run()
 
     assert not list(registry.iterdir())
     assert "another driver of this node has the name csi.tonnage.dev" in caplog.text

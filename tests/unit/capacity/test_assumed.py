@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.clocks import ManualClock
 
-from tonnage.capacity.assumed import Promise, Promises
+from tonnage.capacity.assumed import AssumedClaim, Promises
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def promises(manual_clock: Any) -> Promises:
 
 
 def test_a_promise_counts_from_before_its_write_until_it_is_counted(promises: Promises) -> None:
-    promises.book("a", Promise("n1", "ssd", 5))
+    promises.book("a", AssumedClaim("n1", "ssd", 5))
     assert promises.open("n1", "ssd", 10**9) == 5
     promises.written("a", 42)
     assert promises.open("n1", "ssd", 41) == 5
@@ -29,8 +29,8 @@ def test_a_promise_counts_from_before_its_write_until_it_is_counted(promises: Pr
 
 
 def test_rooms_and_nodes_are_apart_but_for_the_unknown(promises: Promises) -> None:
-    promises.book("a", Promise("n1", "ssd", 5, 1))
-    promises.book("b", Promise("n1", "", 7, 1))
+    promises.book("a", AssumedClaim("n1", "ssd", 5, 1))
+    promises.book("b", AssumedClaim("n1", "", 7, 1))
     assert promises.open("n1", "ssd", 0) == 12
     assert promises.open("n1", "disk", 0) == 7
     assert promises.open("n1", "", 0) == 12
@@ -38,7 +38,7 @@ def test_rooms_and_nodes_are_apart_but_for_the_unknown(promises: Promises) -> No
 
 
 def test_old_news_give_nothing_back(promises: Promises) -> None:
-    promises.book("a", Promise("n1", "ssd", 5))
+    promises.book("a", AssumedClaim("n1", "ssd", 5))
     promises.returned("a", 100)  # the write is under way
     promises.written("a", 42)
     promises.returned("a", 41)
@@ -49,7 +49,7 @@ def test_old_news_give_nothing_back(promises: Promises) -> None:
 
 @pytest.mark.parametrize(("counted", "later", "still"), [(None, 0.0, 0), (1, 1.9, 5), (1, 2.1, 0)])
 def test_bound(promises: Promises, manual_clock: Any, counted: int | None, later: float, still: int) -> None:
-    promises.book("a", Promise("n1", "ssd", 5, 42))
+    promises.book("a", AssumedClaim("n1", "ssd", 5, 42))
     promises.bound("a")
     promises.bound("unknown")
     manual_clock.now += later
@@ -57,8 +57,8 @@ def test_bound(promises: Promises, manual_clock: Any, counted: int | None, later
 
 
 def test_booking_again_replaces(promises: Promises) -> None:
-    promises.book("a", Promise("n1", "ssd", 5, 1))
-    promises.book("a", Promise("n2", "ssd", 6, 1))
+    promises.book("a", AssumedClaim("n1", "ssd", 5, 1))
+    promises.book("a", AssumedClaim("n2", "ssd", 6, 1))
     assert (promises.open("n1", "ssd", 0), promises.open("n2", "ssd", 0)) == (0, 6)
     promises.drop("a")
     promises.drop("a")
@@ -91,7 +91,7 @@ class NodeOfTwoClasses(RuleBasedStateMachine):
             return
         self.version += 1
         uid = f"claim-{self.version}"
-        self.promises.book(uid, Promise("n", "pool", size))
+        self.promises.book(uid, AssumedClaim("n", "pool", size))
         self.sent[uid] = (size, self.version)
         self.promises.written(uid, self.version)
 

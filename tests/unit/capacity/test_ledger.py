@@ -8,15 +8,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from tonnage.capacity.ledger import Ledger, Room, Stage
-from tonnage.claims.node_scope import Source
+from tonnage.capacity.ledger import Ledger, PoolCapacity, Stage
+from tonnage.claims.node_scope import CapacitySource
 
-A = Source("csi", "a", "pool/x")
-B = Source("csi", "b", "pool/x")
-OTHER = Source("csi", "c", "pool/y")
+A = CapacitySource("csi", "a", "pool/x")
+B = CapacitySource("csi", "b", "pool/x")
+OTHER = CapacitySource("csi", "c", "pool/y")
 
 
-def _see(ledger: Ledger, uid: str, size: int, source: Source = A, *, attempt: str = "", version: int = 1) -> None:
+def _see(
+    ledger: Ledger, uid: str, size: int, source: CapacitySource = A, *, attempt: str = "", version: int = 1
+) -> None:
     ledger.see(uid, source, size, attempt=attempt, version=version, now=0.0)
 
 
@@ -27,7 +29,7 @@ def _with_reading(available: int = 100, maximum: int | None = 100) -> Ledger:
     return ledger
 
 
-def _free(ledger: Ledger, source: Source = A) -> int:
+def _free(ledger: Ledger, source: CapacitySource = A) -> int:
     room = ledger.room(source)
     assert room is not None
     return room.available
@@ -35,13 +37,13 @@ def _free(ledger: Ledger, source: Source = A) -> int:
 
 def test_what_is_usually_asked_is_told_by_claims_that_got_their_room() -> None:
     ledger = Ledger()
-    source = Source("d", "c", "pool/p")
+    source = CapacitySource("d", "c", "pool/p")
     ledger.read(source, ledger.begin(), 10, 10)
     for uid, size in (("small", 4), ("large", 20)):
         ledger.see(uid, source, size, attempt="", version=1, now=0.0)
         ledger.book([uid])
     assert list(ledger.asked(source)) == [4]
-    assert list(ledger.asked(Source("d", "other", "pool/p"))) == []
+    assert list(ledger.asked(CapacitySource("d", "other", "pool/p"))) == []
 
 
 def test_a_promise_counts_from_the_moment_it_is_seen_in_its_room_only() -> None:
@@ -55,11 +57,11 @@ def test_a_promise_counts_from_the_moment_it_is_seen_in_its_room_only() -> None:
 
 def test_the_largest_volume_never_passes_what_is_left() -> None:
     ledger = _with_reading(100, 60)
-    assert ledger.room(A) == Room(100, 60)
+    assert ledger.room(A) == PoolCapacity(100, 60)
     _see(ledger, "u", 70)
-    assert ledger.room(A) == Room(30, 30)
+    assert ledger.room(A) == PoolCapacity(30, 30)
     ledger.read(A, ledger.begin(), 100, None)
-    assert ledger.room(A) == Room(30, None)
+    assert ledger.room(A) == PoolCapacity(30, None)
 
 
 def test_nothing_is_known_before_the_first_reading_and_nothing_refused() -> None:
@@ -179,7 +181,7 @@ def test_a_volume_under_way_stays_counted_when_its_claim_goes() -> None:
 @dataclass
 class _Claim:
     uid: str
-    source: Source
+    source: CapacitySource
     size: int
     here: bool = True
     in_pool: bool = False
@@ -187,7 +189,7 @@ class _Claim:
 
 @dataclass
 class _Read:
-    source: Source
+    source: CapacitySource
     begun: int
     answer: int | None = None
 
@@ -226,7 +228,7 @@ class Disk(RuleBasedStateMachine):
             self.ledger.read(source, self.ledger.begin(), self.real, self.real)
 
     @rule(target=claims, size=st.integers(1, 60), source=st.sampled_from([A, B]))
-    def come(self, size: int, source: Source) -> _Claim:
+    def come(self, size: int, source: CapacitySource) -> _Claim:
         self.made_of += 1
         claim = self.all[f"u{self.made_of}"] = _Claim(f"u{self.made_of}", source, size)
         _see(self.ledger, claim.uid, size, source)
@@ -279,7 +281,7 @@ class Disk(RuleBasedStateMachine):
             self.ledger.removed(claim.uid)
 
     @rule(target=readings, source=st.sampled_from([A, B]))
-    def reading_begins(self, source: Source) -> object:
+    def reading_begins(self, source: CapacitySource) -> object:
         if any(r.source == source for r in self.reading):  # one at a time for each source
             return multiple()
         read = _Read(source, self.ledger.begin())

@@ -10,7 +10,7 @@ from tonnage.api import names
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity import tier
-from tonnage.capacity.ledger import Room
+from tonnage.capacity.ledger import PoolCapacity
 from tonnage.capacity.tier import Notice
 
 GIB = 1 << 30
@@ -68,8 +68,8 @@ def test_the_label_of_a_class_with_a_long_name_is_one() -> None:
 
 
 def test_the_largest_volume_is_the_smaller_of_both() -> None:
-    assert tier.largest(Room(10, 4)) == 4
-    assert tier.largest(Room(10, None)) == 10
+    assert tier.largest(PoolCapacity(10, 4)) == 4
+    assert tier.largest(PoolCapacity(10, None)) == 10
 
 
 def test_what_is_usual_is_what_nine_of_ten_ask() -> None:

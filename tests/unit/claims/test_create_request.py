@@ -11,8 +11,8 @@ import pytest
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import StorageClass
-from tonnage.claims.create_request import SecretRef, VolumeRequest, capacity_parameters, plan, secret_of
-from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.claims.create_request import ClaimRequest, SecretRef, capacity_parameters, plan, secret_of
+from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.errors import Invalid
@@ -34,20 +34,20 @@ def _class(parameters: dict[str, str] | None = None, **more: Any) -> StorageClas
     return msgspec.convert(body, StorageClass)
 
 
-def _driver(*, pool: str = "scratch", fine: bool = True, topology: bool = True) -> Driver:
+def _driver(*, pool: str = "scratch", fine: bool = True, topology: bool = True) -> DriverInfo:
     plugin = frozenset({types.CONTROLLER_SERVICE} | ({types.VOLUME_ACCESSIBILITY_CONSTRAINTS} if topology else set()))
     controller = frozenset({types.SINGLE_NODE_MULTI_WRITER} if fine else set())
-    return Driver(CsiClient(Path("/nowhere")), "d", pool, plugin, controller, SEGMENT if topology else {}, "id")
+    return DriverInfo(CsiClient(Path("/nowhere")), "d", pool, plugin, controller, SEGMENT if topology else {}, "id")
 
 
-def _plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver | None = None) -> VolumeRequest:
+def _plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo | None = None) -> ClaimRequest:
     return plan(claim, storage_class, driver or _driver(), NodeScope("node-1", "cluster-1"))
 
 
 def test_the_name_is_the_claims_and_the_size_what_it_asks() -> None:
     asked = _plan(_claim(), _class())
     assert (asked.name, asked.size, asked.block) == ("pvc-u-1", 4 << 30, False)
-    assert asked.topology == types.TopologyRequirement((SEGMENT,), (SEGMENT,))
+    assert asked.topology == types.CsiTopologyRequirement((SEGMENT,), (SEGMENT,))
 
 
 def test_parameters_of_the_agent_stay_with_the_agent() -> None:

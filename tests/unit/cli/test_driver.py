@@ -176,14 +176,14 @@ def test_a_second_driver_at_the_same_socket_is_refused(tonnage: Run, socket: Pat
 STUCK = """
 import sys, time
 from tonnage.cli.main import main
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 from tonnage.pools.base.threads import Threads
 
 async def stuck(self):
     print("stuck", flush=True)
     await Threads("dead").run(time.sleep, 1000)  # as a call into a disk that does not answer
 
-setattr(MemoryPool, sys.argv[1], stuck)
+setattr(FakePool, sys.argv[1], stuck)
 sys.exit(main(["driver", *sys.argv[2:]]))
 """
 

@@ -198,7 +198,7 @@ def test_what_makes_no_sense_is_refused(tonnage: Run, arguments: tuple[str, ...]
 
 
 def test_a_step_that_fails_says_which(disks: Callable[[], Path], real_folder: Path) -> None:
-    plan = pool_setup.Plan((pool_setup.Step(("mount", "/dev/nothing", str(real_folder)), "mount it"),))
+    plan = pool_setup.PoolSetupPlan((pool_setup.Step(("mount", "/dev/nothing", str(real_folder)), "mount it"),))
 
     with pytest.raises(HostError, match="mount it: mount /dev/nothing"):
         plan.run(lambda step: None)

@@ -10,7 +10,7 @@ from tonnage.api import names
 from tonnage.cli import scheduler
 from tonnage.cli.main import build_parser, main
 from tonnage.observe.exporter import Address
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 
 def _options(*arguments: str) -> Any:
@@ -22,13 +22,13 @@ def test_in_a_pod_the_environment_says_enough(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("POD_NAMESPACE", "storage")
     config = scheduler.configured(_options("--metrics", "0.0.0.0:9809"))
     assert (config.identity, config.namespace, config.name) == ("tonnage-scheduler-1", "storage", names.SCHEDULER)
-    assert config.strategy is Strategy.LEAST_ALLOCATED
+    assert config.strategy is ScoringStrategy.LEAST_ALLOCATED
     assert config.metrics == Address("0.0.0.0", 9809)
 
 
 def test_by_hand() -> None:
     config = scheduler.configured(_options("--name", "packing", "--scoring", "tightest-fit", "--identity", "me"))
-    assert (config.name, config.strategy, config.identity) == ("packing", Strategy.TIGHTEST_FIT, "me")
+    assert (config.name, config.strategy, config.identity) == ("packing", ScoringStrategy.TIGHTEST_FIT, "me")
     assert config.metrics is None
 
 

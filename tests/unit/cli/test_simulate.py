@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.cli.main import main
-from tonnage.cli.simulate import Lines, best_of
+from tonnage.cli.simulate import ProgressLines, best_of
 from tonnage.simulate.tally import Result
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples/workloads/ci-burst.yaml")
@@ -91,7 +91,7 @@ def test_the_best_of_each_row() -> None:
 
 def test_a_long_run_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    told = Lines("most-free", lambda: now)
+    told = ProgressLines("most-free", lambda: now)
     for second in range(25):
         now = float(second)
         told(second / 100)

@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
-from tonnage.controller.class_events import CLAIM, ClassNotices, Key
+from tonnage.controller.class_events import CLAIM, ClassEventKey, ClassNotices
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -82,7 +82,7 @@ async def test_a_class_that_some_node_serves_is_not_at_fault(
         await publish(f"n{number}", fault)
     await make_claim("c", storageClassName="late")
     await settle()
-    await notices.reconcile(Key(CLAIM, "default/c"))
+    await notices.reconcile(ClassEventKey(CLAIM, "default/c"))
     assert await told() == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.controller.node_labels import CLAIM, VOLUME, Key, Scoping
+from tonnage.controller.node_labels import CLAIM, VOLUME, NodeLabelKey, Scoping
 from tonnage.errors import Precondition
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -97,7 +97,7 @@ async def test_which_claims_are_labelled(
 ) -> None:
     await make_claim("c", storageClassName=storage_class, annotations=annotations)
     await settle()
-    await scoping.reconcile(Key(CLAIM, "default/c"))
+    await scoping.reconcile(NodeLabelKey(CLAIM, "default/c"))
     assert await label(kube) == labelled
 
 
@@ -110,7 +110,7 @@ async def test_nothing_is_written_where_somebody_else_labels(
     async with running(scoping):
         await settle()
         assert scoping._controller.queue.get() is None
-    await scoping.reconcile(Key(CLAIM, "default/c"))
+    await scoping.reconcile(NodeLabelKey(CLAIM, "default/c"))
     assert (await kube.get(CLAIMS, "c", "default")).metadata.resource_version == before.metadata.resource_version
 
 
@@ -140,7 +140,7 @@ async def test_a_label_that_does_not_stay_is_not_written_for_ever(
 
     monkeypatch.setattr(kube, "patch", taken_off)
     with pytest.raises(Precondition, match=r"claim default/c: somebody changes label tonnage\.dev/node"):
-        await scoping.reconcile(Key(CLAIM, "default/c"))
+        await scoping.reconcile(NodeLabelKey(CLAIM, "default/c"))
 
 
 def at(*places: str, key: str = names.TOPOLOGY_NODE) -> dict[str, Any]:
@@ -172,5 +172,5 @@ async def test_a_volume_that_lost_its_label_gets_it_back(
     csi = {"driver": driver, "volumeHandle": "h"}
     await make_volume("v", annotations={names.PROVISIONED_BY: by} if by else {}, csi=csi, **spec)
     await settle()
-    await scoping.reconcile(Key(VOLUME, "v"))
+    await scoping.reconcile(NodeLabelKey(VOLUME, "v"))
     assert (await kube.get(VOLUMES, "v")).metadata.labels.get(names.NODE_LABEL) == labelled

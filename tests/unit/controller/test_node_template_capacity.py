@@ -10,7 +10,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeSpec
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.node_template import Room
+from tonnage.capacity.node_template import TemplateCapacity
 from tonnage.controller.node_template_capacity import pristine
 
 GI = 1 << 30
@@ -32,23 +32,38 @@ def volume(cls: str, size: str) -> PersistentVolume:
 @pytest.mark.parametrize(
     ("offers", "volumes", "expected"),
     [
-        pytest.param([offer("a", "9Gi")], [], {"a": Room(9 * GI, 9 * GI)}, id="empty"),
-        pytest.param([offer("a", "9Gi")], [volume("a", "1Gi")], {"a": Room(10 * GI, 10 * GI)}, id="one volume"),
+        pytest.param([offer("a", "9Gi")], [], {"a": TemplateCapacity(9 * GI, 9 * GI)}, id="empty"),
+        pytest.param(
+            [offer("a", "9Gi")], [volume("a", "1Gi")], {"a": TemplateCapacity(10 * GI, 10 * GI)}, id="one volume"
+        ),
         pytest.param(
             [offer("a", "9Gi", pool="p"), offer("b", "9Gi", pool="p"), offer("c", "5Gi", pool="q")],
             [volume("a", "1Gi"), volume("b", "2Gi")],
-            {"a": Room(12 * GI, 12 * GI), "b": Room(12 * GI, 12 * GI), "c": Room(5 * GI, 5 * GI)},
+            {
+                "a": TemplateCapacity(12 * GI, 12 * GI),
+                "b": TemplateCapacity(12 * GI, 12 * GI),
+                "c": TemplateCapacity(5 * GI, 5 * GI),
+            },
             id="classes of one pool",
         ),
-        pytest.param([offer("a", "1Gi")], [volume("gone", "7Gi")], {"a": Room(GI, GI)}, id="volume of no class"),
         pytest.param(
-            [offer("a", "6Gi", largest="4Gi")], [volume("a", "5Gi")], {"a": Room(11 * GI, 5 * GI)}, id="whole disks"
+            [offer("a", "1Gi")], [volume("gone", "7Gi")], {"a": TemplateCapacity(GI, GI)}, id="volume of no class"
         ),
-        pytest.param([offer("a", "0", largest="0")], [volume("a", "5Gi")], {"a": Room(5 * GI, 5 * GI)}, id="full"),
+        pytest.param(
+            [offer("a", "6Gi", largest="4Gi")],
+            [volume("a", "5Gi")],
+            {"a": TemplateCapacity(11 * GI, 5 * GI)},
+            id="whole disks",
+        ),
+        pytest.param(
+            [offer("a", "0", largest="0")], [volume("a", "5Gi")], {"a": TemplateCapacity(5 * GI, 5 * GI)}, id="full"
+        ),
         pytest.param([offer("a", "0", reason="there is no such pool")], [], {}, id="cannot serve it"),
     ],
 )
-def test_pristine(offers: list[CSIStorageCapacity], volumes: list[PersistentVolume], expected: dict[str, Room]) -> None:
+def test_pristine(
+    offers: list[CSIStorageCapacity], volumes: list[PersistentVolume], expected: dict[str, TemplateCapacity]
+) -> None:
     assert pristine({o.storage_class_name: o for o in offers}, volumes) == expected
 
 

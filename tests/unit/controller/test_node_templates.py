@@ -10,7 +10,7 @@ import pytest
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES, VOLUMES
 from tonnage.api.selectors import from_label_selector
-from tonnage.capacity.node_template import NodeTemplate, Room, is_template
+from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity, is_template
 from tonnage.controller.node_templates import NodeTemplates
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -69,7 +69,7 @@ async def made(kube: Client) -> dict[tuple[str, str], tuple[str | None, str | No
 
 
 async def test_configured_ones_need_no_node(kube: Client, templates: Any, settle: Settle) -> None:
-    chosen = NodeTemplate(BIG, {"late": Room(100 * GI, 50 * GI), "unknown": Room(GI, GI)})
+    chosen = NodeTemplate(BIG, {"late": TemplateCapacity(100 * GI, 50 * GI), "unknown": TemplateCapacity(GI, GI)})
     controller = templates(templates=[chosen], group_labels=[])
     await settle()
     for _ in range(2):
@@ -77,7 +77,7 @@ async def test_configured_ones_need_no_node(kube: Client, templates: Any, settle
         await settle()
     assert await made(kube) == {(BIG, "late"): ("100Gi", "50Gi")}
 
-    less = templates(templates=[NodeTemplate(BIG, {"late": Room(GI, GI)})], group_labels=[])
+    less = templates(templates=[NodeTemplate(BIG, {"late": TemplateCapacity(GI, GI)})], group_labels=[])
     await less.reconcile(BIG)
     assert await made(kube) == {(BIG, "late"): ("1Gi", "1Gi")}
 

@@ -14,7 +14,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 
@@ -26,19 +26,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pool() -> MemoryPool:
+def pool() -> FakePool:
     """100 GiB."""
-    return MemoryPool("default", 100 * GIB, smallest=4 << 20, clock=RealClock())
+    return FakePool("default", 100 * GIB, smallest=4 << 20, clock=RealClock())
 
 
 @pytest.fixture
-def fast() -> MemoryPool:
+def fast() -> FakePool:
     """A second pool, 10 GiB."""
-    return MemoryPool("fast", 10 * GIB)
+    return FakePool("fast", 10 * GIB)
 
 
 @pytest.fixture
-def driver(folder: Path, pool: MemoryPool, fast: MemoryPool) -> Driver:
+def driver(folder: Path, pool: FakePool, fast: FakePool) -> Driver:
     """A driver over both pools."""
     return Driver("node-1", {"default": pool, "fast": fast}, folder / "state")
 

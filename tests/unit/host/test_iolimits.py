@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import HostError, Precondition, Unsupported
-from tonnage.host.iolimits import Cgroups, Group, origin
+from tonnage.host.iolimits import Cgroup, Cgroups, origin
 
 UID = "0f1e2d3c-1111-2222-3333-444455556666"
 SLICE = UID.replace("-", "_")
@@ -57,7 +57,7 @@ def test_a_pods_group_is_found_by_every_way_to_name_it(tmp_path: Path, name: str
     (top / "system.slice" / "deep" / "er").mkdir(parents=True)
     found = Cgroups(tmp_path)
     for _ in range(2):
-        assert found.pod(UID) == Group(group, v2=v2)
+        assert found.pod(UID) == Cgroup(group, v2=v2)
     with pytest.raises(Precondition, match=f"pod {OTHER} has no cgroup"):
         found.pod(OTHER)
 
@@ -77,7 +77,7 @@ def test_what_a_pod_made_itself_is_not_taken_for_a_pods_group(tmp_path: Path) ->
 
 
 def test_limits_in_v2_are_one_line(tmp_path: Path) -> None:
-    group = Group(_group(_hierarchy(tmp_path, v2=True), f"kubepods/pod{UID}", v2=True), v2=True)
+    group = Cgroup(_group(_hierarchy(tmp_path, v2=True), f"kubepods/pod{UID}", v2=True), v2=True)
     file = group.path / "io.max"
     group.limit((7, 3), iops=100, bandwidth=1 << 20)
     assert file.read_text() == "7:3 riops=100 wiops=100 rbps=1048576 wbps=1048576"
@@ -87,14 +87,14 @@ def test_limits_in_v2_are_one_line(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(HostError, match="the io controller is not on"):
         group.limit((7, 3), iops=1)
-    Group(tmp_path / "gone", v2=True).limit((7, 3), iops=1)
+    Cgroup(tmp_path / "gone", v2=True).limit((7, 3), iops=1)
 
 
 def test_limits_in_v1_are_set_for_every_group_below_too(tmp_path: Path) -> None:
     top = _hierarchy(tmp_path, v2=False)
     pod = _group(top, f"kubepods/pod{UID}", v2=False)
     container = _group(pod, "0123abcd", v2=False)
-    Group(pod, v2=False).limit((7, 3), iops=100, bandwidth=200)
+    Cgroup(pod, v2=False).limit((7, 3), iops=100, bandwidth=200)
     for group in (pod, container):
         told = [(group / f"blkio.throttle.{key}_device").read_text() for key in V1_FILES]
         assert told == ["7:3 100", "7:3 100", "7:3 200", "7:3 200"]
@@ -107,7 +107,7 @@ def test_a_machine_without_the_controller(tmp_path: Path) -> None:
         (tmp_path / "cgroup.controllers").write_text("cpu memory")
     (tmp_path / "unified").mkdir()
     (tmp_path / "unified" / "cgroup.controllers").write_text("io")
-    assert Cgroups(tmp_path).top() == Group(tmp_path / "unified", v2=True)
+    assert Cgroups(tmp_path).top() == Cgroup(tmp_path / "unified", v2=True)
 
 
 def test_a_group_by_name(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_device_without_a_file_is_known_by_its_number() -> None:
 
 
 @pytest.mark.real
-def test_the_kernel_takes_them(own_group: Group) -> None:
+def test_the_kernel_takes_them(own_group: Cgroup) -> None:
     """On this machine's own hierarchy, for a device that is there."""
     device = next(
         (os.major(number), os.minor(number))

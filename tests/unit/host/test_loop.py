@@ -38,7 +38,7 @@ def _is_free(index: int, path: Path) -> bool:
     return False
 
 
-def _attach(path: Path, *, readonly: bool = False, autoclear: bool = True) -> loop.Loop:
+def _attach(path: Path, *, readonly: bool = False, autoclear: bool = True) -> loop.LoopDevice:
     fd = os.open(path, os.O_RDWR)
     try:
         return loop.attach(fd, str(path), readonly=readonly, autoclear=autoclear)

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.errors import Exhausted, HostError, NotFound, Precondition
 from tonnage.host import ndctl
-from tonnage.host.ndctl import Namespace, Ndctl, Region
+from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.host.run import CommandFailed
 
 MI = 1024**2
@@ -69,10 +69,10 @@ def test_a_machine_without_persistent_memory(tmp_path: Path) -> None:
 
 def test_namespaces(devices: Path) -> None:
     assert ndctl.namespaces("region0", devices) == [
-        Namespace("namespace0.0", "region0", SOME, "a", 64 * MI, "fsdax", "/dev/pmem0", 62 * MI),
-        Namespace("namespace0.1", "region0", None, "", 32 * MI, "sector", "/dev/pmem0.1s", 30 * MI),
-        Namespace("namespace0.2", "region0", SOME, "d", 64 * MI, "devdax", "/dev/dax0.2", 62 * MI),
-        Namespace("namespace0.4", "region0", SOME, "off", 16 * MI, "fsdax"),
+        PmemNamespace("namespace0.0", "region0", SOME, "a", 64 * MI, "fsdax", "/dev/pmem0", 62 * MI),
+        PmemNamespace("namespace0.1", "region0", None, "", 32 * MI, "sector", "/dev/pmem0.1s", 30 * MI),
+        PmemNamespace("namespace0.2", "region0", SOME, "d", 64 * MI, "devdax", "/dev/dax0.2", 62 * MI),
+        PmemNamespace("namespace0.4", "region0", SOME, "off", 16 * MI, "fsdax"),
     ]
 
 

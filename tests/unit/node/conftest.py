@@ -17,7 +17,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 NODE = "node-1"
 
@@ -34,7 +34,7 @@ class Node:
 
     kube: Client
     folder: Path
-    pool: MemoryPool
+    pool: FakePool
     driver: NodeDriver
     name: str = NODE
     agents: list[NodeAgent] = field(default_factory=list)
@@ -128,12 +128,12 @@ async def make_node(
     await make_class("late", default=True)
 
     async def make(
-        size: str = "30716Mi", *, name: str = NODE, agent: bool = True, pool: MemoryPool | None = None, **more: Any
+        size: str = "30716Mi", *, name: str = NODE, agent: bool = True, pool: FakePool | None = None, **more: Any
     ) -> Node:
         folder = tmp_path_factory.mktemp("n")
         await kube.create(kinds.NODES, {"metadata": {"name": name}})
         drivers = more.pop("drivers", (names.DRIVER,))
-        memory = pool or MemoryPool("scratch", to_bytes(size), directories=False, clock=LoopClock())
+        memory = pool or FakePool("scratch", to_bytes(size), directories=False, clock=LoopClock())
         driver = NodeDriver(
             [memory], node_name=name, kubelet=folder, sockets=folder, drivers=drivers, clock=LoopClock()
         )

@@ -22,7 +22,7 @@ from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 
@@ -57,7 +57,7 @@ async def _published(kube: Client) -> list[str | None]:
 
 async def test_each_driver_name_has_a_csi_socket_and_is_registered(folder: Path) -> None:
     driver = NodeDriver(
-        [MemoryPool("a", GIB), MemoryPool("b", GIB)],
+        [FakePool("a", GIB), FakePool("b", GIB)],
         node_name="node-1",
         kubelet=folder,
         sockets=folder,
@@ -83,7 +83,7 @@ async def test_an_inline_volume_lowers_what_is_published(kube: Client, folder: P
         kinds.STORAGE_CLASSES,
         {"metadata": {"name": "c"}, "provisioner": names.DRIVER, "volumeBindingMode": "WaitForFirstConsumer"},
     )
-    pool = MemoryPool("scratch", 10 * GIB, directories=False)
+    pool = FakePool("scratch", 10 * GIB, directories=False)
     driver = NodeDriver([pool], node_name="node-1", kubelet=folder, sockets=folder)
     await driver.start()
     agent = NodeAgent(kube, node_name="node-1", cluster_uid="x", endpoints=driver.endpoints, poll=0, sweep_every=0)
@@ -152,7 +152,7 @@ class _Blind:
 @pytest.mark.parametrize("topology", [False, True])
 async def test_the_agent_serves_any_driver(kube: Client, folder: Path, topology: bool) -> None:
     name = "strange.example.com"
-    pool = MemoryPool("p", 10 * GIB, directories=False)
+    pool = FakePool("p", 10 * GIB, directories=False)
     inner = Driver("node-1", {"p": pool}, folder / "state", name=name, topology_key="example.com/place")
     ours = {service.descriptor.name: service for service in services(inner)}
     blind = _Blind(ours["Controller"].implementation)

@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import StorageClass
-from tonnage.claims.node_scope import Driver
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.client import CsiClient
 
 
@@ -17,7 +17,7 @@ from tonnage.csi.client.client import CsiClient
 def test_a_class_with_the_old_name_of_a_kind_finds_its_pool_and_the_other_way_round(
     tmp_path: Path, told: str, asked: str
 ) -> None:
-    driver = Driver(
+    driver = DriverInfo(
         CsiClient(tmp_path / "s"), "d", "a", frozenset(), frozenset(), {}, "i", pools={"a": "image", "b": told}
     )
     assert driver.pool(StorageClass(metadata=ObjectMeta(name="c"), parameters={"kind": asked})) == "b"

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.node.pool_metrics import measure
 from tonnage.observe.metrics import REGISTRY
-from tonnage.pools.base.contract import Condition, Pool, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeCondition, VolumeRequest
 from tonnage.pools.config import make, parse
 
 MI = 1 << 20
@@ -20,8 +20,8 @@ def _value(name: str, pool: Pool) -> float | None:
 
 
 async def test_promises_snapshots_erasing_and_abnormal_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ill(name: str, path: Path | None = None) -> Condition:
-        return Condition(abnormal=name == "bad", message="its disk is gone")
+    async def ill(name: str, path: Path | None = None) -> VolumeCondition:
+        return VolumeCondition(abnormal=name == "bad", message="its disk is gone")
 
     pool = make(parse("fake,name=measured,size=100Mi,eraserate=1"))
     await pool.open()

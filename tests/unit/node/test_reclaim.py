@@ -10,14 +10,14 @@ from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import Unavailable
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 _ELSEWHERE = {"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-2"]}
 
 
-class _Failing(MemoryPool):
+class _Failing(FakePool):
     """delete() fails while `why` is set."""
 
     why = ""

@@ -14,7 +14,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.node.registrar import Registrar
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 NAME = "other.example.com"
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @asynccontextmanager
 async def driver(folder: Path, *, registry: Path | None = None) -> AsyncIterator[Path]:
     """Another driver, which serves; its socket."""
-    made = Driver("n", {"a": MemoryPool("a", 1 << 30)}, folder / "state", name=NAME)
+    made = Driver("n", {"a": FakePool("a", 1 << 30)}, folder / "state", name=NAME)
     async with DriverEndpoint(made, folder / "other.sock", registry=registry) as endpoint:
         yield endpoint.socket
 

@@ -16,14 +16,14 @@ from tonnage.claims.node_scope import reaches
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import Unavailable
-from tonnage.pools.base.contract import Volume, VolumeRequest
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.pools.fake import FakePool
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 
 
-class _Gated(MemoryPool):
+class _Gated(FakePool):
     """create() waits at the gate before it makes anything; delete() fails while `stuck`."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class _Gated(MemoryPool):
         self.gate, self.waiting = asyncio.Event(), asyncio.Event()
         self.stuck = False
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         self.waiting.set()
         await self.gate.wait()
         return await super().create(request)

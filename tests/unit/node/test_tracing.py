@@ -65,11 +65,11 @@ async def test_a_failure_is_seen(
     make_node: Any, scratch_pod: Any, eventually: Any, exporter: InMemorySpanExporter
 ) -> None:
     from tonnage.errors import HostError
-    from tonnage.pools.base.contract import Volume, VolumeRequest
-    from tonnage.pools.fake import MemoryPool
+    from tonnage.pools.base.contract import PoolVolume, VolumeRequest
+    from tonnage.pools.fake import FakePool
 
-    class Broken(MemoryPool):
-        async def create(self, request: VolumeRequest) -> Volume:
+    class Broken(FakePool):
+        async def create(self, request: VolumeRequest) -> PoolVolume:
             raise HostError("the disk is on fire")
 
     node = await make_node(pool=Broken("scratch", 1 << 35, directories=False))

@@ -15,14 +15,14 @@ from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.csi.client import types
 from tonnage.errors import ApiError
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.capacity.tiers import NodeTiers
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 GIB = 1 << 30
@@ -56,7 +56,7 @@ class _Readings:
     def __init__(self, storage_class: StorageClass) -> None:
         self._class, self.faults = storage_class, _NoFaults()
 
-    def sources(self, driver: Driver) -> dict[Any, StorageClass]:
+    def sources(self, driver: DriverInfo) -> dict[Any, StorageClass]:
         return {driver.source(self._class): self._class}
 
 
@@ -70,7 +70,7 @@ class Node:
         plugin = frozenset({types.VOLUME_ACCESSIBILITY_CONSTRAINTS})
         pools = {"scratch": "memory"}
         nobody: Any = None
-        self.driver = Driver(nobody, names.DRIVER, "scratch", plugin, frozenset(), labels, "", pools)
+        self.driver = DriverInfo(nobody, names.DRIVER, "scratch", plugin, frozenset(), labels, "", pools)
         self.source = self.driver.source(world.storage_class)
         self.unseen: list[int] = []
         """Sizes of the claims that came since the agent last published all."""
@@ -82,7 +82,7 @@ class Node:
 
     def start(self) -> None:
         """Begin the agent anew; the ledger is what it would rebuild."""
-        world, drivers = self.world, Drivers()
+        world, drivers = self.world, DriverSet()
         drivers.add(self.driver)
         drivers.complete = True
         kube: Any = world.kube

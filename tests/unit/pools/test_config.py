@@ -12,7 +12,7 @@ from tonnage.errors import Invalid, TonnageError
 from tonnage.pools.base.overcommit import Keep
 from tonnage.pools.btrfs.pool import BtrfsPool
 from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 from tonnage.pools.image.pool import ImagePool
 from tonnage.pools.lvm.pool import LvmPool
 from tonnage.pools.quota import QuotaPool
@@ -111,7 +111,7 @@ def test_make(tmp_path: Path) -> None:
     lvm = make(parse("lvm:vg0,thin=pool,overcommit=2"))
     assert isinstance(lvm, LvmPool)
     assert (lvm.name, lvm.group, lvm.bounds.thin, lvm.bounds.ratio) == ("lvm", "vg0", "pool", 2.0)
-    assert isinstance(memory, MemoryPool)
+    assert isinstance(memory, FakePool)
     assert isinstance(image, ImagePool)
     assert isinstance(btrfs, BtrfsPool)
     assert (memory.name, image.name, btrfs.name) == ("m", "image", "btrfs")

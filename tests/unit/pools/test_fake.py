@@ -16,7 +16,7 @@ from tests.clocks import run_virtual
 from tonnage.aio.clock import LoopClock, RealClock
 from tonnage.errors import Exhausted, Invalid, OutOfRange, Precondition
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 R = TypeVar("R")
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -38,7 +38,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = MemoryPool("m", 1000, largest=600, directories=False)
+        self.pool = FakePool("m", 1000, largest=600, directories=False)
         self.model: dict[str, int] = {}
         self.staged: set[tuple[str, Path]] = set()
 
@@ -94,7 +94,7 @@ TestMachine.settings = settings(max_examples=40, deadline=None)
 
 def test_created_by_the_clock_it_was_given() -> None:
     async def main() -> float:
-        pool = MemoryPool("m", 1000, clock=LoopClock(epoch=500.0))
+        pool = FakePool("m", 1000, clock=LoopClock(epoch=500.0))
         await asyncio.sleep(60)
         return (await pool.create(VolumeRequest("a", 1))).created
 
@@ -102,14 +102,14 @@ def test_created_by_the_clock_it_was_given() -> None:
 
 
 async def test_least_size_rounds_up_and_keeps_the_limit() -> None:
-    pool = MemoryPool("m", 1000, smallest=10)
+    pool = FakePool("m", 1000, smallest=10)
     assert (await pool.create(VolumeRequest("a", 1))).size == 10
     with pytest.raises(OutOfRange, match="at least"):
         await pool.create(VolumeRequest("b", 1, limit=5))
 
 
 async def test_without_directories_nothing_is_made(tmp_path: Path) -> None:
-    pool = MemoryPool("m", 1000, directories=False)
+    pool = FakePool("m", 1000, directories=False)
     await pool.create(VolumeRequest("a", 1))
     await pool.stage("a", tmp_path / "s")
     await pool.publish("a", tmp_path / "s", tmp_path / "t")
@@ -118,7 +118,7 @@ async def test_without_directories_nothing_is_made(tmp_path: Path) -> None:
 
 
 async def test_what_a_pod_left_goes_with_its_directory(tmp_path: Path) -> None:
-    pool = MemoryPool("m", 1000)
+    pool = FakePool("m", 1000)
     outside = tmp_path / "outside"
     outside.write_text("kept")
     await pool.create(VolumeRequest("a", 1))
@@ -132,7 +132,7 @@ async def test_what_a_pod_left_goes_with_its_directory(tmp_path: Path) -> None:
 
 
 async def test_raw_block_shows_a_file(tmp_path: Path) -> None:
-    pool = MemoryPool("m", 1000)
+    pool = FakePool("m", 1000)
     await pool.create(VolumeRequest("a", 1, block=True))
     await pool.stage("a", tmp_path / "s")
     await pool.publish("a", tmp_path / "s", tmp_path / "t")
@@ -152,7 +152,7 @@ class _Now(RealClock):
 
 async def test_what_is_erased_is_seen_as_time_goes_by() -> None:
     clock = _Now()
-    pool = MemoryPool("p", 100, erase_rate=10, clock=clock)
+    pool = FakePool("p", 100, erase_rate=10, clock=clock)
     for name, size, erase in (("a", 20, "zero"), ("b", 10, "shred"), ("c", 30, "none")):
         await pool.create(VolumeRequest(name, size, parameters={"erase": erase}))
     clock.now += 1000

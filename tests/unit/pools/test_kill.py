@@ -17,7 +17,7 @@ import pytest
 
 from tonnage.errors import Busy
 from tonnage.host import loop, mount
-from tonnage.pools.base.contract import Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
 
@@ -74,7 +74,7 @@ async def _copies(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
     await pool.expand("v", 24 * MI)
     say("expanded")
     await pool.unstage("v", staging)
-    await pool.create(VolumeRequest("c", 20 * MI, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("c", 20 * MI, source=VolumeOrigin(snapshot="s")))
     say("cloned")
     await pool.stage("v", staging)
     await pool.grow("v", staging)
@@ -227,7 +227,7 @@ async def _check_copies(kind: str, option: str, folder: Path, said: list[str]) -
     if volumes:  # it may be mounted although nothing was said of it
         await pool.unstage("v", staging)
     if snapshots:
-        await pool.create(VolumeRequest("d", 30 * MI, source=Source(snapshot="s")))
+        await pool.create(VolumeRequest("d", 30 * MI, source=VolumeOrigin(snapshot="s")))
         volumes["d"] = await pool.get("d")
     for name in sorted(volumes.keys() & {"c", "d"}):
         await _stage(pool, staging, name)

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
 from tonnage.api.meta import Condition
-from tonnage.scheduler.core.cycle import Decision
+from tonnage.scheduler.core.cycle import SchedulingDecision
 from tonnage.scheduler.explain import Explanation, explain
 from tonnage.scheduler.framework.pod_info import compile_ask
-from tonnage.scheduler.shortfalls import Look
+from tonnage.scheduler.shortfalls import ShortfallSearch
 
 GI = 1024**3
 BOX = "default-scheduler"
@@ -162,7 +162,7 @@ def test_as_much_more_room_as_it_says_is_enough(
     for index, size in enumerate(sizes):
         world.claim(f"c{index}", f"{size}Gi", storageClassName=classes[index % 2])
     ask = compile_ask(world.pod("p", claims=[f"c{index}" for index in range(len(sizes))]))
-    look = Look(world.cluster, ask, world.cluster.volumes.sort_out(ask), {})
+    look = ShortfallSearch(world.cluster, ask, world.cluster.volumes.sort_out(ask), {})
     found = list(look.lacks(0))
     missing = max((lack.missing for lack in found), default=0)
 
@@ -292,6 +292,6 @@ def test_it_says_what_the_scheduler_does(
     assert {answer.node for answer in found.nodes if answer.fits} == fitting
     assert all(bool(answer.lacks) != answer.fits for answer in found.nodes)
     outcome = world.decide(pod)
-    assert (outcome.node in fitting) if isinstance(outcome, Decision) else not fitting
-    assert found.message == ("" if isinstance(outcome, Decision) else outcome.message)
+    assert (outcome.node in fitting) if isinstance(outcome, SchedulingDecision) else not fitting
+    assert found.message == ("" if isinstance(outcome, SchedulingDecision) else outcome.message)
     assert found.todo

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.simulate import workload
+from tonnage.simulate.workload import workload
 
 
 @pytest.fixture

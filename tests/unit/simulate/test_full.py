@@ -10,13 +10,16 @@ from tonnage.simulate.full import FullSimulation
 from tonnage.simulate.policy import POLICIES
 from tonnage.simulate.simulation import Simulation
 from tonnage.simulate.tally import Result
-from tonnage.simulate.workload import NodeSpec, Workload
+from tonnage.simulate.workload.workload import SimulatedNodes, Workload
 
 Make = Callable[..., Workload]
-NODES = [NodeSpec(count=4, cpu="8", pools={"scratch": "100Gi"}), NodeSpec(count=2, cpu="4", pools={"scratch": "300Gi"})]
+NODES = [
+    SimulatedNodes(count=4, cpu="8", pools={"scratch": "100Gi"}),
+    SimulatedNodes(count=2, cpu="4", pools={"scratch": "300Gi"}),
+]
 
 
-def full(made: Workload, on: list[NodeSpec], policy: str = "least-allocated", seed: int = 0) -> Result:
+def full(made: Workload, on: list[SimulatedNodes], policy: str = "least-allocated", seed: int = 0) -> Result:
     return FullSimulation(made, on, POLICIES[policy], seed=seed).run()
 
 
@@ -54,7 +57,7 @@ def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
 def test_both_fidelities_let_pods_wait_alike(make_workload: Make) -> None:
     stream = {"rate": "1/m", "burst": 30, "arrivals": "even", "lifetime": "1m", "volumes": [{"size": "10Gi"}]}
     made = make_workload(stream, duration="90s")
-    on = [NodeSpec(count=2, pools={"scratch": "100Gi"})]
+    on = [SimulatedNodes(count=2, pools={"scratch": "100Gi"})]
     quick, whole = Simulation(made, on, POLICIES["least-allocated"]).run(), full(made, on)
     assert (
         (quick.placed, quick.waiting, quick.peak_room) == (whole.placed, whole.waiting, whole.peak_room) == (30, 0, 1)
@@ -92,7 +95,7 @@ def test_a_pod_without_controller_comes_back_to_its_volumes(make_workload: Make)
 def test_without_tracking_agents_send_claims_back(make_workload: Make) -> None:
     stream = {"rate": "1/m", "burst": 24, "arrivals": "even", "lifetime": "2d", "volumes": [{"size": "20Gi"}] * 2}
     made = make_workload(stream, duration="90s", delays={"decide": "0s"})
-    on = [NodeSpec(count=10, pools={"scratch": "100Gi"})]
+    on = [SimulatedNodes(count=10, pools={"scratch": "100Gi"})]
     tracked, untracked = (full(made, on, name) for name in ("least-allocated", "untracked"))
     assert tracked.withdrawn == 0 < untracked.withdrawn
     assert tracked.placed == 20

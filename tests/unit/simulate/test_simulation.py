@@ -13,24 +13,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tonnage.errors import Exhausted
-from tonnage.simulate import workload
-from tonnage.simulate.agent import Agent, Order
-from tonnage.simulate.arrivals import expected
+from tonnage.simulate.cluster.agent import Agent, Order
 from tonnage.simulate.policy import POLICIES
 from tonnage.simulate.simulation import Simulation
 from tonnage.simulate.tally import Result
-from tonnage.simulate.workload import NodeSpec, Workload
+from tonnage.simulate.workload import workload
+from tonnage.simulate.workload.arrivals import expected
+from tonnage.simulate.workload.workload import SimulatedNodes, Workload
 
 Make = Callable[..., Workload]
 GIB = 1024**3
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples/workloads").glob("*.yaml"))
 
 
-def nodes(count: int, **spec: object) -> list[NodeSpec]:
-    return [NodeSpec(count=count, **{"pools": {"scratch": "100Gi"}, **spec})]  # type: ignore[arg-type]
+def nodes(count: int, **spec: object) -> list[SimulatedNodes]:
+    return [SimulatedNodes(count=count, **{"pools": {"scratch": "100Gi"}, **spec})]  # type: ignore[arg-type]
 
 
-def simulate(made: Workload, on: list[NodeSpec], policy: str = "least-allocated", seed: int = 0) -> Result:
+def simulate(made: Workload, on: list[SimulatedNodes], policy: str = "least-allocated", seed: int = 0) -> Result:
     return Simulation(made, on, POLICIES[policy], seed=seed).run()
 
 

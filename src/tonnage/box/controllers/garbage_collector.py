@@ -18,7 +18,7 @@ from typing import Any
 from tonnage.api import names
 from tonnage.api.kinds import ALL, BY_KIND, EVENTS, Kind
 from tonnage.api.meta import KubeObject, OwnerReference, to_builtins
-from tonnage.box.controllers.owner_graph import Found, Owners, blocks, refers_to
+from tonnage.box.controllers.owner_graph import OwnerLookup, Owners, blocks, refers_to
 from tonnage.box.controllers.tombstones import Absent
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client, refer
@@ -65,7 +65,7 @@ class GarbageCollector:
         elif not meta.deleting and meta.owner_references:
             await self._collect(found)
 
-    async def _collect(self, found: Found) -> None:
+    async def _collect(self, found: OwnerLookup) -> None:
         """Keep the object while one owner is solid; else it goes the way of its owners."""
         kind, obj = found
         states = {ref.uid: await self._state(ref, found) for ref in obj.metadata.owner_references}
@@ -79,14 +79,14 @@ class GarbageCollector:
             policy = "Foreground"
             # Those that we wait for wait for us: one of a circle must let go.
             if any((d := self._owners.find(uid)) and d.waits_for_dependents for uid in dependents):
-                found = Found(kind, await self._unblock(found))
+                found = OwnerLookup(kind, await self._unblock(found))
         elif names.ORPHAN in obj.metadata.finalizers:
             policy = "Orphan"
         elif names.FOREGROUND in obj.metadata.finalizers:
             policy = "Foreground"
         await self._delete(found, policy)
 
-    async def _state(self, ref: OwnerReference, dependent: Found) -> str:
+    async def _state(self, ref: OwnerReference, dependent: OwnerLookup) -> str:
         namespace = dependent.obj.metadata.namespace
         owner = self._owners.find(ref.uid)
         if owner is None or not refers_to(ref, owner, namespace):
@@ -97,7 +97,7 @@ class GarbageCollector:
             return ABSENT
         return WAITING if owner.waits_for_dependents else SOLID
 
-    async def _look(self, ref: OwnerReference, dependent: Found) -> Found | None:
+    async def _look(self, ref: OwnerReference, dependent: OwnerLookup) -> OwnerLookup | None:
         """The owner, live. One that we cannot look for counts as there: nothing is deleted on a guess."""
         namespace = dependent.obj.metadata.namespace
         place = (ref.uid, ref.api_version, ref.kind, namespace, ref.name)
@@ -110,25 +110,25 @@ class GarbageCollector:
         with suppress(ApiNotFound):
             live = await self._client.get(kind, ref.name, namespace if kind.namespaced else "")
             if live.metadata.uid == ref.uid:
-                return Found(kind, live)
+                return OwnerLookup(kind, live)
         self._absent.add(place)
         return None
 
-    def _cannot_look(self, ref: OwnerReference, dependent: Found) -> None:
+    def _cannot_look(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
         if (ref.api_version, ref.kind) in BY_KIND:
             self._complain(ref, dependent)
         elif (ref.api_version, ref.kind) not in self._unknown:
             self._unknown.add((ref.api_version, ref.kind))
             log.info("owner of a kind that is not served apiVersion=%s kind=%s: kept", ref.api_version, ref.kind)
 
-    def _complain(self, ref: OwnerReference, dependent: Found) -> None:
+    def _complain(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
         kind, obj = dependent
         namespace = obj.metadata.namespace
         owner = f"[{ref.api_version}/{ref.kind}, namespace: {namespace}, name: {ref.name}, uid: {ref.uid}]"
         message = f'ownerRef {owner} does not exist in namespace "{namespace}"'
         self._events.warning(refer(kind, obj), "OwnerRefInvalidNamespace", message)
 
-    async def _wait_for_dependents(self, found: Found) -> None:
+    async def _wait_for_dependents(self, found: OwnerLookup) -> None:
         uid = found.obj.metadata.uid
         dependents = [d for u in self._owners.dependents(uid) if (d := self._owners.find(u)) is not None]
         if not any(blocks(d.obj, uid) and not self._owners.waits_for(d, uid) for d in dependents):
@@ -138,27 +138,27 @@ class GarbageCollector:
             if not dependent.obj.metadata.deleting:
                 self._controller.enqueue(dependent.obj.metadata.uid)
 
-    async def _orphan(self, found: Found) -> None:
+    async def _orphan(self, found: OwnerLookup) -> None:
         uid = found.obj.metadata.uid
         for dependent in self._owners.dependents(uid):
             if (child := self._owners.find(dependent)) is not None:
                 await self._drop_references(child, {uid})
         await release(self._client, found.kind, found.obj, names.ORPHAN)
 
-    async def _drop_references(self, found: Found, gone: set[str]) -> None:
+    async def _drop_references(self, found: OwnerLookup, gone: set[str]) -> None:
         refs = found.obj.metadata.owner_references
         kept = [to_builtins(ref) for ref in refs if ref.uid not in gone]
         if len(kept) < len(refs):
             with suppress(ApiNotFound):
                 await self._set_references(found, kept)
 
-    async def _unblock(self, found: Found) -> KubeObject:
+    async def _unblock(self, found: OwnerLookup) -> KubeObject:
         refs = found.obj.metadata.owner_references
         if not any(ref.block_owner_deletion for ref in refs):
             return found.obj
         return await self._set_references(found, [to_builtins(ref) | {"blockOwnerDeletion": False} for ref in refs])
 
-    async def _set_references(self, found: Found, refs: list[dict[str, Any]]) -> KubeObject:
+    async def _set_references(self, found: OwnerLookup, refs: list[dict[str, Any]]) -> KubeObject:
         kind, obj = found
         meta = obj.metadata
         body = {"metadata": {"ownerReferences": refs or None, "uid": meta.uid}}
@@ -166,7 +166,7 @@ class GarbageCollector:
         changed: KubeObject = await self._client.patch(kind, meta.name, body, meta.namespace, resource_version=version)
         return changed
 
-    async def _delete(self, found: Found, policy: str) -> None:
+    async def _delete(self, found: OwnerLookup, policy: str) -> None:
         """The preconditions stand for a live look: what has changed since is looked at again."""
         kind, meta = found.kind, found.obj.metadata
         log.debug("collecting kind=%s key=%s policy=%s", kind.plural, meta.key, policy)

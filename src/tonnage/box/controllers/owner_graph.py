@@ -10,7 +10,7 @@ from tonnage.api.meta import KubeObject, OwnerReference
 from tonnage.kube.cache import Cache
 
 
-class Found(NamedTuple):
+class OwnerLookup(NamedTuple):
     """An object and its kind."""
 
     kind: Kind[Any]
@@ -44,19 +44,19 @@ class Owners:
         self._places.pop(obj.metadata.uid, None)
         self._unlink(obj.metadata.uid, obj)
 
-    def find(self, uid: str) -> Found | None:
+    def find(self, uid: str) -> OwnerLookup | None:
         """The object with that uid as its cache has it now."""
         if uid not in self._places:
             return None
         kind, cache, key = self._places[uid]
         obj = cache.get(key)
-        return Found(kind, obj) if obj is not None and obj.metadata.uid == uid else None
+        return OwnerLookup(kind, obj) if obj is not None and obj.metadata.uid == uid else None
 
     def dependents(self, uid: str) -> list[str]:
         """uids of the objects that name it as an owner."""
         return list(self._dependents.get(uid, ()))
 
-    def waits_for(self, found: Found, uid: str) -> bool:
+    def waits_for(self, found: OwnerLookup, uid: str) -> bool:
         """Whether an object cannot go before the one with that uid: it is that one, or waits for it in a circle."""
         waiting, seen = [found], {found.obj.metadata.uid}
         while waiting:
@@ -81,7 +81,7 @@ class Owners:
                     del self._dependents[ref.uid]
 
 
-def refers_to(ref: OwnerReference, owner: Found, namespace: str) -> bool:
+def refers_to(ref: OwnerReference, owner: OwnerLookup, namespace: str) -> bool:
     """Whether an object in that namespace ("" for none) means this owner: uid, kind, name and place agree."""
     meta, kind = owner.obj.metadata, owner.kind
     same_place = not kind.namespaced or meta.namespace == namespace

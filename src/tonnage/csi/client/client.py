@@ -19,22 +19,22 @@ from tonnage.csi._proto import csi_grpc, csi_pb2
 from tonnage.csi.client import convert
 from tonnage.csi.client.convert import volume_capability
 from tonnage.csi.client.types import (
-    Capacity,
     ContentSource,
     CreatedVolume,
+    CsiTopologyRequirement,
     Expanded,
+    GetCapacityResult,
     Health,
+    ListedSnapshot,
     NodeInfo,
     PluginInfo,
-    Snapshot,
     Topology,
-    TopologyRequirement,
-    Usage,
     VolumeCapability,
+    VolumeUsage,
 )
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server import calltrace
-from tonnage.csi.server.connection import Connection
+from tonnage.csi.server.connection import GrpcConnection
 from tonnage.observe import trace
 from tonnage.observe.metrics import CSI_OPERATIONS
 
@@ -59,11 +59,11 @@ class CsiClient:
         timeout: float = CREATE_TIMEOUT,
         node_timeout: float = NODE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
-        connection: Connection | None = None,
+        connection: GrpcConnection | None = None,
     ) -> None:
         self.socket = Path(socket)
         self.driver = driver
-        self._connection = connection or Connection(self.socket)
+        self._connection = connection or GrpcConnection(self.socket)
         self._timeout = timeout
         self._node_timeout = node_timeout
         self._clock = clock
@@ -116,7 +116,7 @@ class CsiClient:
         limit: int = 0,
         parameters: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
-        topology: TopologyRequirement | None = None,
+        topology: CsiTopologyRequirement | None = None,
         source: ContentSource | None = None,
         mutable_parameters: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -149,7 +149,7 @@ class CsiClient:
         *,
         topology: Topology | None = None,
         capabilities: Sequence[VolumeCapability] = (),
-    ) -> Capacity:
+    ) -> GetCapacityResult:
         """Room for volumes of these parameters in that segment."""
         request = csi_pb2.GetCapacityRequest(
             parameters=parameters or {},
@@ -190,7 +190,7 @@ class CsiClient:
         parameters: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
         timeout: float | None = None,
-    ) -> Snapshot:
+    ) -> ListedSnapshot:
         """Keep a volume's content of now; the name is the snapshot's identity. Until `ready` is true repeat it."""
         request = csi_pb2.CreateSnapshotRequest(
             source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
@@ -203,9 +203,11 @@ class CsiClient:
         request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id, secrets=secrets or {})
         await self._call(self._controller.DeleteSnapshot, request)
 
-    async def list_snapshots(self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500) -> list[Snapshot]:
+    async def list_snapshots(
+        self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500
+    ) -> list[ListedSnapshot]:
         """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
-        snapshots: list[Snapshot] = []
+        snapshots: list[ListedSnapshot] = []
         token = ""
         while True:
             request = csi_pb2.ListSnapshotsRequest(
@@ -217,7 +219,7 @@ class CsiClient:
             if not token:
                 return snapshots
 
-    async def get_snapshot(self, snapshot_id: str) -> Snapshot:
+    async def get_snapshot(self, snapshot_id: str) -> ListedSnapshot:
         """One snapshot, of a driver with GET_SNAPSHOT."""
         answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
         return convert.snapshot(answer.snapshot)
@@ -326,7 +328,7 @@ class CsiClient:
         request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
         await self._call(self._node.NodeUnpublishVolume, request, self._node_timeout)
 
-    async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> Usage:
+    async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> VolumeUsage:
         """Usage of a volume as seen at path."""
         request = csi_pb2.NodeGetVolumeStatsRequest(
             volume_id=volume_id, volume_path=str(path), staging_target_path=str(staging)

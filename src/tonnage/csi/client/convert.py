@@ -8,14 +8,14 @@ from typing import Any
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.client.types import (
     AccessMode,
-    Capacity,
     ContentSource,
     CreatedVolume,
+    CsiTopologyRequirement,
+    GetCapacityResult,
     Health,
-    Snapshot,
-    TopologyRequirement,
-    Usage,
+    ListedSnapshot,
     VolumeCapability,
+    VolumeUsage,
 )
 
 
@@ -33,7 +33,7 @@ def volume_capability(capability: VolumeCapability) -> csi_pb2.VolumeCapability:
 _MODES = {mode: csi_pb2.VolumeCapability.AccessMode.Mode.Value(mode.name) for mode in AccessMode}
 
 
-def topology_requirement(requirement: TopologyRequirement | None) -> csi_pb2.TopologyRequirement | None:
+def topology_requirement(requirement: CsiTopologyRequirement | None) -> csi_pb2.TopologyRequirement | None:
     """Where a volume must be; None stays None, which leaves the field out."""
     if requirement is None:
         return None
@@ -68,10 +68,10 @@ def created_volume(volume: csi_pb2.Volume) -> CreatedVolume:
     )
 
 
-def snapshot(told: csi_pb2.Snapshot) -> Snapshot:
+def snapshot(told: csi_pb2.Snapshot) -> ListedSnapshot:
     """A snapshot as the driver tells of it."""
     created = told.creation_time.seconds + told.creation_time.nanos / 1e9
-    return Snapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
+    return ListedSnapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
 
 
 def health(condition: csi_pb2.VolumeCondition) -> Health:
@@ -79,21 +79,21 @@ def health(condition: csi_pb2.VolumeCondition) -> Health:
     return Health(condition.abnormal, condition.message)
 
 
-def capacity(answer: csi_pb2.GetCapacityResponse) -> Capacity:
+def capacity(answer: csi_pb2.GetCapacityResponse) -> GetCapacityResult:
     """Room; what the driver does not say is None."""
-    return Capacity(
+    return GetCapacityResult(
         available=answer.available_capacity,
         maximum=answer.maximum_volume_size.value if answer.HasField("maximum_volume_size") else None,
         minimum=answer.minimum_volume_size.value if answer.HasField("minimum_volume_size") else None,
     )
 
 
-def usage(answer: csi_pb2.NodeGetVolumeStatsResponse) -> Usage:
+def usage(answer: csi_pb2.NodeGetVolumeStatsResponse) -> VolumeUsage:
     """Bytes and inodes."""
     by_unit = {item.unit: item for item in answer.usage}
     size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
     inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())
-    return Usage(
+    return VolumeUsage(
         total=size.total,
         used=size.used,
         available=size.available,

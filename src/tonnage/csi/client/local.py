@@ -15,7 +15,7 @@ from grpclib.client import UnaryUnaryMethod
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import services
-from tonnage.csi.server.connection import Connection
+from tonnage.csi.server.connection import GrpcConnection
 from tonnage.csi.server.dispatch import Calls
 from tonnage.observe import trace
 
@@ -23,7 +23,7 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
-class LocalConnection(Connection):
+class LocalConnection(GrpcConnection):
     """A connection that is none. socket: where others reach the driver, for messages."""
 
     def __init__(self, calls: Calls, socket: Path) -> None:

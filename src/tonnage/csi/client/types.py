@@ -52,7 +52,7 @@ class VolumeCapability:
 
 
 @dataclass(frozen=True)
-class TopologyRequirement:
+class CsiTopologyRequirement:
     """Where a volume must be reachable: in one of requisite, best in the first of preferred."""
 
     requisite: Sequence[Topology] = ()
@@ -79,7 +79,7 @@ class CreatedVolume:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ListedSnapshot:
     """A snapshot as the driver tells of it. size: the least bytes of a volume made from it, 0: unknown. created:
     seconds since the epoch. ready: it can be used as a source."""
 
@@ -107,7 +107,7 @@ class Expanded:
 
 
 @dataclass(frozen=True)
-class Capacity:
+class GetCapacityResult:
     """Answer of GetCapacity. maximum, minimum: None when the driver does not say."""
 
     available: int
@@ -134,7 +134,7 @@ class NodeInfo:
 
 
 @dataclass(frozen=True)
-class Usage:
+class VolumeUsage:
     """Answer of NodeGetVolumeStats: bytes and inodes; inodes are 0 where the driver tells none."""
 
     total: int = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tonnage.csi._proto import csi_pb2
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Pool, Volume
+from tonnage.pools.base.contract import Pool, PoolVolume
 
 Mode = csi_pb2.VolumeCapability.AccessMode
 
@@ -133,7 +133,7 @@ def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
     return wanted[0] if wanted else ""
 
 
-def check_fits(volume: Volume, use: Use) -> None:
+def check_fits(volume: PoolVolume, use: Use) -> None:
     """Check that a volume can be used that way. Raises Invalid."""
     if volume.block != use.block:
         is_, asked = ("raw block", "mount") if volume.block else ("a file system", "block")

@@ -13,7 +13,7 @@ _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 
 
 @dataclass(frozen=True)
-class Dialect:
+class CompatibilityMode:
     """values: which values each foreign key may have. renamed: foreign switch -> parameter of a pool that means the
     same, passed on as "zero" or "none" when the pool has it."""
 
@@ -37,7 +37,7 @@ class Dialect:
         return result
 
 
-PMEM_CSI = Dialect(
+PMEM_CSI = CompatibilityMode(
     values={
         "eraseafter": _BOOLS,
         "kataContainers": _BOOLS,
@@ -50,4 +50,4 @@ PMEM_CSI = Dialect(
 """PMEM-CSI's words: eraseafter is done by pools that erase; the others choose between ways to reach memory, of which
 there is one here, and are ignored (docs/limitations.md)."""
 
-DIALECTS: Mapping[str, Dialect] = {"pmem-csi.intel.com": PMEM_CSI}
+DIALECTS: Mapping[str, CompatibilityMode] = {"pmem-csi.intel.com": PMEM_CSI}

@@ -12,12 +12,12 @@ from tonnage import __version__
 from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
 from tonnage.csi.driver import volume_id
-from tonnage.csi.driver.compat import DIALECTS, Dialect
+from tonnage.csi.driver.compat import DIALECTS, CompatibilityMode
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.server.inflight import InFlight
 from tonnage.errors import Invalid, NotFound, TonnageError, Unavailable
-from tonnage.pools.base.contract import Pool, Volume, check_name, is_inline
+from tonnage.pools.base.contract import Pool, PoolVolume, check_name, is_inline
 
 OWNER_DRIVER = "driver"
 OWNER_NAME = "name"
@@ -86,9 +86,9 @@ class Driver:
                 raise Invalid(f"pool name {pool!r}: want at most {volume_id.MAX_POOL} characters")
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> CompatibilityMode:
         """What is accepted beyond our own words under this name."""
-        return DIALECTS.get(self.name, Dialect())
+        return DIALECTS.get(self.name, CompatibilityMode())
 
     @property
     def topology(self) -> dict[str, str]:
@@ -142,7 +142,7 @@ class Driver:
         if self.openings is not None and (why := self.openings.why(pool.name)):
             raise Unavailable(f"pool {pool.name} is not open: {why}")
 
-    async def find(self, vid: str) -> tuple[Pool, Volume]:
+    async def find(self, vid: str) -> tuple[Pool, PoolVolume]:
         """The volume with that id. Raises NotFound, Unavailable when its pool is not open."""
         place = self.locate(vid)
         if place is None:
@@ -151,7 +151,7 @@ class Driver:
         self.check_open(pool)
         return pool, await pool.get(name)
 
-    async def find_inline(self, handle: str) -> tuple[Pool, Volume] | None:
+    async def find_inline(self, handle: str) -> tuple[Pool, PoolVolume] | None:
         """The inline volume with that handle, in whichever pool it lies. Raises Unavailable when it is in none of those
         that are open and others are not."""
         name = volume_id.inline_name(handle)
@@ -172,7 +172,7 @@ class Driver:
         return None
 
 
-def context_of(volume: Volume) -> dict[str, str]:
+def context_of(volume: PoolVolume) -> dict[str, str]:
     """The volume's context: always the same for the same volume, since it is read from its record."""
     context = {key: value for key, value in volume.owner.items() if key in KEPT}
     context[CONTEXT_CREATED] = rfc3339(volume.created)

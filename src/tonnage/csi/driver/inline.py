@@ -20,7 +20,7 @@ from tonnage.csi.driver.driver import OWNER_NAME, Driver
 from tonnage.csi.driver.parameters import Selection, select
 from tonnage.csi.driver.paths import check_parent
 from tonnage.errors import AlreadyExists, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
-from tonnage.pools.base.contract import INLINE, Pool, Volume, VolumeRequest, is_inline
+from tonnage.pools.base.contract import INLINE, Pool, PoolVolume, VolumeRequest, is_inline
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Inline:
             raise
 
     async def _show(
-        self, request: csi_pb2.NodePublishVolumeRequest, pool: Pool, volume: Volume, target: Path, use: Use
+        self, request: csi_pb2.NodePublishVolumeRequest, pool: Pool, volume: PoolVolume, target: Path, use: Use
     ) -> None:
         name, staging = volume.name, self._staging(volume.name)
         group = await self._driver.throttle.find(volume, target, request.volume_context)

@@ -22,8 +22,8 @@ from tonnage.aio.tasks import Background
 from tonnage.api import names
 from tonnage.errors import HostError, Precondition, TonnageError, Unavailable, Unsupported
 from tonnage.host import inotify, mount
-from tonnage.host.iolimits import Cgroups, Device, Group, origin
-from tonnage.pools.base.contract import Pool, Volume
+from tonnage.host.iolimits import Cgroup, Cgroups, Device, origin
+from tonnage.pools.base.contract import Pool, PoolVolume
 from tonnage.pools.base.parameters import LIMITS, IoLimits, io_limits_of
 from tonnage.pools.base.threads import Threads
 
@@ -36,7 +36,7 @@ _CHANGES = inotify.CREATE | inotify.MOVED_TO | inotify.ONLYDIR | inotify.DONT_FO
 class _Held:
     """Limits that are set for one target."""
 
-    group: Group
+    group: Cgroup
     device: Device
     limits: IoLimits
 
@@ -63,13 +63,13 @@ class Throttle:
         if io_limits_of(parameters):
             self._cgroups.top()
 
-    async def find(self, volume: Volume, target: Path, context: Mapping[str, str]) -> Group | None:
+    async def find(self, volume: PoolVolume, target: Path, context: Mapping[str, str]) -> Cgroup | None:
         """The group to limit for a target; None for a volume without limits. Raises Precondition, Unsupported."""
         if not io_limits_of(volume.effective):
             return None
         return await self._threads.run(self._find, volume.name, target, context.get(names.CSI_POD_UID, ""))
 
-    def _find(self, volume: str, target: Path, uid: str) -> Group:
+    def _find(self, volume: str, target: Path, uid: str) -> Cgroup:
         uid = uid or pod_of(target)
         if uid:
             try:
@@ -83,7 +83,7 @@ class Throttle:
             )
         return self._cgroups.named(self._group)
 
-    async def hold(self, pool: Pool, volume: Volume, target: Path, group: Group) -> None:
+    async def hold(self, pool: Pool, volume: PoolVolume, target: Path, group: Cgroup) -> None:
         """Set the limits for what is shown at target. May be repeated. Raises HostError, Precondition."""
         device = await _device(pool, volume, target)
         if device is None:
@@ -120,7 +120,7 @@ class Throttle:
         with suppress(HostError):  # the device or the pod's group is going
             await self._threads.run(_Held(held.group, held.device, IoLimits()).set)
 
-    async def again(self, pool: Pool, volume: Volume) -> None:
+    async def again(self, pool: Pool, volume: PoolVolume) -> None:
         """Bring the limits of a volume wherever it is shown up to its record. May be repeated.
 
         Raises Precondition, Unsupported, HostError for the first that cannot be held; the others are."""
@@ -138,7 +138,7 @@ class Throttle:
         if failed:
             raise failed[0]
 
-    async def _shown(self, pool: Pool, volume: Volume) -> list[Path]:
+    async def _shown(self, pool: Pool, volume: PoolVolume) -> list[Path]:
         device = await pool.device(volume.name)
         if device is None:
             return []
@@ -163,7 +163,7 @@ class Throttle:
                 except TonnageError as failure:
                     log.warning("io limits not set pool=%s volume=%s error=%s", pool.name, volume.name, failure)
 
-    def _watch(self, group: Group) -> None:
+    def _watch(self, group: Cgroup) -> None:
         """Of cgroup v1: hear of containers that get groups of their own."""
         if self._watched is None:
             self._watched = inotify.Inotify()
@@ -196,7 +196,7 @@ def pod_of(target: Path) -> str:
     return (found[1] or found[2]) if found else ""
 
 
-async def _device(pool: Pool, volume: Volume, target: Path) -> Device | None:
+async def _device(pool: Pool, volume: PoolVolume, target: Path) -> Device | None:
     """The device that pods reach at target; a read-only one may be another than the volume's own."""
     if volume.block:
         return _node(target)

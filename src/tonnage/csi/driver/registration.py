@@ -91,9 +91,9 @@ class RegistrationClient:
     """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
 
     def __init__(self, socket: Path, *, timeout: float = 10.0) -> None:
-        from tonnage.csi.server.connection import Connection  # who only serves needs no client
+        from tonnage.csi.server.connection import GrpcConnection  # who only serves needs no client
 
-        self._connection = Connection(socket)
+        self._connection = GrpcConnection(socket)
         self._timeout = timeout
 
     @cached_property

@@ -20,7 +20,7 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
-class Connection:
+class GrpcConnection:
     """Makes calls, raises CsiError. Any number of calls may be under way at once."""
 
     def __init__(self, socket: Path) -> None:

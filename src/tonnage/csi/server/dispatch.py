@@ -20,7 +20,7 @@ from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
 from tonnage.csi.errors import Code, CsiError, expected, to_csi
 from tonnage.csi.server import calltrace, frames
-from tonnage.csi.server.http2 import LARGEST_BODY, Answer, Request
+from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
 from tonnage.csi.server.redact import describe
 from tonnage.csi.server.service import PREFIX, Method, Service
@@ -101,7 +101,7 @@ class Calls:
             raise outcome
         return outcome
 
-    def begin(self, request: Request, reply: Callable[[Answer], None]) -> Callable[[], None]:
+    def begin(self, request: Http2Request, reply: Callable[[Http2Response], None]) -> Callable[[], None]:
         """Begin a call; reply() is called with its answer. Returns what to call when the caller goes away before it."""
         try:
             _check_form(request)
@@ -227,12 +227,12 @@ class _Refusal(Exception):
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.answer = Answer(
+        self.answer = Http2Response(
             frames.block([(":status", str(status)), ("grpc-status", str(int(Code.UNKNOWN))), ("grpc-message", message)])
         )
 
 
-def _check_form(request: Request) -> None:
+def _check_form(request: Http2Request) -> None:
     """Raises _Refusal, with what HTTP says to it, unless a request has the form of gRPC, CsiError if it is too long."""
     fields = request.fields
     if fields.get(b":method") != b"POST":
@@ -245,7 +245,7 @@ def _check_form(request: Request) -> None:
         raise CsiError(Code.RESOURCE_EXHAUSTED, f"a request of more than {LARGEST_BODY} bytes")
 
 
-def _timeout(request: Request) -> float | None:
+def _timeout(request: Http2Request) -> float | None:
     """The seconds that a caller gives, None for any number. Raises CsiError."""
     text = request.fields.get(b"grpc-timeout")
     if text is None:
@@ -260,10 +260,10 @@ def _set(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
         answered.set_result(outcome)
 
 
-def _encoded(outcome: Outcome) -> Answer:
+def _encoded(outcome: Outcome) -> Http2Response:
     """What goes over the socket."""
     if isinstance(outcome, CsiError):
         told = quote(outcome.message[:LONGEST_MESSAGE], safe=_PLAIN, errors="replace")
-        return Answer(frames.block([*_START, ("grpc-status", str(int(outcome.code))), ("grpc-message", told)]))
+        return Http2Response(frames.block([*_START, ("grpc-status", str(int(outcome.code))), ("grpc-message", told)]))
     body = outcome.SerializeToString()
-    return Answer(_OK, _HEAD, b"\0" + len(body).to_bytes(PREFIX - 1, "big") + body)
+    return Http2Response(_OK, _HEAD, b"\0" + len(body).to_bytes(PREFIX - 1, "big") + body)

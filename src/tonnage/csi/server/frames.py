@@ -21,7 +21,7 @@ ACK, END_STREAM, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 _HEAD = struct.Struct(">HBBBL")  # two of the length's three bytes, the last, kind, flags, stream
 
 
-class Kind(IntEnum):
+class FrameType(IntEnum):
     """Kinds of frames (6)."""
 
     DATA = 0
@@ -79,7 +79,7 @@ class Frame(NamedTuple):
         payload, start, end = self.payload, 0, len(self.payload)
         if self.flags & PADDED:
             start, end = 1, end - (payload[0] if payload else 0)
-        if self.flags & PRIORITY and self.kind == Kind.HEADERS:
+        if self.flags & PRIORITY and self.kind == FrameType.HEADERS:
             start += 5
         if start > end:
             raise Fault(Reason.PROTOCOL_ERROR, "more padding than payload")
@@ -129,25 +129,25 @@ class Frames:
         del unread[:start]
 
 
-def frame(kind: Kind, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
+def frame(kind: FrameType, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
     """One frame."""
     size = len(payload)
     return _HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
-def number(kind: Kind, stream: int, value: int) -> bytes:
+def number(kind: FrameType, stream: int, value: int) -> bytes:
     """A frame whose payload is a number: RST_STREAM, WINDOW_UPDATE."""
     return frame(kind, 0, stream, value.to_bytes(4, "big"))
 
 
 def settings(values: Iterable[tuple[Setting, int]]) -> bytes:
     """A frame of settings."""
-    return frame(Kind.SETTINGS, payload=b"".join(struct.pack(">HL", *pair) for pair in values))
+    return frame(FrameType.SETTINGS, payload=b"".join(struct.pack(">HL", *pair) for pair in values))
 
 
 def goaway(last: int, reason: Reason) -> bytes:
     """The frame that ends a connection. last: the last stream that was looked at."""
-    return frame(Kind.GOAWAY, payload=struct.pack(">LL", last, reason))
+    return frame(FrameType.GOAWAY, payload=struct.pack(">LL", last, reason))
 
 
 def block(fields: Iterable[tuple[str, str]]) -> bytes:

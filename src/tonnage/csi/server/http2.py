@@ -27,7 +27,7 @@ from tonnage.csi.server.frames import (
     Fault,
     Frame,
     Frames,
-    Kind,
+    FrameType,
     Reason,
     Setting,
 )
@@ -52,7 +52,7 @@ _FIRST_WINDOW = 65535  # of everything, until it is told otherwise (6.9.2)
 
 
 @dataclass(frozen=True)
-class Request:
+class Http2Request:
     """One that is whole. fields: by name; of several with one name the last. is_long: its body was longer than
     LARGEST_BODY and is left out."""
 
@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Http2Response:
     """head and trailers: header blocks as frames.block() makes them. Without a body there are only trailers."""
 
     trailers: bytes
@@ -70,7 +70,7 @@ class Answer:
     body: bytes = b""
 
 
-Begin = Callable[[Request, Callable[[Answer], None]], Callable[[], None]]
+Begin = Callable[[Http2Request, Callable[[Http2Response], None]], Callable[[], None]]
 """Begins a call: gets the request and what takes the answer, returns what to do when the caller goes away before it."""
 
 
@@ -113,7 +113,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         if self._is_over:
             transport.close()
-        self._out += (_SETTINGS, frames.number(Kind.WINDOW_UPDATE, 0, _WINDOW - _FIRST_WINDOW))
+        self._out += (_SETTINGS, frames.number(FrameType.WINDOW_UPDATE, 0, _WINDOW - _FIRST_WINDOW))
         self._flush()
 
     def connection_lost(self, _failure: Exception | None) -> None:
@@ -170,19 +170,19 @@ class ServerConnection(asyncio.Protocol):
             self._continuation(found)
             return
         match found.kind:
-            case Kind.HEADERS:
+            case FrameType.HEADERS:
                 self._headers(found)
-            case Kind.DATA:
+            case FrameType.DATA:
                 self._data(found)
-            case Kind.WINDOW_UPDATE:
+            case FrameType.WINDOW_UPDATE:
                 self._more_window(found)
-            case Kind.PING:
+            case FrameType.PING:
                 self._ping(found)
-            case Kind.SETTINGS:
+            case FrameType.SETTINGS:
                 self._settings(found)
-            case Kind.RST_STREAM:
+            case FrameType.RST_STREAM:
                 self._reset(found)
-            case Kind.PUSH_PROMISE | Kind.CONTINUATION:
+            case FrameType.PUSH_PROMISE | FrameType.CONTINUATION:
                 raise Fault(Reason.PROTOCOL_ERROR, f"a frame of kind {found.kind} that nothing led to")
 
     def _headers(self, found: Frame) -> None:
@@ -195,7 +195,7 @@ class ServerConnection(asyncio.Protocol):
     def _continuation(self, found: Frame) -> None:
         begun = self._partial
         assert begun is not None
-        if found.kind != Kind.CONTINUATION or found.stream != begun.stream:
+        if found.kind != FrameType.CONTINUATION or found.stream != begun.stream:
             raise Fault(Reason.PROTOCOL_ERROR, "something else in the middle of a header block")
         if len(begun.payload) + len(found.payload) > LARGEST_HEAD:
             raise Fault(Reason.ENHANCE_YOUR_CALM, "too long a header block")
@@ -222,7 +222,7 @@ class ServerConnection(asyncio.Protocol):
             return  # ended by us before its client was done
         self._last = found.stream
         if len(self._streams) >= AT_ONCE:
-            self._out.append(frames.number(Kind.RST_STREAM, found.stream, Reason.REFUSED_STREAM))
+            self._out.append(frames.number(FrameType.RST_STREAM, found.stream, Reason.REFUSED_STREAM))
             return
         stream = self._streams[found.stream] = _Stream(found.stream, fields, self._first_window)
         if is_last:
@@ -232,7 +232,7 @@ class ServerConnection(asyncio.Protocol):
         self._check_known(found)
         self._taken += len(found.payload)
         if self._taken * 2 > _WINDOW:
-            self._out.append(frames.number(Kind.WINDOW_UPDATE, 0, self._taken))
+            self._out.append(frames.number(FrameType.WINDOW_UPDATE, 0, self._taken))
             self._taken = 0
         if (stream := self._streams.get(found.stream)) is None:
             return  # ended by us before its client was done
@@ -250,16 +250,16 @@ class ServerConnection(asyncio.Protocol):
         """Begin a call. is_ended: whether the client has nothing more to say; else it has said too much."""
         stream.is_whole = is_ended
         is_long = len(stream.body) > LARGEST_BODY
-        request = Request(stream.fields, b"" if is_long else bytes(stream.body), is_long)
+        request = Http2Request(stream.fields, b"" if is_long else bytes(stream.body), is_long)
         stream.body.clear()
         stream.leave = self._begin(request, partial(self._answer, stream))
 
-    def _answer(self, stream: _Stream, answer: Answer) -> None:
+    def _answer(self, stream: _Stream, answer: Http2Response) -> None:
         """Send an answer, unless the caller is gone."""
         if self._streams.get(stream.number) is not stream:
             return
         if answer.head:
-            self._out.append(frames.frame(Kind.HEADERS, END_HEADERS, stream.number, answer.head))
+            self._out.append(frames.frame(FrameType.HEADERS, END_HEADERS, stream.number, answer.head))
         stream.unsent, stream.trailers = memoryview(answer.body), answer.trailers
         self._send(stream)
         self._flush()
@@ -270,14 +270,14 @@ class ServerConnection(asyncio.Protocol):
             size = min(len(stream.unsent), self._window, stream.window, self._frame_size)
             if size <= 0:
                 return
-            self._out.append(frames.frame(Kind.DATA, 0, stream.number, bytes(stream.unsent[:size])))
+            self._out.append(frames.frame(FrameType.DATA, 0, stream.number, bytes(stream.unsent[:size])))
             stream.unsent = stream.unsent[size:]
             stream.window -= size
             self._window -= size
-        self._out.append(frames.frame(Kind.HEADERS, END_HEADERS | END_STREAM, stream.number, stream.trailers))
+        self._out.append(frames.frame(FrameType.HEADERS, END_HEADERS | END_STREAM, stream.number, stream.trailers))
         del self._streams[stream.number]
         if not stream.is_whole:
-            self._out.append(frames.number(Kind.RST_STREAM, stream.number, Reason.NO_ERROR))
+            self._out.append(frames.number(FrameType.RST_STREAM, stream.number, Reason.NO_ERROR))
 
     def _send_more(self) -> None:
         for stream in [stream for stream in self._streams.values() if stream.trailers]:
@@ -306,14 +306,14 @@ class ServerConnection(asyncio.Protocol):
             stream.window += more
         if max(self._first_window, *(stream.window for stream in self._streams.values()), 0) > LARGEST_WINDOW:
             raise Fault(Reason.FLOW_CONTROL_ERROR, "too large a window")
-        self._out.append(frames.frame(Kind.SETTINGS, ACK))
+        self._out.append(frames.frame(FrameType.SETTINGS, ACK))
         self._send_more()
 
     def _ping(self, found: Frame) -> None:
         if len(found.payload) != 8:
             raise Fault(Reason.FRAME_SIZE_ERROR, f"a ping of {len(found.payload)} bytes")
         if not found.flags & ACK:
-            self._out.append(frames.frame(Kind.PING, ACK, 0, found.payload))
+            self._out.append(frames.frame(FrameType.PING, ACK, 0, found.payload))
 
     def _more_window(self, found: Frame) -> None:
         if (more := found.number()) == 0:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server.http2 import Request
+from tonnage.csi.server.http2 import Http2Request
 from tonnage.csi.server.limits import check_request
 
 PREFIX = 5
@@ -45,7 +45,7 @@ class Method:
         self.function: Unary = getattr(service.implementation, method.name, None) or _unimplemented(method.name)
         self._request = GetMessageClass(method.input_type)
 
-    def read(self, request: Request) -> Message:
+    def read(self, request: Http2Request) -> Message:
         """The message of a request. Raises CsiError as gRPC answers for what is none."""
         if not request.body:
             raise CsiError(Code.INVALID_ARGUMENT, f"{self.name} without a request")

@@ -12,7 +12,7 @@ from tonnage.aio.clock import Clock
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.api.storage import StorageClass
 from tonnage.claims.create_request import fstype_of, parameters_of
-from tonnage.claims.node_scope import NodeScope, Source
+from tonnage.claims.node_scope import CapacitySource, NodeScope
 from tonnage.errors import Invalid
 from tonnage.kube.client import refer
 from tonnage.kube.events import EventRecorder
@@ -33,18 +33,18 @@ def fault_of(storage_class: StorageClass) -> str:
     return ""
 
 
-class ClassFaults:
+class ClassErrorEvents:
     """Faults by source, for as long as the class object is the same."""
 
     def __init__(self, events: EventRecorder, scope: NodeScope, clock: Clock) -> None:
         self._events, self._scope, self._clock = events, scope, clock
-        self._faults: dict[Source, tuple[str, str, float]] = {}  # uid of the class, reason, when
+        self._faults: dict[CapacitySource, tuple[str, str, float]] = {}  # uid of the class, reason, when
 
-    def get(self, source: Source) -> str:
+    def get(self, source: CapacitySource) -> str:
         """Why the source can have no volumes, "" when it can."""
         return self._faults.get(source, ("", "", 0.0))[1]
 
-    def fresh(self, source: Source, storage_class: StorageClass) -> str:
+    def fresh(self, source: CapacitySource, storage_class: StorageClass) -> str:
         """The same, if it was found out about this very class a short while ago."""
         uid, reason, at = self._faults.get(source, ("", "", 0.0))
         same = uid == storage_class.metadata.uid and self._clock.monotonic() < at + KEPT
@@ -54,7 +54,7 @@ class ClassFaults:
         """Ask the driver about all of them again: it is not what it was."""
         self._faults = {source: (uid, reason, float("-inf")) for source, (uid, reason, _) in self._faults.items()}
 
-    def found(self, source: Source, storage_class: StorageClass, reason: str) -> None:
+    def found(self, source: CapacitySource, storage_class: StorageClass, reason: str) -> None:
         """The class has that fault here. May be repeated."""
         reason = shorten(reason)
         uid = storage_class.metadata.uid
@@ -64,7 +64,7 @@ class ClassFaults:
             self._events.warning(refer(STORAGE_CLASSES, storage_class), "InvalidParameters", text, once=digest)
         self._faults[source] = (uid, reason, self._clock.monotonic())
 
-    def clear(self, source: Source) -> None:
+    def clear(self, source: CapacitySource) -> None:
         """The class has no fault here, or is gone."""
         self._faults.pop(source, None)
 

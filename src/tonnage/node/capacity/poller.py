@@ -16,12 +16,12 @@ from tonnage.api import names
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger
 from tonnage.claims.create_request import allowed_here, capacity_parameters
-from tonnage.claims.node_scope import Driver, Source
-from tonnage.csi.client.types import Capacity, VolumeCapability
+from tonnage.claims.node_scope import CapacitySource, DriverInfo
+from tonnage.csi.client.types import GetCapacityResult, VolumeCapability
 from tonnage.csi.errors import CsiError
 from tonnage.kube.cache import Cache
-from tonnage.node.capacity.class_errors import ClassFaults, fault_of
-from tonnage.node.driver_set import Drivers
+from tonnage.node.capacity.class_errors import ClassErrorEvents, fault_of
+from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 EVERY = 0.2
@@ -29,7 +29,7 @@ EVERY = 0.2
 QUIET = 1.0
 """Seconds that a reading waits for the creations under way, so that its answer is exact."""
 _LOOK = 0.05
-_NONE = Capacity(0, 0)
+_NONE = GetCapacityResult(0, 0)
 
 
 class Readings:
@@ -37,10 +37,10 @@ class Readings:
 
     def __init__(
         self,
-        drivers: Drivers,
+        drivers: DriverSet,
         classes: Cache[StorageClass],
         ledger: Ledger,
-        faults: ClassFaults,
+        faults: ClassErrorEvents,
         clock: Clock,
         *,
         poll: float = 60.0,
@@ -71,12 +71,12 @@ class Readings:
         """Call listener after each reading."""
         self._listeners.append(listener)
 
-    async def first(self, driver: Driver) -> None:
+    async def first(self, driver: DriverInfo) -> None:
         """Wait until the driver was asked once, whatever it said. At once for drivers that cannot be asked."""
         if driver.lists_capacity and driver.name in self._tried:
             await self._tried[driver.name].wait()
 
-    def sources(self, driver: Driver) -> dict[Source, StorageClass]:
+    def sources(self, driver: DriverInfo) -> dict[CapacitySource, StorageClass]:
         """The classes that this driver serves here."""
         found = [c for c in self._classes if c.provisioner == driver.name and allowed_here(c, driver)]
         return {driver.source(c): c for c in found}
@@ -92,7 +92,7 @@ class Readings:
                 await self._new.wait()
                 self._new.clear()
 
-    def _added(self, driver: Driver) -> None:
+    def _added(self, driver: DriverInfo) -> None:
         if driver.lists_capacity and driver.name not in self._wanted:
             self._wanted[driver.name], self._tried[driver.name] = asyncio.Event(), asyncio.Event()
             self._new.set()
@@ -144,7 +144,7 @@ class Readings:
         while self._ledger.creating(name) and self._clock.monotonic() < end:
             await self._clock.sleep(_LOOK)
 
-    async def _read(self, driver: Driver) -> None:
+    async def _read(self, driver: DriverInfo) -> None:
         """One GetCapacity for each set of parameters. Raises CsiError."""
         served = self.sources(driver)
         for source in [source for source, storage_class in served.items() if driver.publishes_ahead(storage_class)]:
@@ -164,7 +164,7 @@ class Readings:
                 self._ledger.read(source, begun, room.available, room.maximum, kept=kept)
 
 
-async def _ask(driver: Driver, storage_class: StorageClass) -> tuple[Capacity, str]:
+async def _ask(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:
     """The room for a class, or no room and why there can never be any. Raises CsiError."""
     if fault := fault_of(storage_class):
         return _NONE, fault
@@ -181,7 +181,7 @@ async def _ask(driver: Driver, storage_class: StorageClass) -> tuple[Capacity, s
         return _NONE, failure.message
 
 
-async def _kept(driver: Driver, storage_class: StorageClass, room: Capacity) -> int | None:
+async def _kept(driver: DriverInfo, storage_class: StorageClass, room: GetCapacityResult) -> int | None:
     """Bytes beside the class's room that only inline volumes can have, None where none are kept. Raises CsiError.
 
     A volume that comes or goes between the two questions makes another reading follow.
@@ -193,8 +193,8 @@ async def _kept(driver: Driver, storage_class: StorageClass, room: Capacity) -> 
     return max(0, found.available - room.available)
 
 
-def _alike(sources: dict[Source, StorageClass]) -> Sequence[Sequence[tuple[Source, StorageClass]]]:
-    groups: dict[object, list[tuple[Source, StorageClass]]] = {}
+def _alike(sources: dict[CapacitySource, StorageClass]) -> Sequence[Sequence[tuple[CapacitySource, StorageClass]]]:
+    groups: dict[object, list[tuple[CapacitySource, StorageClass]]] = {}
     for source, storage_class in sources.items():
         key = (tuple(sorted(capacity_parameters(storage_class).items())), tuple(storage_class.mount_options))
         groups.setdefault(key, []).append((source, storage_class))

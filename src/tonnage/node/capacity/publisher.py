@@ -20,15 +20,15 @@ from tonnage.capacity import tier
 from tonnage.capacity.desired import Wish
 from tonnage.capacity.ledger import Ledger
 from tonnage.capacity.object import object_name
-from tonnage.claims.node_scope import NodeScope, Source
+from tonnage.claims.node_scope import CapacitySource, NodeScope
 from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.capacity.tiers import NodeTiers, Plan, Want
+from tonnage.node.capacity.tiers import NodeTiers, TierPlan, TierWant
 from tonnage.node.capacity.writer import OwnCapacity
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 DECREASE_EVERY = 0.1
@@ -43,7 +43,7 @@ class CapacityPublisher:
         client: Client,
         informers: Informers,
         events: EventRecorder,
-        drivers: Drivers,
+        drivers: DriverSet,
         ledger: Ledger,
         readings: Readings,
         scope: NodeScope,
@@ -146,14 +146,14 @@ class CapacityPublisher:
                     found.append(Wish(self._name(source), source, driver, storage_class, room, *counts, reason))
         return found
 
-    def _want(self, wish: Wish) -> Want:
+    def _want(self, wish: Wish) -> TierWant:
         """What its tier depends on. A place that several nodes reach, and a class with a fault, are told exactly."""
         usual = tier.usual(self._ledger.asked(wish.source))
         tierable = not wish.reason and bool(wish.driver.segment)
         name = wish.class_name
-        return Want(name, f"{wish.driver.name}/{wish.source.room}", tier.largest(wish.room), usual, tierable)
+        return TierWant(name, f"{wish.driver.name}/{wish.source.room}", tier.largest(wish.room), usual, tierable)
 
-    async def _settle(self, plan: Plan, wishes: Sequence[Wish]) -> list[ApiError]:
+    async def _settle(self, plan: TierPlan, wishes: Sequence[Wish]) -> list[ApiError]:
         """Labels, then the objects for which they stand now; what was refused."""
         published = {o.storage_class_name for o in self._own.there.values()}
         known = [s.storage_class for driver in self._drivers for s in self._readings.sources(driver)]
@@ -164,7 +164,7 @@ class CapacityPublisher:
                 refused += await self._own.remove(wish.name)
         return refused
 
-    def _name(self, source: Source) -> str:
+    def _name(self, source: CapacitySource) -> str:
         return object_name(source.driver, source.storage_class, self._node)
 
     async def _remove_obsolete(self, wishes: Sequence[Wish]) -> list[ApiError]:

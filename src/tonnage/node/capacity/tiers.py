@@ -37,7 +37,7 @@ REFUSED_PAUSE = 300.0
 
 
 @dataclass(frozen=True)
-class Want:
+class TierWant:
     """A class of this node. room: the name of the bytes that it draws on; largest: the largest volume that it could
     have; usual: what is usually asked (bytes both); tierable: False for what is only ever published exactly."""
 
@@ -49,7 +49,7 @@ class Want:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TierPlan:
     """tiers: class -> the tier that it should be in, 0 for none; largest: of each class; own: classes that are to be
     published by objects of their own."""
 
@@ -83,10 +83,10 @@ class NodeTiers:
         if self._tiers is not None:
             await self._tiers.wait_synced()
 
-    def plan(self, wants: Iterable[Want]) -> Plan:
+    def plan(self, wants: Iterable[TierWant]) -> TierPlan:
         """What should be."""
         found = list(wants)
-        rooms: dict[str, list[Want]] = {}
+        rooms: dict[str, list[TierWant]] = {}
         for want in found:
             if want.tierable and self._is_on(want.storage_class):
                 rooms.setdefault(want.room, []).append(want)
@@ -98,7 +98,7 @@ class NodeTiers:
             if not all(self._will_do(w, tiers[w.storage_class]) for w in sharing):
                 own |= chosen.keys()
         own |= {want.storage_class for want in found if not tiers[want.storage_class]}
-        return Plan(tiers, {want.storage_class: want.largest for want in found}, frozenset(own))
+        return TierPlan(tiers, {want.storage_class: want.largest for want in found}, frozenset(own))
 
     def _is_on(self, storage_class: str) -> bool:
         """Whether the class's tiers are to be used now."""
@@ -106,7 +106,7 @@ class NodeTiers:
             return False
         return self._mode == "tiers" or self._notice(storage_class) is not None
 
-    def _will_do(self, want: Want, chosen: int) -> bool:
+    def _will_do(self, want: TierWant, chosen: int) -> bool:
         """Whether a tier is published, and no claim is waited for that it does not admit and this node might."""
         if not chosen or not self._is_published(want.storage_class, chosen):
             return False
@@ -130,16 +130,16 @@ class NodeTiers:
         """The tier in which the node says it is, 0 for none."""
         return tier.of_node(self._labels(), storage_class)
 
-    def is_settled(self, plan: Plan, storage_class: str) -> bool:
+    def is_settled(self, plan: TierPlan, storage_class: str) -> bool:
         """Whether the class needs no object of its own, and the label that stands for it is there."""
         return storage_class not in plan.own and self.now(storage_class) == plan.tiers[storage_class]
 
-    async def lower(self, plan: Plan) -> None:
+    async def lower(self, plan: TierPlan) -> None:
         """Take back what is promised and not there. May be repeated. Raises ApiError, Unavailable."""
         low = [name for name, most in plan.largest.items() if self.now(name) > most]
         await self._write({names.tier_label(name): plan.tiers[name] for name in low})
 
-    async def settle(self, plan: Plan, *, published: Collection[str], known: Sequence[str] | None) -> None:
+    async def settle(self, plan: TierPlan, *, published: Collection[str], known: Sequence[str] | None) -> None:
         """Bring the labels to what is planned, as far as that leaves no class without capacity. May be repeated.
 
         published: classes that have objects of their own; known: all classes of this node, None while that is not

@@ -17,7 +17,7 @@ from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.meta import OwnerReference, to_builtins
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.desired import Wish
-from tonnage.capacity.ledger import Room
+from tonnage.capacity.ledger import PoolCapacity
 from tonnage.capacity.object import counted, difference, inline, least, managed_by, numbers, reason, version
 from tonnage.claims.node_scope import NodeScope
 from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
@@ -163,7 +163,9 @@ class OwnCapacity:
         room = wish.room
         if not rise:  # the count must be told now, the larger number later: what was published is still safe
             available, maximum = numbers(have)
-            room = Room(min(room.available, available), least(room.maximum, maximum), least(room.inline, inline(have)))
+            room = PoolCapacity(
+                min(room.available, available), least(room.maximum, maximum), least(room.inline, inline(have))
+            )
         body = wish.patch(room)
         if not self._is_labelled(have, wish):
             body["metadata"]["labels"] = wish.labels(self._scope)

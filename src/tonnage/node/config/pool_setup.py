@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PoolSetupPlan:
     """What is to be done, in order; no steps when all is there. next: what a person does afterwards."""
 
     steps: tuple[Step, ...]
@@ -56,7 +56,7 @@ class Plan:
             done(step)
 
 
-def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", data: str = "single") -> Plan:
+def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", data: str = "single") -> PoolSetupPlan:
     """How to make a pool of devices. fstype: of an image or quota pool, xfs by default. data: how btrfs spreads data
     over several devices (`single`, `raid1`, `raid10`).
 
@@ -73,7 +73,7 @@ def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", 
     return _init_filesystem(config, devices, _choose(config.kind, fstype, data, len(devices)), data)
 
 
-def plan_extend(config: PoolConfig, devices: Sequence[Path]) -> Plan:
+def plan_extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """How to give a pool more devices, or without any the room that its own have gained.
 
     Raises Invalid, Unsupported, Precondition as plan_init().
@@ -97,7 +97,7 @@ def _choose(kind: str, fstype: str, data: str, devices: int) -> str:
     return chosen
 
 
-def _init_group(config: PoolConfig, devices: Sequence[Path]) -> Plan:
+def _init_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     members = _members(config.group)
     disks = [disk.inspect(path) for path in devices]
     missing = [found for found in disks if str(found.node) not in members]
@@ -110,21 +110,21 @@ def _init_group(config: PoolConfig, devices: Sequence[Path]) -> Plan:
     if not members:
         command = ("lvm", "vgcreate", config.group, *(str(found.node) for found in disks))
         steps.append(Step(command, f"make volume group {config.group}"))
-    return Plan(tuple(steps), (f"tonnage driver --pool {config} ...   # a pool on the group",))
+    return PoolSetupPlan(tuple(steps), (f"tonnage driver --pool {config} ...   # a pool on the group",))
 
 
-def _extend_group(config: PoolConfig, devices: Sequence[Path]) -> Plan:
+def _extend_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     members = _members(config.group)
     if not members:
         raise Precondition(f"there is no volume group {config.group}: `tonnage pools init` makes it")
     if not devices:
         grow = tuple(Step(("lvm", "pvresize", node), f"take the room that {node} gained") for node in members)
-        return Plan(grow)
+        return PoolSetupPlan(grow)
     missing = [found for path in devices if str((found := disk.inspect(path)).node) not in members]
     if not missing:
-        return Plan(())
+        return PoolSetupPlan(())
     command = ("lvm", "vgextend", config.group, *(str(found.node) for found in missing))
-    return Plan((*_physical(missing), Step(command, f"add to volume group {config.group}")))
+    return PoolSetupPlan((*_physical(missing), Step(command, f"add to volume group {config.group}")))
 
 
 def _physical(disks: Sequence[Disk]) -> list[Step]:
@@ -157,7 +157,7 @@ def _members(group: str) -> list[str]:
     return [os.path.realpath(name) for owner, name in pairs if owner == group]
 
 
-def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, data: str) -> Plan:
+def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, data: str) -> PoolSetupPlan:
     where = _place(config)
     disks = [disk.inspect(path) for path in devices]
     options = _OPTIONS[fstype] if config.kind == "quota" or fstype == "btrfs" else "noatime"
@@ -167,7 +167,7 @@ def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, d
     )
     if mount.is_mount(where):
         if _shown_at(where) in {str(found.node) for found in disks}:
-            return Plan((), after)
+            return PoolSetupPlan((), after)
         raise Precondition(f"something else is mounted at {where} already: choose another folder")
     if where.exists() and any(entry.name != NOTE for entry in where.iterdir()):
         raise Precondition(f"{where} is not empty: choose another folder, or empty it")
@@ -181,7 +181,7 @@ def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, d
     if not (where / NOTE).exists():
         steps.append(Step(("touch", str(where / NOTE)), "so that no pool is made there while the disk is not mounted"))
     steps.append(Step(("mount", "-t", fstype, "-o", options, str(disks[0].node), str(where)), f"mount it at {where}"))
-    return Plan(tuple(steps), after)
+    return PoolSetupPlan(tuple(steps), after)
 
 
 def _mkfs(kind: str, fstype: str, data: str, disks: Sequence[Disk]) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def _mkfs(kind: str, fstype: str, data: str, disks: Sequence[Disk]) -> tuple[str
     return ("mkfs.ext4", "-q", "-L", LABEL, "-m", "0", *quotas, *nodes)
 
 
-def _extend_filesystem(where: Path, devices: Sequence[Path]) -> Plan:
+def _extend_filesystem(where: Path, devices: Sequence[Path]) -> PoolSetupPlan:
     shown = next((entry for entry in mount.mounts() if entry.target == str(where)), None)
     if shown is None:
         raise Precondition(f"nothing is mounted at {where}: `tonnage pools init` makes a pool of devices")
@@ -204,10 +204,10 @@ def _extend_filesystem(where: Path, devices: Sequence[Path]) -> Plan:
         for found in disks:
             _check_empty(found)
         if not disks:
-            return Plan(())
+            return PoolSetupPlan(())
         nodes = tuple(str(found.node) for found in disks)
         balance = f"btrfs balance start {where}   # spreads what is there over all devices; takes long, may be left out"
-        return Plan((Step(("btrfs", "device", "add", *nodes, str(where)), "add to the btrfs"),), (balance,))
+        return PoolSetupPlan((Step(("btrfs", "device", "add", *nodes, str(where)), "add to the btrfs"),), (balance,))
     if devices:
         raise Unsupported(f"{shown.fstype} at {where} takes no further device: enlarge its own, then run this without")
     commands = {
@@ -217,7 +217,7 @@ def _extend_filesystem(where: Path, devices: Sequence[Path]) -> Plan:
     }
     if shown.fstype not in commands:
         raise Unsupported(f"{where} is a {shown.fstype}, which is not enlarged here")
-    return Plan((Step(commands[shown.fstype], f"take the room that the devices of {where} gained"),))
+    return PoolSetupPlan((Step(commands[shown.fstype], f"take the room that the devices of {where} gained"),))
 
 
 def _is_member(where: Path, found: Disk) -> bool:

@@ -31,7 +31,7 @@ _POOL = "pool "
 
 
 @dataclass(frozen=True)
-class Finding:
+class PreflightFinding:
     """One thing that was looked at. fault: why the driver cannot start; warning: it can, but somebody should know."""
 
     what: str
@@ -40,7 +40,7 @@ class Finding:
     fault: TonnageError | None = None
 
 
-def check(config: DriverConfig) -> list[Finding]:
+def check(config: DriverConfig) -> list[PreflightFinding]:
     """Look at everything that the configuration names. Blocking; nothing is made, opened for writing, or locked."""
     found = [_driver(config), _endpoint(config.endpoint), _state(config.state)]
     if config.registry is not None:
@@ -48,17 +48,17 @@ def check(config: DriverConfig) -> list[Finding]:
     if config.metrics is not None:
         warning = config.metrics.open_to_others
         text = f"{config.metrics}{', open to other machines, without a password' if warning else ''}"
-        found.append(Finding("metrics", text, warning=warning))
+        found.append(PreflightFinding("metrics", text, warning=warning))
     found.extend(map(_source, config.sources))
     found.append(_cgroups(config))
     found.extend(pool(described, config.roots) for described in config.pools)
-    found.extend(Finding("kind", each.renamed, warning=True) for each in config.pools if each.renamed)
-    found.extend(Finding("size", text, warning=True) for text in map(_tiny, config.pools) if text)
+    found.extend(PreflightFinding("kind", each.renamed, warning=True) for each in config.pools if each.renamed)
+    found.extend(PreflightFinding("size", text, warning=True) for text in map(_tiny, config.pools) if text)
     found.extend(_disks(config))
     return found
 
 
-def require(findings: list[Finding]) -> None:
+def require(findings: list[PreflightFinding]) -> None:
     """Raises the first fault among findings. Pools that cannot be had now are none as long as there is another one."""
     pools = [finding.fault for finding in findings if finding.what.startswith(_POOL)]
     for finding in findings:
@@ -66,14 +66,14 @@ def require(findings: list[Finding]) -> None:
             raise finding.fault
 
 
-def warn(findings: list[Finding]) -> None:
+def warn(findings: list[PreflightFinding]) -> None:
     """Log what somebody should know about a driver that starts."""
     for finding in findings:
         if finding.warning and finding.fault is None:
             log.warning("configuration has a warning what=%s text=%s", finding.what, finding.text)
 
 
-def may_come(finding: Finding) -> bool:
+def may_come(finding: PreflightFinding) -> bool:
     """Whether it is a pool whose disk may come, rather than one that is described wrongly."""
     return finding.what.startswith(_POOL) and isinstance(finding.fault, Unavailable | HostError)
 
@@ -85,17 +85,17 @@ def _tiny(config: PoolConfig) -> str:
     return f"pool {config.name}: {config.size} bytes hold no volume: write the size with its unit, as 10Gi"
 
 
-def _fault(what: str, failure: TonnageError) -> Finding:
-    return Finding(what, str(failure), fault=failure)
+def _fault(what: str, failure: TonnageError) -> PreflightFinding:
+    return PreflightFinding(what, str(failure), fault=failure)
 
 
-def _driver(config: DriverConfig) -> Finding:
+def _driver(config: DriverConfig) -> PreflightFinding:
     try:
         make(config)
     except TonnageError as failure:
         return _fault("driver", failure)
     key = f"{config.topology_key}={config.node_name}"
-    return Finding("driver", f"{config.driver_name} on node {config.node_name} ({key})")
+    return PreflightFinding("driver", f"{config.driver_name} on node {config.node_name} ({key})")
 
 
 def make_pools(config: DriverConfig) -> dict[str, Pool]:
@@ -139,31 +139,31 @@ def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
         return pool
 
 
-def _endpoint(path: Path) -> Finding:
+def _endpoint(path: Path) -> PreflightFinding:
     try:
         mode = os.lstat(path).st_mode
     except OSError as failure:
         if failure.errno == errno.ENOENT:
-            return Finding("endpoint", f"{path}")
+            return PreflightFinding("endpoint", f"{path}")
         return _fault("endpoint", Invalid(f"endpoint {path}: {failure.strerror}"))
     if not stat.S_ISSOCK(mode):
         return _fault("endpoint", Invalid(f"{path} exists and is not a socket: remove it or choose another path"))
-    return Finding("endpoint", f"{path} (there is a socket: it is replaced if nobody answers there)")
+    return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if nobody answers there)")
 
 
-def _state(path: Path) -> Finding:
+def _state(path: Path) -> PreflightFinding:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        return Finding("state", f"{path} (made when it is needed)")
+        return PreflightFinding("state", f"{path} (made when it is needed)")
     except OSError as failure:
         return _fault("state", HostError(f"state folder {path}: {failure.strerror}"))
     if not stat.S_ISDIR(mode):
         return _fault("state", Invalid(f"state folder {path} is not a directory"))
-    return Finding("state", f"{path}")
+    return PreflightFinding("state", f"{path}")
 
 
-def _registry(path: Path, driver: str) -> Finding:
+def _registry(path: Path, driver: str) -> PreflightFinding:
     try:
         sockets.check_length(path / f"{driver}{SUFFIX}")
     except Invalid as failure:
@@ -172,10 +172,10 @@ def _registry(path: Path, driver: str) -> Finding:
         why = "is not a directory" if path.exists() else "is not there"
         text = f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
         return _fault("registry", Invalid(text))
-    return Finding("registry", f"{path}")
+    return PreflightFinding("registry", f"{path}")
 
 
-def _source(path: Path) -> Finding:
+def _source(path: Path) -> PreflightFinding:
     """A folder that is named to be trusted: what a symlink in its path leads to could be changed by others."""
     real = Path(os.path.realpath(path))
     if real != path:
@@ -183,10 +183,10 @@ def _source(path: Path) -> Finding:
     if not path.is_dir():
         why = "is not a directory" if path.exists() else "is not there"
         return _fault("source", Invalid(f"source {path} {why}: make it, or leave it out"))
-    return Finding("source", f"{path}", warning=path == path.parent)
+    return PreflightFinding("source", f"{path}", warning=path == path.parent)
 
 
-def _cgroups(config: DriverConfig) -> Finding:
+def _cgroups(config: DriverConfig) -> PreflightFinding:
     """A machine that cannot limit IO serves all volumes without limits."""
     groups = Cgroups(config.cgroups)
     try:
@@ -194,28 +194,30 @@ def _cgroups(config: DriverConfig) -> Finding:
         if config.io_cgroup:
             groups.named(config.io_cgroup)
     except Unsupported as reason:
-        return Finding("cgroups", str(reason), warning=bool(config.io_cgroup))
+        return PreflightFinding("cgroups", str(reason), warning=bool(config.io_cgroup))
     except TonnageError as failure:
         return _fault("cgroups", failure)
     text = f"IO can be limited in {top.path} (cgroup v{2 if top.v2 else 1})"
-    return Finding("cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text)
+    return PreflightFinding(
+        "cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text
+    )
 
 
-def pool(config: PoolConfig, kubelet: Sequence[Path]) -> Finding:
+def pool(config: PoolConfig, kubelet: Sequence[Path]) -> PreflightFinding:
     """Look at one pool. Blocking."""
     what = f"{_POOL}{config.name}"
     try:
         found, remark = preflight_pool.look(kubelet_disk.settle(config, kubelet)), kubelet_disk.remark(config, kubelet)
-        return Finding(what, f"{found}; {remark}" if remark else found, warning=bool(remark))
+        return PreflightFinding(what, f"{found}; {remark}" if remark else found, warning=bool(remark))
     except TonnageError as failure:
         return _fault(what, failure)
 
 
-def _disks(config: DriverConfig) -> Iterator[Finding]:
+def _disks(config: DriverConfig) -> Iterator[PreflightFinding]:
     """Whether the disks can keep what the pools may promise together."""
     settled = []
     for pool in config.pools:
         with suppress(Invalid, Unavailable):
             settled.append(kubelet_disk.settle(pool, config.roots))
     for outlook in pool_config.outlook(settled):
-        yield Finding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)
+        yield PreflightFinding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)

@@ -103,11 +103,11 @@ def _disks(where: Path) -> str:
 def _projects(where: Path) -> None:
     """Raises Unavailable where the file system has no project quotas."""
     from tonnage.aio.clock import RealClock
-    from tonnage.pools.base.contract import Bounds
+    from tonnage.pools.base.contract import PoolLimits
     from tonnage.pools.base.overcommit import Disks
     from tonnage.pools.quota import QuotaStore
 
-    QuotaStore(where, Bounds(), disks=Disks(), clock=RealClock()).prepare()
+    QuotaStore(where, PoolLimits(), disks=Disks(), clock=RealClock()).prepare()
 
 
 def _directory(pool: PoolConfig, where: Path) -> str:

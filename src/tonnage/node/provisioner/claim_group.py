@@ -22,12 +22,12 @@ from tonnage.api.origin import is_clone, is_populated
 from tonnage.api.pods import Pod, claim_name
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.claims.node_scope import NodeScope, Source
+from tonnage.claims.node_scope import CapacitySource, NodeScope
 from tonnage.claims.selected_node import withdrawals
 from tonnage.errors import ApiNotFound, Invalid
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 
 _REMEMBERED = 512
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class _PodClaims:
 
 
 @dataclass(frozen=True)
-class Group:
+class PodClaimGroup:
     """Claims (by key) of one pod, the asking one included. pod: None where it is not known.
 
     present: those that are here. missing: those that must still be sent here before the pod can start. coming: what
@@ -59,7 +59,7 @@ class Group:
     missing: tuple[str, ...] = ()
     copies: tuple[PersistentVolumeClaim, ...] = ()
     """Those that were not sent here and are to be copies of others (origin.py)."""
-    coming: tuple[tuple[Source, int], ...] = ()
+    coming: tuple[tuple[CapacitySource, int], ...] = ()
 
 
 class Siblings:
@@ -70,7 +70,7 @@ class Siblings:
         client: Client,
         claims: Cache[PersistentVolumeClaim],
         classes: Cache[StorageClass],
-        drivers: Drivers,
+        drivers: DriverSet,
         scope: NodeScope,
     ) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class Siblings:
         self._pods: OrderedDict[str, _PodClaims | None] = OrderedDict()
         self._claimants: OrderedDict[str, list[_PodClaims]] = OrderedDict()
 
-    async def of(self, claim: PersistentVolumeClaim) -> Group:
+    async def of(self, claim: PersistentVolumeClaim) -> PodClaimGroup:
         """The claims that go with this one. Raises ApiError, Unavailable."""
         meta = claim.metadata
         owner = pod_owner(claim)
@@ -99,9 +99,9 @@ class Siblings:
         members = sorted(together | {meta.name})
         found = await self._missing(meta.namespace, members, {})
         group = f"{meta.namespace}/{','.join(members)}"
-        return Group(group, meta.namespace, None, _keys(meta.namespace, members), *found)
+        return PodClaimGroup(group, meta.namespace, None, _keys(meta.namespace, members), *found)
 
-    async def confirm(self, group: Group) -> tuple[tuple[str, ...], int]:
+    async def confirm(self, group: PodClaimGroup) -> tuple[tuple[str, ...], int]:
         """Which of the missing claims the pod still needs, and the most that one of them was rescheduled; read from the
         API server. None where no pod waits. Raises ApiError, Unavailable."""
         needed, most = [], 0
@@ -116,9 +116,9 @@ class Siblings:
                 most = max(most, withdrawals(claim))
         return tuple(needed), most
 
-    async def _of_pod(self, namespace: str, pod: _PodClaims) -> Group:
+    async def _of_pod(self, namespace: str, pod: _PodClaims) -> PodClaimGroup:
         found = await self._missing(namespace, pod.claims, pod.templates)
-        return Group(pod.pod.uid, namespace, pod.pod, _keys(namespace, pod.claims), *found)
+        return PodClaimGroup(pod.pod.uid, namespace, pod.pod, _keys(namespace, pod.claims), *found)
 
     async def _users(self, claim: PersistentVolumeClaim) -> list[_PodClaims]:
         """The pods that wait for a plain claim; read once each time that it is sent here. A StatefulSet's pod is found
@@ -155,7 +155,9 @@ class Siblings:
 
     async def _missing(
         self, namespace: str, members: Iterable[str], templates: Mapping[str, PersistentVolumeClaimSpec]
-    ) -> tuple[frozenset[str], tuple[str, ...], tuple[PersistentVolumeClaim, ...], tuple[tuple[Source, int], ...]]:
+    ) -> tuple[
+        frozenset[str], tuple[str, ...], tuple[PersistentVolumeClaim, ...], tuple[tuple[CapacitySource, int], ...]
+    ]:
         """Keys of those that are here and of those that will come, all that are to be copies, and what those that come
         ask."""
         present, coming, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
@@ -191,7 +193,7 @@ class Siblings:
         driver = self._drivers.get(found.provisioner) if found is not None and found.late else None
         return found if driver is not None and found is not None and not driver.publishes_ahead(found) else None
 
-    def _need(self, spec: PersistentVolumeClaimSpec) -> tuple[Source, int] | None:
+    def _need(self, spec: PersistentVolumeClaimSpec) -> tuple[CapacitySource, int] | None:
         storage_class = self._class(spec)
         driver = self._drivers.get(storage_class.provisioner) if storage_class is not None else None
         if storage_class is None or driver is None:
@@ -224,11 +226,11 @@ def _claims_of(pod: Pod) -> _PodClaims:
     return _PodClaims(refer(PODS, pod), tuple(pod.claim_names()), templates)
 
 
-def _single(claim: PersistentVolumeClaim) -> Group:
+def _single(claim: PersistentVolumeClaim) -> PodClaimGroup:
     meta = claim.metadata
     owner = pod_owner(claim)
     pod = ObjectReference("v1", "Pod", meta.namespace, owner.name, owner.uid) if owner is not None else None
-    return Group(pod.uid if pod else meta.uid, meta.namespace, pod, (claim.key,), frozenset((claim.key,)))
+    return PodClaimGroup(pod.uid if pod else meta.uid, meta.namespace, pod, (claim.key,), frozenset((claim.key,)))
 
 
 def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:

@@ -21,7 +21,7 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.origin import is_populated
 from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Ledger, Promise, Stage
+from tonnage.capacity.ledger import ClaimReservation, Ledger, Stage
 from tonnage.claims.create_request import plan
 from tonnage.claims.external_populator import leave_to_populator
 from tonnage.claims.node_scope import NodeScope, provisioner_of
@@ -31,7 +31,7 @@ from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 from tonnage.node.provisioner.bind import Delivery
 from tonnage.node.provisioner.claim_group import Siblings
 from tonnage.node.provisioner.create import Making, Work, failed_text
@@ -40,7 +40,7 @@ from tonnage.node.provisioner.failure_events import Refusals
 from tonnage.node.provisioner.group_state import LOOK_EVERY
 from tonnage.node.provisioner.precheck import Feasibility
 from tonnage.node.provisioner.reschedule import Withdrawal
-from tonnage.node.provisioner.reserve import Booking
+from tonnage.node.provisioner.reserve import ClaimReserver
 from tonnage.node.provisioner.starvation import HoldBack
 from tonnage.observe import metrics, trace
 
@@ -68,7 +68,7 @@ class Provisioner:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: Drivers,
+        drivers: DriverSet,
         ledger: Ledger,
         readings: Readings,
         clock: Clock,
@@ -101,7 +101,7 @@ class Provisioner:
             client, events, self._works, self._claims, ledger, readings, scope, clock, binds=binding == "agent"
         )
         feasibility = Feasibility(self._classes, drivers, scope)
-        self._booking = Booking(
+        self._booking = ClaimReserver(
             self._claims,
             ledger,
             readings,
@@ -157,7 +157,7 @@ class Provisioner:
         since = self._looked - LONG_WAIT  # clocks of loops have no time in other threads
         return Counter(self._why_waits(p) for p in self._ledger.unmade if p.seen < since)
 
-    def _why_waits(self, promise: Promise) -> str:
+    def _why_waits(self, promise: ClaimReservation) -> str:
         if promise.stage in (Stage.BOOKED, Stage.CREATING):
             return "driver"
         if promise.stage is Stage.KEPT:

@@ -12,8 +12,8 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger, Stage
-from tonnage.claims.create_request import VolumeRequest, read_secret
-from tonnage.claims.node_scope import Driver
+from tonnage.claims.create_request import ClaimRequest, read_secret
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import TonnageError
@@ -34,9 +34,9 @@ class Work:
     began: when the driver was last called for it."""
 
     claim: PersistentVolumeClaim
-    driver: Driver
+    driver: DriverInfo
     storage_class: StorageClass
-    request: VolumeRequest
+    request: ClaimRequest
     volume: CreatedVolume | None = None
     told: bool = False
     began: float = 0.0
@@ -122,7 +122,7 @@ class Making:
         promise = self._ledger.get(uid)
         return promise is None or promise.stage is not Stage.CREATING
 
-    async def _check_answer(self, driver: Driver, request: VolumeRequest, volume: CreatedVolume) -> None:
+    async def _check_answer(self, driver: DriverInfo, request: ClaimRequest, volume: CreatedVolume) -> None:
         """A volume smaller than asked is none. Raises CsiError that is not final, after taking it back."""
         if request.content is not None and volume.content is None:
             await driver.client.delete_volume(volume.id)

@@ -14,7 +14,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.api.origin import origin_of, reference
 from tonnage.api.quantity import from_bytes
-from tonnage.claims.node_scope import Driver
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import ContentSource
 from tonnage.errors import ApiNotFound, Invalid, Precondition
 from tonnage.kube.client import Client
@@ -27,7 +27,7 @@ class Away:
     reason: str
 
 
-async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Driver) -> ContentSource | Away | None:
+async def content_of(client: Client, claim: PersistentVolumeClaim, driver: DriverInfo) -> ContentSource | Away | None:
     """The source that CreateVolume gets, None for an empty volume. May be repeated.
 
     That it is a claim, volume_request.plan has seen to. Raises Invalid for what can never be, Precondition while the

@@ -27,7 +27,7 @@ FIRST_PACE = 2.5
 _REMEMBERED = 16
 
 
-class Pace:
+class GroupPace:
     """How long the scheduler takes between two claims of a pod. Seconds."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True)
-class Decision:
+class GroupDecision:
     """look_at: when to decide again at the latest, monotonic seconds. uids: claims to patch, with this number of
     reschedules."""
 
@@ -83,7 +83,7 @@ class Decision:
 class ClaimGroup:
     """One group on one node. pace is shared with other groups. reason: why the last round was rejected."""
 
-    pace: Pace
+    pace: GroupPace
     reschedules: int = 0
     """What claims of the rejected round carry when they have gone back; 0: none was rejected."""
     reason: str = ""
@@ -100,7 +100,7 @@ class ClaimGroup:
 
     def decide(
         self, members: Iterable[Member], now: float, *, missing: bool, fits: bool = True, confirmed: bool = False
-    ) -> Decision:
+    ) -> GroupDecision:
         """What to do with the members. missing: whether the pod needs more claims than these. fits: whether all, those
         that are missing too, would have capacity. confirmed: missing was read from the API server just now."""
         here = list(members)
@@ -109,16 +109,16 @@ class ClaimGroup:
         if back:
             self._outstanding.update(m.uid for m in back)
             uids = tuple(m.uid for m in back)
-            return Decision(Action.RESCHEDULE, now + LOOK_EVERY, uids, self.reschedules)
+            return GroupDecision(Action.RESCHEDULE, now + LOOK_EVERY, uids, self.reschedules)
         current = [m for m in here if m.uid not in self._patched]
         if not current:
-            return Decision(Action.WAIT, now + LOOK_EVERY)
+            return GroupDecision(Action.WAIT, now + LOOK_EVERY)
         if not missing and len(current) == len(here):
-            return Decision(Action.RESERVE, now + LOOK_EVERY)
+            return GroupDecision(Action.RESERVE, now + LOOK_EVERY)
         overdue = min(m.arrived for m in current) + self.pace.wait
         if now >= overdue:
-            return Decision(Action.REJECT if confirmed else Action.CONFIRM, now + LOOK_EVERY)
-        return Decision(Action.WAIT if fits else Action.REJECT, overdue)
+            return GroupDecision(Action.REJECT if confirmed else Action.CONFIRM, now + LOOK_EVERY)
+        return GroupDecision(Action.WAIT if fits else Action.REJECT, overdue)
 
     def reject(self, members: Sequence[Member], now: float, *, missing: bool, at_least: int = 0) -> None:
         """From now on these go back, with those that are missing and arrive while they are still expected.

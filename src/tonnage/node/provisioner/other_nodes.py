@@ -10,14 +10,14 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, NODES, PODS
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.ledger import Ledger, Promise, Shortage
+from tonnage.capacity.ledger import ClaimReservation, Ledger, Shortfall
 from tonnage.capacity.object import version
 from tonnage.capacity.tier import BEYOND, is_tier
 from tonnage.claims.node_fit import Suitability
-from tonnage.claims.node_scope import NodeScope, Source
+from tonnage.claims.node_scope import CapacitySource, NodeScope
 from tonnage.errors import ApiNotFound, TonnageError
 from tonnage.kube.client import Client
-from tonnage.node.provisioner.claim_group import Group
+from tonnage.node.provisioner.claim_group import PodClaimGroup
 from tonnage.node.provisioner.reschedule_backoff import Patience
 
 
@@ -25,7 +25,7 @@ from tonnage.node.provisioner.reschedule_backoff import Patience
 class _Need:
     """What a class must offer: bytes in all (of what it shares its room with, too), and for the largest volume."""
 
-    source: Source
+    source: CapacitySource
     total: int
     largest: int
 
@@ -41,7 +41,7 @@ class Elsewhere:
     def __init__(self, client: Client, ledger: Ledger, scope: NodeScope, patience: Patience) -> None:
         self._client, self._ledger, self._scope, self._patience = client, ledger, scope, patience
 
-    async def has_room(self, group: Group, pending: Sequence[PersistentVolumeClaim], stays: float) -> bool:
+    async def has_room(self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim], stays: float) -> bool:
         """Whether another node has come to have room for all these claims since they were sent here, and the pod may
         be there. Looks now and then only. stays: seconds that the group stays here otherwise."""
         promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
@@ -62,7 +62,7 @@ class Elsewhere:
         self._patience.hurries(group.id, stays)
         return True
 
-    async def largest(self, shortage: Shortage) -> int | None:
+    async def largest(self, shortage: Shortfall) -> int | None:
         """Most free room of all nodes, in bytes; None when some node has room after all, or nobody knows."""
         try:
             found = await self._published({shortage.source.driver})
@@ -80,7 +80,7 @@ class Elsewhere:
             found += (await self._client.list(CAPACITIES, labels=f"{names.CAPACITY_DRIVER}={driver}")).items
         return found
 
-    async def _may_be_on(self, group: Group, places: Sequence[str]) -> bool:
+    async def _may_be_on(self, group: PodClaimGroup, places: Sequence[str]) -> bool:
         """Whether the group's pod may be on one of these nodes; yes where that cannot be told."""
         if group.pod is None:
             return True
@@ -100,14 +100,14 @@ class Elsewhere:
         return False
 
 
-def _needs(promises: Sequence[Promise]) -> Iterable[_Need]:
+def _needs(promises: Sequence[ClaimReservation]) -> Iterable[_Need]:
     for source in {p.source: None for p in promises}:
         total = sum(p.size for p in promises if p.source.room == source.room)
         yield _Need(source, total, max(p.size for p in promises if p.source == source))
 
 
 def _places_with_room(offers: Iterable[CSIStorageCapacity], needs: Sequence[_Need]) -> frozenset[str]:
-    met: dict[str, set[Source]] = {}
+    met: dict[str, set[CapacitySource]] = {}
     for offer in offers:
         if place := _place(offer):
             met.setdefault(place, set()).update(n.source for n in needs if n.is_met_by(offer))

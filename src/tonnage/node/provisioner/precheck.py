@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import StorageClass
-from tonnage.claims.create_request import VolumeRequest, capacity_parameters, plan
-from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.claims.create_request import ClaimRequest, capacity_parameters, plan
+from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
 from tonnage.errors import Invalid
 from tonnage.kube.cache import Cache
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 
 _REMEMBERED = 256
 _Shape = tuple[str, str, Sequence[VolumeCapability]]
@@ -26,7 +26,7 @@ _Shape = tuple[str, str, Sequence[VolumeCapability]]
 class Feasibility:
     """Answers are remembered by class and capabilities, of which there are few."""
 
-    def __init__(self, classes: Cache[StorageClass], drivers: Drivers, scope: NodeScope) -> None:
+    def __init__(self, classes: Cache[StorageClass], drivers: DriverSet, scope: NodeScope) -> None:
         self._classes, self._drivers, self._scope = classes, drivers, scope
         self._known: dict[_Shape, str] = {}
         drivers.on_add(lambda _: self._known.clear())
@@ -61,7 +61,7 @@ class Feasibility:
         return self._known[shape]
 
 
-async def _ask(driver: Driver, storage_class: StorageClass, request: VolumeRequest) -> str | None:
+async def _ask(driver: DriverInfo, storage_class: StorageClass, request: ClaimRequest) -> str | None:
     """Why the driver would refuse such volumes, "" when it would not, None when it does not say."""
     try:
         await driver.client.get_capacity(capacity_parameters(storage_class), capabilities=request.capabilities)

@@ -23,7 +23,7 @@ from tonnage.api.origin import is_populated
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Ledger, Promise, Shortage, Stage
+from tonnage.capacity.ledger import ClaimReservation, Ledger, Shortfall, Stage
 from tonnage.capacity.tier import PATIENT_FROM
 from tonnage.claims.bind import change
 from tonnage.claims.node_scope import NodeScope, is_ephemeral
@@ -32,7 +32,7 @@ from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
-from tonnage.node.provisioner.claim_group import Group
+from tonnage.node.provisioner.claim_group import PodClaimGroup
 from tonnage.node.provisioner.other_nodes import Elsewhere
 from tonnage.node.provisioner.reschedule_backoff import LOOK_FROM, Patience, stay
 from tonnage.node.provisioner.starvation import LONGEST, HoldBack
@@ -69,15 +69,15 @@ class Withdrawal:
         self._leaving: dict[str, dict[str, str]] = {}  # group -> key -> uid of siblings being given back
         self._withdrawn = metrics.WITHDRAWN.labels(scope.node)
 
-    def leaving(self, group: Group) -> bool:
+    def leaving(self, group: PodClaimGroup) -> bool:
         """Whether siblings of the group are being given back: it goes back whole, whatever room comes up."""
         return group.id in self._leaving
 
     async def prepare(
         self,
-        group: Group,
+        group: PodClaimGroup,
         pending: Sequence[PersistentVolumeClaim],
-        shortage: Shortage | None,
+        shortage: Shortfall | None,
         *,
         patient: bool,
         why: str = "",
@@ -100,7 +100,7 @@ class Withdrawal:
         return self._wait_for_sibling(group) or reason  # one may have been booked after all while we looked
 
     async def send_back(
-        self, group: Group, claims: Sequence[PersistentVolumeClaim], reschedules: int, patched: Container[str]
+        self, group: PodClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int, patched: Container[str]
     ) -> tuple[list[PersistentVolumeClaim], TonnageError | None]:
         """Patch these claims so that they have no node, and that many reschedules. Those for which that is now so, and
         the first failure. patched: uids of those that were, though the watch does not show it. May be repeated."""
@@ -121,12 +121,14 @@ class Withdrawal:
         claims = ", ".join(key.partition("/")[2] for key in missing)
         return f"node {self._scope.node}: {claims} of this pod did not get this node too; choosing a node again"
 
-    def tell(self, group: Group, claims: Sequence[PersistentVolumeClaim], reschedules: int, reason: str) -> None:
+    def tell(
+        self, group: PodClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int, reason: str
+    ) -> None:
         """Say on the pod why its claims go back."""
         log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, len(claims), reschedules, reason)
         self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Withdrawn", reason)
 
-    def settled(self, group: Group) -> None:
+    def settled(self, group: PodClaimGroup) -> None:
         """The group has its room after all."""
         self._patience.over(group.id)
 
@@ -136,7 +138,7 @@ class Withdrawal:
         under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.MADE)
         return not claim.spec.volume_name and not claim.metadata.deleting and not under_way and not self._is_made(claim)
 
-    def _wait_for_sibling(self, group: Group) -> float:
+    def _wait_for_sibling(self, group: PodClaimGroup) -> float:
         """Seconds to wait for a sibling whose volume is just being made, 0 for none. It pins the pod here, however long
         it takes: did the others go back before it can be given back, the pod would be stuck. One that is made will be
         bound: sent back it would be bound here all the same, and its siblings elsewhere."""
@@ -149,7 +151,7 @@ class Withdrawal:
         return min(_LONGEST_WAIT_FOR_SIBLING, max(_WAIT_FOR_SIBLING, waited / 10))
 
     async def _hold(
-        self, group: Group, pending: Sequence[PersistentVolumeClaim], shortage: Shortage | None, attempt: int
+        self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim], shortage: Shortfall | None, attempt: int
     ) -> float:
         """Seconds until the claims go back, or are to be looked at again; 0 when they go now."""
         promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
@@ -168,7 +170,12 @@ class Withdrawal:
         return min(left, max(self._patience.next_look(group.id), _WAIT_FOR_SIBLING))
 
     async def _keep(
-        self, group: Group, claim: PersistentVolumeClaim, promises: Sequence[Promise], shortage: Shortage, attempt: int
+        self,
+        group: PodClaimGroup,
+        claim: PersistentVolumeClaim,
+        promises: Sequence[ClaimReservation],
+        shortage: Shortfall,
+        attempt: int,
     ) -> bool:
         """Whether the node keeps its room for these claims; told when that begins."""
         is_new = not self._ledger.kept()
@@ -214,7 +221,7 @@ class Withdrawal:
             return None
         return now if now.metadata.uid == claim.metadata.uid else None
 
-    async def _reason(self, shortage: Shortage | None, attempt: int) -> str:
+    async def _reason(self, shortage: Shortfall | None, attempt: int) -> str:
         if shortage is None:
             return f"node {self._scope.node}: the driver has no room for a volume of this pod; choosing a node again"
         sizes = describe(shortage.sizes)
@@ -222,13 +229,13 @@ class Withdrawal:
             return f"no node has room for all volumes of this pod ({sizes}; largest free {from_bytes(largest)})"
         return f"{self._where(shortage)} {_lack(shortage)}; choosing a node again"
 
-    def _where(self, shortage: Shortage) -> str:
+    def _where(self, shortage: Shortfall) -> str:
         kind, _, name = shortage.source.room.partition("/")
         return f"{kind} {name} of node {self._scope.node}"
 
     # Giving back what is made already
 
-    async def _gave_back(self, group: Group, pending: Sequence[PersistentVolumeClaim]) -> bool:
+    async def _gave_back(self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim]) -> bool:
         """Whether no sibling is left to give back. Deletes those that may go; false while a deletion goes on."""
         leaving = self._leaving.get(group.id)
         if leaving is None:
@@ -248,7 +255,7 @@ class Withdrawal:
                 del leaving[key]
         return not leaving
 
-    def _may_go(self, claim: PersistentVolumeClaim, group: Group) -> bool:
+    def _may_go(self, claim: PersistentVolumeClaim, group: PodClaimGroup) -> bool:
         if claim.metadata.deleting or is_populated(claim):  # filling it anew may take long
             return False
         if is_ephemeral(claim):
@@ -257,7 +264,7 @@ class Withdrawal:
         return storage_class is not None and storage_class.parameters.get(names.ROLLBACK) == "true"
 
     async def _guarded(
-        self, group: Group, made: Sequence[PersistentVolumeClaim], pending: Sequence[PersistentVolumeClaim]
+        self, group: PodClaimGroup, made: Sequence[PersistentVolumeClaim], pending: Sequence[PersistentVolumeClaim]
     ) -> bool:
         """Live reads: a refused claim still keeps the pod from its node, and nobody uses what is made."""
         if not any([await self._is_ours_alone(claim) for claim in pending]):
@@ -266,7 +273,7 @@ class Withdrawal:
         pods = await self._pods(group)
         return not any(p.spec.node_name and used & set(p.claim_names()) for p in pods)
 
-    async def _pods(self, group: Group) -> list[Pod]:
+    async def _pods(self, group: PodClaimGroup) -> list[Pod]:
         if group.pod is None or any(not _of_pod(key, group) for key in group.claims):
             return (await self._client.list(PODS, group.namespace)).items
         try:
@@ -309,7 +316,7 @@ def describe(sizes: Sequence[int]) -> str:
     return ", ".join(f"{n} x {from_bytes(size)}" if n > 1 else from_bytes(size) for size, n in counted)
 
 
-def _lack(shortage: Shortage) -> str:
+def _lack(shortage: Shortfall) -> str:
     need, sizes = sum(shortage.sizes), describe(shortage.sizes)
     if need > shortage.free:
         lacks = f"lacks {from_bytes(need - shortage.free)} for the volumes of this pod"
@@ -317,5 +324,5 @@ def _lack(shortage: Shortage) -> str:
     return f"has no single place for the largest volume of this pod ({sizes}; largest {from_bytes(shortage.largest)})"
 
 
-def _of_pod(key: str, group: Group) -> bool:
+def _of_pod(key: str, group: PodClaimGroup) -> bool:
     return group.pod is not None and key.startswith(f"{group.namespace}/{group.pod.name}-")

@@ -15,13 +15,13 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.origin import is_clone, is_populated
 from tonnage.capacity.ledger import Ledger, Stage
-from tonnage.claims.node_scope import Driver
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.claims.selected_node import withdrawals
 from tonnage.kube.cache import Cache
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.provisioner.claim_group import Group, Siblings, is_there
+from tonnage.node.provisioner.claim_group import PodClaimGroup, Siblings, is_there
 from tonnage.node.provisioner.failure_events import Refusals
-from tonnage.node.provisioner.group_state import LOOK_EVERY, Action, ClaimGroup, Member, Pace
+from tonnage.node.provisioner.group_state import LOOK_EVERY, Action, ClaimGroup, GroupPace, Member
 from tonnage.node.provisioner.precheck import Feasibility
 from tonnage.node.provisioner.reschedule import Withdrawal
 
@@ -49,7 +49,7 @@ class _Exhausted:
         return more and self.since < now
 
 
-class Booking:
+class ClaimReserver:
     """Books claims by uid. enqueue asks for another look at a claim; away tells why a copy can only be elsewhere."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Booking:
         self._enqueue, self._why_away = enqueue, away
         self._held: set[str] = set()  # refused claims that wait here
         self._exhausted: dict[str, _Exhausted] = {}  # refused by the driver itself, whatever the ledger says
-        self._pace = Pace()
+        self._pace = GroupPace()
         self._groups: dict[str, ClaimGroup] = {}  # rejected ones
         self._group_of: dict[str, str] = {}  # uid of a claim here -> its rejected group
         self._locks = KeyedLocks()
@@ -79,7 +79,7 @@ class Booking:
         """uid -> why the claim waits: "siblings", "capacity", "rescheduling" or "infeasible"."""
         readings.on_reading(self._wake_held)
 
-    async def book(self, claim: PersistentVolumeClaim, driver: Driver, *, late: bool) -> float | None:
+    async def book(self, claim: PersistentVolumeClaim, driver: DriverInfo, *, late: bool) -> float | None:
         """None when the claim has its room, else the seconds after which to look again.
 
         late: the scheduler sends the claim together with its siblings. May be repeated. Raises ApiError, Unavailable.
@@ -91,7 +91,7 @@ class Booking:
         async with self._locks.hold(group.id):
             return await self._decide(group, claim.metadata.uid, late=late)
 
-    async def _decide(self, group: Group, uid: str, *, late: bool) -> float | None:
+    async def _decide(self, group: PodClaimGroup, uid: str, *, late: bool) -> float | None:
         here = self._here(group)
         if len(here) > 1 and await self._is_hopeless(here):
             self._wait(here, "infeasible")
@@ -147,7 +147,7 @@ class Booking:
             self._group_of.update((m.uid, group.id) for m in members)
 
     async def _reschedule(
-        self, group: Group, state: ClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int
+        self, group: PodClaimGroup, state: ClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int
     ) -> None:
         self._ledger.refuse(c.metadata.uid for c in claims)
         self._wait(claims, "rescheduling")
@@ -162,7 +162,7 @@ class Booking:
         if failure is not None:
             raise failure
 
-    def _here(self, group: Group) -> list[PersistentVolumeClaim]:
+    def _here(self, group: PodClaimGroup) -> list[PersistentVolumeClaim]:
         """A volume populator's claims need nothing of this node: their volumes are made for claims of its own."""
         return [c for key in group.claims if (c := self._claims.get(key)) is not None and not is_populated(c)]
 
@@ -213,7 +213,7 @@ class Booking:
             del self._groups[id_]
         self._wake_held()
 
-    def _booked(self, group: Group, uids: Sequence[str], asking: str) -> None:
+    def _booked(self, group: PodClaimGroup, uids: Sequence[str], asking: str) -> None:
         self._withdrawal.settled(group)
         self._held.difference_update(uids)
         for uid in uids:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tonnage.capacity.ledger import Ledger, Promise
-from tonnage.claims.node_scope import Source
+from tonnage.capacity.ledger import ClaimReservation, Ledger
+from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.errors import CsiError
 from tonnage.errors import Invalid, Unavailable
-from tonnage.node.driver_set import Drivers
+from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 HELP = (
@@ -36,10 +36,10 @@ def times(after: int) -> int:
 class HoldBack:
     """Decides for whom room is kept. after: how often a pod must have gone back before; 0: for nobody."""
 
-    def __init__(self, ledger: Ledger, drivers: Drivers, *, after: int) -> None:
+    def __init__(self, ledger: Ledger, drivers: DriverSet, *, after: int) -> None:
         self._ledger, self._drivers, self._after = ledger, drivers, after
 
-    async def keeps(self, promises: Sequence[Promise], withdrawals: int) -> bool:
+    async def keeps(self, promises: Sequence[ClaimReservation], withdrawals: int) -> bool:
         """Whether room is kept for these claims of one pod; from now on, if it can be. May be repeated."""
         uids = {p.uid for p in promises}
         if not self._after or withdrawals < self._after:
@@ -54,7 +54,7 @@ class HoldBack:
         self._ledger.keep(uids)
         return True
 
-    async def _whole(self, source: Source) -> int:
+    async def _whole(self, source: CapacitySource) -> int:
         """Bytes of the room when nothing is in it; 0 where that is not known."""
         driver = self._drivers.get(source.driver)
         if driver is None or not (driver.lists_volumes and driver.lists_capacity):

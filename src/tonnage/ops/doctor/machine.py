@@ -15,7 +15,7 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.object import object_name
 from tonnage.claims.create_request import allowed_here, capacity_parameters, fstype_of
-from tonnage.claims.node_scope import Driver
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.errors import CsiError
@@ -71,7 +71,7 @@ def _configured(config: NodeConfig) -> Iterator[Finding]:
             yield ok("node", about, item.text)
 
 
-def _driver(config: NodeConfig, driver: Driver) -> Iterator[Finding]:
+def _driver(config: NodeConfig, driver: DriverInfo) -> Iterator[Finding]:
     wanted = {config.driver.topology_key: names.label_value(config.driver.node_name)}
     about = config.driver.node_name
     if driver.name != config.driver.driver_name or driver.segment != wanted:
@@ -121,7 +121,9 @@ def knows(filesystem: str, *, listed: Path = Path("/proc/filesystems"), modules:
 # Numbers
 
 
-async def _capacities(view: View, client: Client, config: NodeConfig, driver: Driver, clock: Clock) -> list[Finding]:
+async def _capacities(
+    view: View, client: Client, config: NodeConfig, driver: DriverInfo, clock: Clock
+) -> list[Finding]:
     """What is published against what the pool says now."""
     found: list[Finding] = []
     compared = 0
@@ -139,7 +141,7 @@ async def _capacities(view: View, client: Client, config: NodeConfig, driver: Dr
 
 
 async def _compare(
-    view: View, client: Client, config: NodeConfig, driver: Driver, storage_class: StorageClass, clock: Clock
+    view: View, client: Client, config: NodeConfig, driver: DriverInfo, storage_class: StorageClass, clock: Clock
 ) -> Finding | None:
     """Looked at again while they differ: numbers are published a moment later, and volumes come and go."""
     node, name = config.driver.node_name, storage_class.metadata.name
@@ -164,7 +166,7 @@ async def _compare(
     return warn("room", about, f"{text}: room is not given away", todo)
 
 
-async def _room(driver: Driver, storage_class: StorageClass) -> int:
+async def _room(driver: DriverInfo, storage_class: StorageClass) -> int:
     """Bytes that the driver has for a class, 0 for one that it cannot serve. Raises CsiError."""
     topology = driver.segment if driver.topology else None
     try:

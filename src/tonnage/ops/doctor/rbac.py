@@ -22,7 +22,7 @@ from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.installation import APPLY
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import Installation
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 _CHECK = "access"
 _REVIEWS = "/apis/authorization.k8s.io/v1"
@@ -67,7 +67,7 @@ class Right:
 
 def rights(file: str, namespace: str) -> list[Right]:
     """All that the roles of a template give."""
-    chosen = Installation(namespace=namespace, scheduler=Strategy.LEAST_ALLOCATED)
+    chosen = Installation(namespace=namespace, scheduler=ScoringStrategy.LEAST_ALLOCATED)
     objects = yaml.safe_load_all(manifests.render_part(file, chosen))
     return [right for found in objects for right in _of(found)]
 

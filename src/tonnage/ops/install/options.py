@@ -13,7 +13,7 @@ from tonnage.api import names
 from tonnage.errors import Invalid
 from tonnage.node.config.node import KUBELET
 from tonnage.pools import config as pool_config
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 IMAGE = f"tonnage.dev/tonnage:{__version__}"
 KUBERNETES = (1, 36)
@@ -68,7 +68,7 @@ class Installation:
     evict_unfit: bool = False
     groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     network_policy: bool = False
-    scheduler: Strategy | None = None
+    scheduler: ScoringStrategy | None = None
     group_labels: Sequence[str] = ()
     templates: Sequence[str] = ()
 

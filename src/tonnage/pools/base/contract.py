@@ -37,7 +37,7 @@ def is_inline(owner: Mapping[str, str]) -> bool:
     return owner.get(INLINE) == "true"
 
 
-class State(Enum):
+class VolumeState(Enum):
     """Life of a volume's content. mkfs runs only on NEW."""
 
     NEW = "new"
@@ -45,7 +45,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Source:
+class VolumeOrigin:
     """What a new volume is filled from, in the same pool: a snapshot or a volume, by name; the other is ""."""
 
     snapshot: str = ""
@@ -73,12 +73,12 @@ class VolumeRequest:
     fstype: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] = field(default_factory=dict)
-    source: Source | None = None
+    source: VolumeOrigin | None = None
     mutable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Volume:
+class PoolVolume:
     """A volume as its record says. size: usable bytes. created: seconds since the epoch. source: what it was filled
     from. pending: it was expanded, and on its node grow() is still to be called (or the next stage() does it). mutable:
     what modify() or the request set above the class's parameters. place: where in the pool it is, for kinds whose
@@ -88,11 +88,11 @@ class Volume:
     size: int
     block: bool = False
     fstype: str = ""
-    state: State = State.NEW
+    state: VolumeState = VolumeState.NEW
     parameters: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
-    source: Source | None = None
+    source: VolumeOrigin | None = None
     pending: bool = False
     mutable: Mapping[str, str] = field(default_factory=dict)
     place: str = ""
@@ -137,14 +137,14 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Condition:
+class VolumeCondition:
     """How a volume does. message: for people, also when all is well."""
 
     abnormal: bool
     message: str
 
 
-WELL = Condition(abnormal=False, message="the volume is well")
+WELL = VolumeCondition(abnormal=False, message="the volume is well")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Pool(ABC):
         """Give back what the process holds. Volumes and mounts stay."""
 
     @abstractmethod
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         """Make a volume, durable when this returns; an existing one of that name that fits the request is returned.
 
         Raises Exhausted (no room now), OutOfRange (can never fit, or size > limit), AlreadyExists (name taken by
@@ -230,11 +230,11 @@ class Pool(ABC):
         where that may end in a moment, which is waited for unless wait is False."""
 
     @abstractmethod
-    async def get(self, name: str) -> Volume:
+    async def get(self, name: str) -> PoolVolume:
         """Read one record. Raises NotFound."""
 
     @abstractmethod
-    async def list(self) -> Sequence[Volume]:
+    async def list(self) -> Sequence[PoolVolume]:
         """All records in the order of their names."""
 
     async def damaged(self) -> Mapping[str, str]:
@@ -306,7 +306,7 @@ class Pool(ABC):
         """All snapshots in the order of their names."""
         return []
 
-    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
         """Make room for at least `size` bytes, durable when this returns: the controller's part. A volume that is
         large enough is returned as it is. limit: bytes not to be passed, 0 for none.
 
@@ -315,7 +315,7 @@ class Pool(ABC):
         """
         raise self._unsupported("larger volumes")
 
-    async def grow(self, name: str, path: Path) -> Volume:
+    async def grow(self, name: str, path: Path) -> PoolVolume:
         """Let the file system at path (or the raw block device) take the room that expand() made: the node's part.
 
         Raises NotFound when the volume or path is not there, Precondition when it cannot be done while the volume is
@@ -323,7 +323,7 @@ class Pool(ABC):
         """
         raise self._unsupported("larger volumes")
 
-    async def modify(self, name: str, parameters: Mapping[str, str]) -> Volume:
+    async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """Change parameters of a volume, durable when this returns; an empty value takes one back to the class's.
 
         What a parameter does to a volume in use is for the caller to bring about (limits of the pods' IO).
@@ -340,7 +340,7 @@ class Pool(ABC):
         """What is being erased, in the order of the volumes' names."""
         return []
 
-    def home(self, volume: Volume) -> Path | None:
+    def home(self, volume: PoolVolume) -> Path | None:
         """Where the pool has a volume mounted whether it is used or not, None for nowhere."""
         return None
 
@@ -348,7 +348,7 @@ class Pool(ABC):
         """What is wrong with the pool itself and what to do about it, a line each; nothing when all is well."""
         return []
 
-    def rebound(self, bounds: Bounds, *, erase_rate: int | None = None) -> None:
+    def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
         """Promise within other bounds from now on; volumes stay, also where they pass them. May be repeated.
 
         erase_rate: bytes in a second, 0 for any number, None: the kind's own. Raises Unsupported for what holds only
@@ -360,7 +360,7 @@ class Pool(ABC):
         """How many volumes this pool can have at most (loop, mapper or namespace limits), 0 for no bound."""
         return 0
 
-    async def condition(self, name: str, path: Path | None = None) -> Condition:
+    async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
         """Health of a volume, and of its mount at path if one is given. Raises NotFound for an unknown volume; what
         is wrong with a known one is told, not raised."""
         await self.get(name)
@@ -371,7 +371,7 @@ class Pool(ABC):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PoolLimits:
     """size: bytes, 0 for what the disk has. ratio: how often the disk's free space may be promised, inf for any
     amount. sparse: content takes space as it is written. keep: what of the disk is left free for others."""
 

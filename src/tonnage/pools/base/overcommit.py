@@ -50,7 +50,7 @@ class Keep:
 NO_KEEP = Keep()
 
 
-class Disk:
+class SharedDisk:
     """One disk and the files on it that may still grow, with the length each may reach."""
 
     def __init__(self, path: Path) -> None:
@@ -196,13 +196,13 @@ class Disks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._disks: dict[int, Disk] = {}
+        self._disks: dict[int, SharedDisk] = {}
 
-    def of(self, path: Path) -> Disk:
+    def of(self, path: Path) -> SharedDisk:
         """The disk under path. Raises OSError."""
         number = os.stat(path).st_dev
         with self._lock:
-            disk = self._disks.setdefault(number, Disk(path))
+            disk = self._disks.setdefault(number, SharedDisk(path))
             disk.move(path)
             return disk
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tonnage.api.quantity import to_bytes
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Pool, Volume
+from tonnage.pools.base.contract import Pool, PoolVolume
 
 ERASE, RESERVE, SOURCE, MKFS_OPTIONS = "erase", "reserve", "source", "mkfsOptions"
 IOPS, BANDWIDTH = "iops", "bandwidth"
@@ -83,7 +83,7 @@ def check_shared(parameters: Mapping[str, str]) -> None:
     source_of(parameters)
 
 
-def changed(pool: Pool, volume: Volume, parameters: Mapping[str, str]) -> dict[str, str]:
+def changed(pool: Pool, volume: PoolVolume, parameters: Mapping[str, str]) -> dict[str, str]:
     """What is to be kept as the volume's `mutable` after Pool.modify(): an empty value takes a parameter back to the
     class's. Raises Invalid for one that `pool` cannot change, and for a bad value."""
     check_modifiable(pool, parameters)

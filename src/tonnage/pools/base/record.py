@@ -9,7 +9,7 @@ import msgspec
 from tonnage.errors import Invalid
 from tonnage.pools.base import checksum
 from tonnage.pools.base import mkfs_options as mkfs
-from tonnage.pools.base.contract import Snapshot, Source, State, Volume, check_name
+from tonnage.pools.base.contract import PoolVolume, Snapshot, VolumeOrigin, VolumeState, check_name
 from tonnage.pools.base.parameters import erase_of, reserve_of
 
 VERSION = checksum.FORMAT
@@ -17,7 +17,7 @@ _LARGEST = 2**63 - 1
 _LATEST = 253402300799.0  # seconds since the epoch: the last that a date can say
 
 
-class Record(msgspec.Struct, frozen=True):
+class VolumeRecord(msgspec.Struct, frozen=True):
     """A volume's or snapshot's sidecar. size: usable bytes; length: of the image file, 0 for none; uuid: of its file
     system; made: the image's length when its file system was made, 0 for the present one; pending: the file system has
     yet to grow; shared: the image shares its blocks with another; from_...: what it was filled from, or is to be while
@@ -47,9 +47,9 @@ class Record(msgspec.Struct, frozen=True):
     version: int = VERSION
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> VolumeOrigin | None:
         """What it was filled from."""
-        return Source(self.from_snapshot, self.from_volume) if self.from_snapshot or self.from_volume else None
+        return VolumeOrigin(self.from_snapshot, self.from_volume) if self.from_snapshot or self.from_volume else None
 
     def snapshot(self) -> Snapshot:
         """The snapshot as the pool's users see it, for a record of one."""
@@ -63,14 +63,14 @@ class Record(msgspec.Struct, frozen=True):
             created=self.created,
         )
 
-    def volume(self) -> Volume:
+    def volume(self) -> PoolVolume:
         """The volume as the pool's users see it."""
-        return Volume(
+        return PoolVolume(
             self.name,
             self.size,
             block=self.block,
             fstype=self.fstype,
-            state=State(self.state),
+            state=VolumeState(self.state),
             parameters=self.parameters,
             owner=self.owner,
             created=self.created,
@@ -80,7 +80,7 @@ class Record(msgspec.Struct, frozen=True):
         )
 
 
-def check(record: Record) -> None:
+def check(record: VolumeRecord) -> None:
     """Check what a record says, whatever it is written on. Raises ValueError."""
     try:
         check_name(record.name)
@@ -101,6 +101,6 @@ def check(record: Record) -> None:
         raise ValueError("it is raw block with a file system" if record.block else "it has no file system")
 
 
-def upgraded(record: Record) -> Record:
+def upgraded(record: VolumeRecord) -> VolumeRecord:
     """The same record in the present format."""
     return msgspec.structs.replace(record, version=VERSION)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import Exhausted, OutOfRange
-from tonnage.pools.base.contract import Capacity, Pool, Volume, is_inline
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.contract import Capacity, Pool, PoolVolume, is_inline
+from tonnage.pools.base.record import VolumeRecord
 
 LARGEST = 2**63 - 1
 """CSI counts bytes in int64."""
@@ -48,7 +48,9 @@ class Reserve:
 NONE = Reserve()
 
 
-def reserve(budget: int, volumes: Iterable[Volume | Record], *, of_class: int = 0, inline: bool = False) -> Reserve:
+def reserve(
+    budget: int, volumes: Iterable[PoolVolume | VolumeRecord], *, of_class: int = 0, inline: bool = False
+) -> Reserve:
     """What a volume leaves in a pool that keeps `budget` bytes for inline volumes. inline: whether it is one itself."""
     if inline or not budget:
         return Reserve(of_class)
@@ -67,7 +69,7 @@ def left(room: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
     )
 
 
-def check_more(pool: Pool, volume: Volume, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
+def check_more(pool: Pool, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
     """Raises OutOfRange when a volume of `size` bytes can never be, Exhausted when there is no room to grow so far.
 
     room: what left() says with that reserve.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tonnage.errors import TonnageError
-from tonnage.pools.base.contract import Capacity, Erasure, Pool, Snapshot, Volume, is_inline
+from tonnage.pools.base.contract import Capacity, Erasure, Pool, PoolVolume, Snapshot, is_inline
 
 
 class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -19,7 +19,7 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     problem: str = ""
     room: Capacity | None = None
-    volumes: Sequence[Volume] = ()
+    volumes: Sequence[PoolVolume] = ()
     snapshots: Sequence[Snapshot] = ()
     erasing: Sequence[Erasure] = ()
     abnormal: Mapping[str, str] = {}
@@ -63,7 +63,7 @@ async def read(pool: Pool) -> PoolStatus:
     )
 
 
-async def _abnormal(pool: Pool, volumes: Sequence[Volume]) -> dict[str, str]:
+async def _abnormal(pool: Pool, volumes: Sequence[PoolVolume]) -> dict[str, str]:
     found = {name: f"its record is damaged: {fault}" for name, fault in (await pool.damaged()).items()}
     for volume in volumes:
         try:

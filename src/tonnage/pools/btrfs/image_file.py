@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from tonnage.errors import HostError, Invalid, Precondition, Unavailable
 from tonnage.host import loop, mount
-from tonnage.pools.base.contract import Bounds
+from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import HALF, Directory
 from tonnage.pools.fs import mounts
 from tonnage.pools.fs.formats import BTRFS
@@ -32,7 +32,7 @@ IMAGE_FILES = frozenset({f"{_NAME}.img", ROOT})
 class BtrfsImage:
     """`pool.img` in a directory, mounted at `mounted` beside it."""
 
-    def __init__(self, path: Path, bounds: Bounds, disks: Disks) -> None:
+    def __init__(self, path: Path, bounds: PoolLimits, disks: Disks) -> None:
         self.root = path / ROOT
         self._image = path / f"{_NAME}.img"
         self._bounds = bounds
@@ -57,14 +57,14 @@ class BtrfsImage:
             self.close()
             raise
 
-    def _record(self) -> Record:
+    def _record(self) -> VolumeRecord:
         size = self._bounds.size
         if not size and not self._image.exists():
             raise Invalid(f"{self._directory.path} is not on btrfs: give the pool a size= for a btrfs image there")
         length = BTRFS.length(size)
-        return Record(_NAME, size, uuid4(), length=length, sparse=self._bounds.sparse, fstype="btrfs")
+        return VolumeRecord(_NAME, size, uuid4(), length=length, sparse=self._bounds.sparse, fstype="btrfs")
 
-    def _make(self, record: Record) -> None:
+    def _make(self, record: VolumeRecord) -> None:
         disk = self._disks.of(self._image.parent)
         disk.promise(self._image, record.length, ratio=self._bounds.ratio, keep=self._bounds.keep)
         half = self._image.with_name(f"{HALF}{self._image.name}")
@@ -81,7 +81,7 @@ class BtrfsImage:
             disk.forget(self._image)
             raise
 
-    def _mount(self, record: Record) -> None:
+    def _mount(self, record: VolumeRecord) -> None:
         if mount.is_mount(self.root):
             if not file.shows(self._image, self.root):
                 raise Unavailable(f"{self.root} is a mount of something else: unmount it first")

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.pools.base import overcommit as accounts
-from tonnage.pools.base.contract import Bounds, Volume
+from tonnage.pools.base.contract import PoolLimits, PoolVolume
 from tonnage.pools.base.group_commit import SharedCommit
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE
 from tonnage.pools.btrfs.store import BtrfsStore
@@ -43,13 +43,13 @@ class BtrfsPool(StoredPool[BtrfsStore]):
         self,
         name: str,
         directory: Path,
-        bounds: Bounds | None = None,
+        bounds: PoolLimits | None = None,
         *,
         disks: accounts.Disks | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.directory = directory
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or PoolLimits()
         store = BtrfsStore(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
         super().__init__(name, store)
         self._commit = SharedCommit(store.commit, self._threads)
@@ -66,7 +66,7 @@ class BtrfsPool(StoredPool[BtrfsStore]):
         """See StoredPool."""
         return await self._commit.after(work, *args, **kwargs)
 
-    async def grow(self, name: str, path: Path) -> Volume:
+    async def grow(self, name: str, path: Path) -> PoolVolume:
         """See Pool."""
         await self.stats(name, path)  # raises NotFound
         return await self.get(name)

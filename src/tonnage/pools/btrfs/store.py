@@ -20,9 +20,9 @@ from msgspec import structs
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, Unavailable, Unsupported
 from tonnage.host import btrfs, tree
-from tonnage.pools.base.contract import Bounds
+from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import NO_KEEP, Disks
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.btrfs.image_file import BtrfsImage
 from tonnage.pools.directory.bind_store import BindStore, limit_for
 
@@ -37,7 +37,7 @@ class BtrfsStore(BindStore):
     durable = False
     shares = True
 
-    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+    def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
         super().__init__(path, bounds, disks=disks, clock=clock)
         self._image: BtrfsImage | None = None
         self._fs: UUID | None = None
@@ -52,7 +52,7 @@ class BtrfsStore(BindStore):
             self.settle_in(self._image.root)
             self.bounds = dataclasses.replace(self.bounds, keep=NO_KEEP)  # of the disk outside
 
-    def rebound(self, bounds: Bounds) -> None:
+    def rebound(self, bounds: PoolLimits) -> None:
         """See RecordStore."""
         if self._image is not None:
             if (bounds.size, bounds.sparse) != (self.bounds.size, self.bounds.sparse):
@@ -68,7 +68,7 @@ class BtrfsStore(BindStore):
         finally:
             os.close(at)
 
-    def found(self, records: dict[str, Record]) -> None:
+    def found(self, records: dict[str, VolumeRecord]) -> None:
         """See FolderStore: switch quotas on."""
         self._fs = btrfs.fsid(self.at)
         if self._fs is None:
@@ -107,7 +107,7 @@ class BtrfsStore(BindStore):
         except OSError as failure:
             raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
 
-    def make(self, record: Record) -> Record:
+    def make(self, record: VolumeRecord) -> VolumeRecord:
         """See FolderStore."""
         path = self.content(record.name)
         try:
@@ -178,7 +178,7 @@ class BtrfsStore(BindStore):
         except (OSError, ValueError):
             return 0
 
-    def fill(self, record: Record, origin: Record) -> Record:
+    def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Make the subvolume of a volume from another; the record as it is then. Raises Exhausted, HostError."""
         source = self.snapshots.content(origin.name) if record.from_snapshot else self.content(origin.name)
         with suppress(FileNotFoundError):
@@ -198,14 +198,14 @@ class BtrfsStore(BindStore):
                 raise Exhausted(f"no room for a snapshot in {self.path}: {failure.strerror}") from failure
             raise HostError(f"cannot make a snapshot of {source} at {target}: {failure.strerror}") from failure
 
-    def keep(self, record: Record, origin: Record, content: Path) -> Record:
+    def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
         """See FolderStore."""
         with suppress(FileNotFoundError):
             self.remove(content)
         self._copy(self.snapshots.directory.at, content, self.content(origin.name), readonly=True)
         return record
 
-    def fault(self, record: Record, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """See RecordStore."""
         content = self.content(record.name)
         try:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, NotFound, Unavailable, Unsupported
-from tonnage.pools.base.contract import WELL, Bounds, Capacity, Condition, Source, Stats, VolumeRequest
-from tonnage.pools.base.record import Record
-from tonnage.pools.core.request import Want
+from tonnage.pools.base.contract import WELL, Capacity, PoolLimits, Stats, VolumeCondition, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import EraseRecords
 
 
@@ -35,7 +35,7 @@ class RecordStore(ABC):
         self.clock = clock
         self.pool = ""
         """The pool's name, which the ids of its volumes begin with; "" where nobody gives it one."""
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, VolumeRecord] = {}
         self.damaged: dict[str, str] = {}
         """Volumes whose records cannot be trusted, and why: they are left alone."""
         self.used = 0
@@ -69,7 +69,7 @@ class RecordStore(ABC):
         """Room for volumes of a class with that file system, "" for raw block. Raises Unavailable."""
 
     @abstractmethod
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Make a volume, which is not there yet. origin: what it is filled from. Raises Exhausted, HostError."""
 
     @abstractmethod
@@ -77,7 +77,7 @@ class RecordStore(ABC):
         """Remove a volume; an unknown one is success. Raises Precondition while it is in use, HostError."""
 
     @abstractmethod
-    def write(self, record: Record) -> None:
+    def write(self, record: VolumeRecord) -> None:
         """Write a volume's record: it is so from here on. Raises Exhausted, HostError."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class RecordStore(ABC):
                 f"the record of volume {name} in {self.where} is damaged ({fault}), nothing was touched: {self.remedy}"
             )
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> VolumeRecord:
         """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
         self.check_open()
         self.check_damaged(name)
@@ -121,12 +121,12 @@ class RecordStore(ABC):
         except KeyError:
             raise NotFound(f"{self.where} has no volume {name[:128]!r}") from None
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[VolumeRecord]:
         """All records in the order of their names. Raises Unavailable."""
         self.check_open()
         return [record for _, record in sorted(self.records.items())]
 
-    def rebound(self, bounds: Bounds) -> None:
+    def rebound(self, bounds: PoolLimits) -> None:
         """Promise within other bounds from now on. Raises Unsupported."""
         self.most = bounds.size
 
@@ -137,22 +137,22 @@ class RecordStore(ABC):
                 raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.where}")
             self.used += size
 
-    def modify(self, name: str, mutable: Mapping[str, str]) -> Record:
+    def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
         """Write down a volume's changed parameters. Raises NotFound, Exhausted, HostError."""
         record = replace(self.record(name), mutable=dict(mutable))
         self.write(record)
         return record
 
-    def condition(self, name: str, path: Path | None) -> Condition:
+    def condition(self, name: str, path: Path | None) -> VolumeCondition:
         """See Pool.condition."""
         try:
             record = self.record(name)
         except HostError as failure:
-            return Condition(abnormal=True, message=str(failure))
+            return VolumeCondition(abnormal=True, message=str(failure))
         if fault := self.pool_fault() or self.fault(record, path):
-            return Condition(abnormal=True, message=f"volume {name}: {fault}")
+            return VolumeCondition(abnormal=True, message=f"volume {name}: {fault}")
         if record.pending:
-            return Condition(abnormal=False, message="the volume is well; its file system is still to be grown")
+            return VolumeCondition(abnormal=False, message="the volume is well; its file system is still to be grown")
         return WELL
 
     def pool_fault(self) -> str:
@@ -163,21 +163,21 @@ class RecordStore(ABC):
         """What is wrong with what the pool keeps beside its volumes, and what to do about it, a line each."""
         return []
 
-    def put_back(self, record: Record) -> None:
+    def put_back(self, record: VolumeRecord) -> None:
         """Count a volume as there again whose deletion was not made durable: it may come back."""
         self.records[record.name] = record
         with self.lock:
             self.used += record.size
 
-    def fault(self, record: Record, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """What is wrong with a volume, and with its mount at path if one is given; "" for nothing."""
         return ""
 
-    def expand(self, name: str, size: int) -> Record:
+    def expand(self, name: str, size: int) -> VolumeRecord:
         """Make room for `size` bytes, more than it has. Raises Exhausted, HostError."""
         raise self._unsupported("larger volumes")
 
-    def grow(self, name: str, path: Path) -> Record:
+    def grow(self, name: str, path: Path) -> VolumeRecord:
         """See Pool.grow; here for kinds where expand() is effective at once."""
         self.stats(name, path)  # raises NotFound
         return self.record(name)
@@ -187,11 +187,11 @@ class RecordStore(ABC):
         self.record(name)
         raise self._unsupported("block devices of its volumes")
 
-    def origin(self, source: Source) -> Record:
+    def origin(self, source: VolumeOrigin) -> VolumeRecord:
         """What a volume shall be filled from. Raises NotFound."""
         return self.snapshot_record(source.snapshot) if source.snapshot else self.record(source.volume)
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         """Make a snapshot, which is not there yet. Raises NotFound, Exhausted, Precondition, HostError."""
         raise self._unsupported("snapshots")
 
@@ -199,17 +199,17 @@ class RecordStore(ABC):
         """Remove a snapshot; an unknown one is success. Raises HostError."""
         raise self._unsupported("snapshots")
 
-    def find_snapshot(self, name: str) -> Record | None:
+    def find_snapshot(self, name: str) -> VolumeRecord | None:
         """A snapshot's record, None for none. Raises Unavailable, HostError for a damaged one."""
         raise self._unsupported("snapshots")
 
-    def snapshot_record(self, name: str) -> Record:
+    def snapshot_record(self, name: str) -> VolumeRecord:
         """A snapshot's record. Raises NotFound, Unavailable, HostError for a damaged one."""
         if (found := self.find_snapshot(name)) is None:
             raise NotFound(f"{self.where} has no snapshot {name[:128]!r}")
         return found
 
-    def all_snapshots(self) -> Sequence[Record]:
+    def all_snapshots(self) -> Sequence[VolumeRecord]:
         """All snapshots' records in the order of their names. Raises Unavailable."""
         raise self._unsupported("snapshots")
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tonnage.errors import AlreadyExists, NotFound, Precondition
 from tonnage.host import mount, superblock
 from tonnage.pools.base.contract import Stats
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import RecordStore
 from tonnage.pools.fs import block_device, mounts, online
 
@@ -27,21 +27,21 @@ class DeviceNode(RecordStore):
     """Devices that are shown to pods."""
 
     @abstractmethod
-    def bring_up(self, record: Record) -> str:
+    def bring_up(self, record: VolumeRecord) -> str:
         """The device of a volume, which is made to appear where it is not there. May be repeated. Raises HostError."""
 
     @abstractmethod
-    def device_of(self, record: Record) -> str | None:
+    def device_of(self, record: VolumeRecord) -> str | None:
         """The device of a volume, None while it is not there. Raises HostError."""
 
     @abstractmethod
-    def make_content(self, record: Record, device: str) -> str:
+    def make_content(self, record: VolumeRecord, device: str) -> str:
         """Make the content of a volume in state new, durably; its device after that. May be repeated.
 
         Raises Precondition when something foreign is on it, Busy, HostError.
         """
 
-    def mount_options(self, record: Record, options: Sequence[str]) -> Sequence[str]:
+    def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
         """The options that a volume is mounted with, beside those of its file system. options: what was asked for."""
         return options
 
@@ -70,7 +70,7 @@ class DeviceNode(RecordStore):
         if record.pending and "ro" not in options:
             self._grow(record, device)
 
-    def _grow(self, record: Record, device: str) -> None:
+    def _grow(self, record: VolumeRecord, device: str) -> None:
         """Let the mounted file system take the room it was given. ext4 is never grown unmounted: resize2fs cannot be
         killed without damage."""
         if record.fstype == "ext4" and not superblock.may_grow_ext4():
@@ -79,7 +79,7 @@ class DeviceNode(RecordStore):
         online.grow(record, block_device.roots(device))
         self.grown(record)
 
-    def grown(self, record: Record) -> Record:
+    def grown(self, record: VolumeRecord) -> VolumeRecord:
         """Write down that the file system has its size."""
         if record.pending:
             record = replace(record, pending=False)
@@ -125,7 +125,7 @@ class DeviceNode(RecordStore):
             return Stats(total=record.size, used=record.size, available=0)
         return mounts.stats(path)
 
-    def _is_at(self, record: Record, path: Path) -> bool:
+    def _is_at(self, record: VolumeRecord, path: Path) -> bool:
         """Whether a volume is mounted or shown at path, or staged there."""
         device = self.device_of(record)
         node = path / NODE if record.block and path.is_dir() else path
@@ -135,7 +135,7 @@ class DeviceNode(RecordStore):
             return block_device.is_mounted(device, path)
         return any(block_device.is_published(device, node, readonly=readonly) for readonly in (False, True))
 
-    def shown_fault(self, record: Record, path: Path) -> str:
+    def shown_fault(self, record: VolumeRecord, path: Path) -> str:
         """What is wrong with a volume where it should be seen, "" for nothing."""
         if not record.block:
             return online.fault(path)

@@ -22,7 +22,7 @@ from tonnage.pools.base.contract import Erasure
 from tonnage.pools.base.threads import Threads
 from tonnage.pools.core.wipe import EraseJob, EraseRecords, Wiper
 
-__all__ = ["CHECKPOINT", "RATE", "EraseRecords", "Eraser", "Pace"]
+__all__ = ["CHECKPOINT", "RATE", "ErasePace", "EraseRecords", "Eraser"]
 log = logging.getLogger(__name__)
 RATE = 100 * 1024**2
 """Bytes in a second that are overwritten unless the pool says otherwise: what a hard disk does besides its work."""
@@ -31,7 +31,7 @@ CHECKPOINT = 256 * 1024**2
 _SHORTEST = 0.01  # seconds: a shorter wait is made up for by the next
 
 
-class Pace:
+class ErasePace:
     """How long to wait so that work stays below `rate` bytes a second, 0 for any. What was not used is not saved up."""
 
     def __init__(self, rate: int) -> None:
@@ -70,7 +70,7 @@ class Eraser:
     ) -> None:
         self._freed = freed
         self._pool, self._records, self._threads, self._clock = pool, records, threads, clock
-        self._pace, self._random = Pace(rate), random
+        self._pace, self._random = ErasePace(rate), random
         self._background = Background(f"erase {pool}")
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()

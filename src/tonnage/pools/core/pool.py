@@ -17,21 +17,21 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.errors import InUse, TonnageError
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import (
-    Bounds,
     Capacity,
-    Condition,
     Erasure,
     Pool,
+    PoolLimits,
+    PoolVolume,
     Snapshot,
     Stats,
-    Volume,
+    VolumeCondition,
     VolumeRequest,
     check_name,
     is_inline,
 )
 from tonnage.pools.base.parameters import changed, check_modifiable, reserve_of
 from tonnage.pools.base.parameters import source_of as folder_of
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.threads import Threads
 from tonnage.pools.core import request as requests
 from tonnage.pools.core.backend import RecordStore
@@ -63,7 +63,7 @@ class StoredPool(Pool, Generic[S]):
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
 
-    def rebound(self, bounds: Bounds, *, erase_rate: int | None = None) -> None:
+    def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
         """See Pool."""
         self._store.rebound(bounds)
         self._erase_rate = erase_rate
@@ -73,7 +73,7 @@ class StoredPool(Pool, Generic[S]):
     def check(self, parameters: Mapping[str, str]) -> None:
         """Check the values of a class's parameters. Raises Invalid, Unsupported."""
 
-    async def want(self, request: VolumeRequest) -> requests.Want:
+    async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
         """Check a request and say what will be made. Raises Invalid, Unsupported, OutOfRange."""
         return requests.check(self, request, least=self.least, step=self.step)
 
@@ -105,7 +105,7 @@ class StoredPool(Pool, Generic[S]):
         await self._threads.run(self._store.close)
         self._threads.close()
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         """See Pool. A size below the least is rounded up to it, unless that passes the limit."""
         self._store.check_open()
         check_modifiable(self, request.mutable)
@@ -125,7 +125,9 @@ class StoredPool(Pool, Generic[S]):
             requests.check_content(request.parameters, want.fstype, origin)
             return (await self.durably(self._create, request, want, origin)).volume()
 
-    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
+    def _create(
+        self, request: VolumeRequest, want: requests.RequestedVolume, origin: VolumeRecord | None
+    ) -> VolumeRecord:
         reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
         free = reservation.left(self._store.room(want.fstype, request.parameters), reserve, step=self.step)
         reservation.check_room(self, request.name, want.size, free, reserve)
@@ -156,7 +158,7 @@ class StoredPool(Pool, Generic[S]):
 
     async def _delete_now(self, name: str) -> None:
         async with self._locks.hold(name):
-            gone = list[Record]()
+            gone = list[VolumeRecord]()
             try:
                 await self.durably(self._delete, name, gone)
             except TonnageError:
@@ -166,7 +168,7 @@ class StoredPool(Pool, Generic[S]):
             finally:
                 self._erase()  # also after a call that was cancelled, or failed when it was almost done
 
-    def _delete(self, name: str, gone: list[Record]) -> None:
+    def _delete(self, name: str, gone: list[VolumeRecord]) -> None:
         record = self._store.records.get(name)
         self._store.delete(name)
         if record is not None:
@@ -194,11 +196,11 @@ class StoredPool(Pool, Generic[S]):
         self._store.check_open()
         return self._eraser.erasing() if self._eraser is not None else []
 
-    async def get(self, name: str) -> Volume:
+    async def get(self, name: str) -> PoolVolume:
         """See Pool."""
         return self._store.record(name).volume()
 
-    async def list(self) -> Sequence[Volume]:
+    async def list(self) -> Sequence[PoolVolume]:
         """See Pool."""
         return [record.volume() for record in self._store.all()]
 
@@ -265,7 +267,7 @@ class StoredPool(Pool, Generic[S]):
                 return snapshot
             return (await self.durably(self._snapshot, name, volume, owner or {})).snapshot()
 
-    def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+    def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         record = self._store.record(volume)
         reserve = self._reserve({})
         free = reservation.left(self._store.room(record.fstype, {}), reserve)
@@ -292,7 +294,7 @@ class StoredPool(Pool, Generic[S]):
         """See Pool."""
         return [record.snapshot() for record in self._store.all_snapshots()] if self.snapshots else []
 
-    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
         """See Pool."""
         async with self._locks.hold(name):
             volume = self._store.record(name).volume()
@@ -302,20 +304,20 @@ class StoredPool(Pool, Generic[S]):
             await self.settle()
             return volume
 
-    def _expand(self, volume: Volume, wanted: int) -> Record:
+    def _expand(self, volume: PoolVolume, wanted: int) -> VolumeRecord:
         reserve = self._reserve(volume.parameters)
         free = reservation.left(self._store.room(volume.fstype, volume.parameters), reserve, step=self.step)
         reservation.check_more(self, volume, wanted, free, reserve)
         return self._store.expand(volume.name, wanted)
 
-    async def grow(self, name: str, path: Path) -> Volume:
+    async def grow(self, name: str, path: Path) -> PoolVolume:
         """See Pool."""
         if not self.expansion:
             raise self._unsupported("larger volumes")
         async with self._locks.hold(name):
             return (await self._threads.run(self._store.grow, name, path)).volume()
 
-    async def modify(self, name: str, parameters: Mapping[str, str]) -> Volume:
+    async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """See Pool."""
         async with self._locks.hold(name):
             volume = self._store.record(name).volume()
@@ -330,7 +332,7 @@ class StoredPool(Pool, Generic[S]):
         """See Pool."""
         return await self._threads.run(self._store.device, name)
 
-    async def condition(self, name: str, path: Path | None = None) -> Condition:
+    async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
         """See Pool."""
         return await self._threads.run(self._store.condition, name, path)
 

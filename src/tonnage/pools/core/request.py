@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import AlreadyExists, Invalid, OutOfRange, Unsupported
-from tonnage.pools.base.contract import Pool, Snapshot, Volume, VolumeRequest, check_name
+from tonnage.pools.base.contract import Pool, PoolVolume, Snapshot, VolumeRequest, check_name
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.fs.formats import form_of
 
 
 @dataclass(frozen=True)
-class Want:
+class RequestedVolume:
     """A checked request: the size that will be made and the file system, "" for raw block."""
 
     size: int
@@ -34,7 +34,7 @@ def fstype_of(pool: Pool, fstype: str, *, block: bool) -> str:
     return wanted
 
 
-def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> Want:
+def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> RequestedVolume:
     """Check a request and round its size up to `least` and to a multiple of `step`, both in bytes.
 
     Raises Invalid, Unsupported, and OutOfRange when the rounded size passes the request's limit.
@@ -56,10 +56,10 @@ def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) 
             f"volume {request.name}: a {fstype or 'block'} volume here has at least {from_bytes(size)},"
             f" which is more than its limit {from_bytes(request.limit)}"
         )
-    return Want(size, fstype)
+    return RequestedVolume(size, fstype)
 
 
-def check_content(parameters: Mapping[str, str], fstype: str, origin: Record | None = None) -> None:
+def check_content(parameters: Mapping[str, str], fstype: str, origin: VolumeRecord | None = None) -> None:
     """Check what a class says of a new volume's file system and content. origin: what it is filled from.
 
     Raises Invalid for what a raw block volume cannot have, or a copy, whose file system is there already.
@@ -77,7 +77,7 @@ def check_content(parameters: Mapping[str, str], fstype: str, origin: Record | N
         )
 
 
-def existing(volume: Volume, request: VolumeRequest, want: Want) -> Volume:
+def existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> PoolVolume:
     """Return the volume of that name if it is what the request asks for. Raises AlreadyExists saying what differs.
 
     A volume larger than asked is as good as the limit allows (CSI, CreateVolume). The owner is not compared.
@@ -98,7 +98,7 @@ def existing(volume: Volume, request: VolumeRequest, want: Want) -> Volume:
     return volume
 
 
-def filled(pool: Pool, request: VolumeRequest, origin: Volume | Snapshot) -> VolumeRequest:
+def filled(pool: Pool, request: VolumeRequest, origin: PoolVolume | Snapshot) -> VolumeRequest:
     """The request for a volume that is filled from origin, completed by what origin is.
 
     Raises Unsupported, Invalid when it is of another kind, OutOfRange when the size is below origin's.
@@ -121,7 +121,7 @@ def filled(pool: Pool, request: VolumeRequest, origin: Volume | Snapshot) -> Vol
     return replace(request, fstype=origin.fstype)
 
 
-def again(volume: Volume, request: VolumeRequest) -> VolumeRequest:
+def again(volume: PoolVolume, request: VolumeRequest) -> VolumeRequest:
     """The request as it was when volume was made: fstype "" with a source meant the source's."""
     return replace(request, fstype=volume.fstype) if request.source and not request.fstype else request
 
@@ -133,7 +133,7 @@ def existing_snapshot(snapshot: Snapshot, volume: str) -> Snapshot:
     return snapshot
 
 
-def larger(pool: Pool, volume: Volume, size: int, limit: int, *, step: int = 1) -> int:
+def larger(pool: Pool, volume: PoolVolume, size: int, limit: int, *, step: int = 1) -> int:
     """The size that a volume is to have after expand(), its own when it is large enough.
 
     Raises Invalid, Unsupported, and OutOfRange when it is larger than limit or would be: none is made smaller.

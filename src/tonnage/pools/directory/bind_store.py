@@ -9,10 +9,10 @@ from pathlib import Path
 from tonnage.aio.clock import Clock
 from tonnage.errors import Invalid, NotFound
 from tonnage.host import mount, nofollow
-from tonnage.pools.base.contract import Bounds, Stats
+from tonnage.pools.base.contract import PoolLimits, Stats
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import BANDWIDTH, IOPS, MKFS_OPTIONS, SOURCE, erase_of, source_of
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.bind_mounts import Binds
 from tonnage.pools.directory.content import Allocated
 from tonnage.pools.directory.store import FolderStore
@@ -45,11 +45,11 @@ class BindStore(FolderStore):
 
     suffix = ".vol"
 
-    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+    def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
         super().__init__(path, bounds, disks=disks, clock=clock)
         self.binds = Binds(self.kind, self.suffix, self.content)
 
-    def claim(self, record: Record) -> tuple[int, Allocated]:
+    def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
         """See FolderStore."""
         return record.size, self.held
 
@@ -88,7 +88,7 @@ class BindStore(FolderStore):
         used = min(record.size, self.held(self.content(name)))
         return Stats(record.size, used, min(record.size - used, self.bytes_left()))
 
-    def seed(self, record: Record) -> None:
+    def seed(self, record: VolumeRecord) -> None:
         """Put the content of its class's source into a new volume, before its record is written. Raises Exhausted,
         OutOfRange, Precondition, Invalid, HostError."""
         if (folder := source_of({SOURCE: record.from_folder})) is None:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from msgspec.structs import replace
 
 from tonnage.pools.base.parameters import erase_of
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import RecordStore
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.fs.formats import Format
@@ -40,10 +40,10 @@ class FolderContent(RecordStore):
     def prepare(self) -> None:
         """Make ready what the directory needs below it. Raises Unavailable, Invalid, HostError, OSError."""
 
-    def found(self, records: dict[str, Record]) -> None:
+    def found(self, records: dict[str, VolumeRecord]) -> None:
         """Look at what an earlier run left, before rubbish is removed. Raises HostError, OSError."""
 
-    def restore(self, record: Record) -> None:
+    def restore(self, record: VolumeRecord) -> None:
         """Put a volume in order that was found at start. Raises ValueError, FileNotFoundError when it is damaged."""
 
     def ready(self) -> None:
@@ -54,11 +54,11 @@ class FolderContent(RecordStore):
         return 0
 
     @abstractmethod
-    def make(self, record: Record) -> Record:
+    def make(self, record: VolumeRecord) -> VolumeRecord:
         """Make the content of a new, empty volume; the record as it is then. Replaces a leftover without a record.
         Raises Exhausted, HostError."""
 
-    def fill(self, record: Record, origin: Record) -> Record:
+    def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Make the content of a volume from another's or a snapshot's; the record as it is then."""
         raise self._unsupported(f"volumes made from a {record.source}")
 
@@ -75,11 +75,11 @@ class FolderContent(RecordStore):
     def check_unused(self, name: str) -> None:
         """Raises Precondition while a volume is mounted or attached, HostError."""
 
-    def erase_method(self, record: Record) -> str:
+    def erase_method(self, record: VolumeRecord) -> str:
         """How the content of a volume or snapshot is to be erased, "none" for not at all."""
         return erase_of(record.volume().effective)
 
-    def overwritten(self, *records: Record) -> bool:
+    def overwritten(self, *records: VolumeRecord) -> bool:
         """Whether the content of one of them is to be overwritten at its end, so that it can share no blocks."""
         return any(self.erase_method(record) in OVERWRITES for record in records)
 
@@ -87,7 +87,7 @@ class FolderContent(RecordStore):
         """Act on a volume, or one gone, whose size or whose snapshots changed. May be repeated. Raises HostError."""
 
     @abstractmethod
-    def claim(self, record: Record) -> tuple[int, Allocated]:
+    def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
         """The bytes of the disk that a volume's content may grow to, and how many it has."""
 
     @abstractmethod
@@ -114,13 +114,13 @@ class FolderContent(RecordStore):
         """What a volume's file system is known by."""
         return uuid4()
 
-    def enlarged(self, record: Record, size: int) -> Record:
+    def enlarged(self, record: VolumeRecord, size: int) -> VolumeRecord:
         """The record of a volume that is made larger."""
         return replace(record, size=size)
 
-    def extend(self, record: Record, larger: Record) -> None:
+    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
         """Let the content take what larger says, before that is written. Raises Exhausted, HostError."""
 
-    def keep(self, record: Record, origin: Record, content: Path) -> Record:
+    def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
         """Make a snapshot's content; the record as it is then. Raises Exhausted, Precondition, HostError."""
         raise self._unsupported("snapshots")

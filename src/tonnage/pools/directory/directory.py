@@ -24,7 +24,7 @@ from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
 from tonnage.host import fstab
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import MAX_NAME
-from tonnage.pools.base.record import VERSION, Record, check
+from tonnage.pools.base.record import VERSION, VolumeRecord, check
 
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
@@ -264,7 +264,7 @@ class Directory:
                 log.info("removing half-written file path=%s", self.path / entry)
                 os.unlink(self.path / entry)
 
-    def records(self) -> Iterator[Record | Damage]:
+    def records(self) -> Iterator[VolumeRecord | Damage]:
         """All records; for one that is damaged what is wrong with it, logged."""
         for entry in sorted(os.listdir(self.path)):
             name = entry.removesuffix(_RECORD)
@@ -280,9 +280,9 @@ class Directory:
                 log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
                 yield Damage(name, str(failure))
 
-    def read(self, name: str) -> Record:
+    def read(self, name: str) -> VolumeRecord:
         """One record. Raises NotFound, OSError, ValueError when it is damaged or of a newer tonnage."""
-        record = self.read_as(name, Record)
+        record = self.read_as(name, VolumeRecord)
         check(record)
         if record.name != name:
             raise ValueError(f"it is of volume {record.name!r}")
@@ -305,7 +305,7 @@ class Directory:
             raise ValueError(f"it has more than {_LONGEST} bytes")
         return checksum.decode(text, kind)
 
-    def write(self, record: Record, *, durable: bool = True) -> None:
+    def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
         """Write or replace a record, in one step for whoever looks. durable: on the disk when this returns; without
         it the caller commits the file system. Raises Exhausted, HostError."""
         self.put(record.name, record, durable=durable)

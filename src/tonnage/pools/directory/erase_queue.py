@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from tonnage.errors import Exhausted, HostError, Unavailable
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import VERSION, EraseJob, EraseRecords, check
 from tonnage.pools.directory.directory import Directory
 
@@ -108,7 +108,7 @@ class Erasures(EraseRecords):
         self._is_open, self._entries = False, {}
         self._directory.close()
 
-    def add(self, record: Record, method: str, content: Path) -> None:
+    def add(self, record: VolumeRecord, method: str, content: Path) -> None:
         """Take over a volume's content: when this returns it is here, durably. Raises Exhausted when the job cannot be
         written down (nothing has happened then), HostError, Unavailable."""
         self._add(
@@ -138,7 +138,7 @@ class Erasures(EraseRecords):
         _sync(self._folder)  # here first: a content that is nowhere would be one that nobody erases
         _sync(content.parent)
 
-    def holds(self, record: Record) -> bool:
+    def holds(self, record: VolumeRecord) -> bool:
         """Whether a volume's content was taken over, also by an add() that failed after that."""
         entries = list(self._entries.values())  # at once: others add and finish meanwhile
         return any(entry.volume == record.uuid and entry.name == record.name for entry in entries)

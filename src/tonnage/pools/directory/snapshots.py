@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tonnage.errors import HostError, NotFound, Unavailable
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import Damage, Directory
 
 FOLDER = ".snapshots"
@@ -22,7 +22,7 @@ class Snapshots:
 
     def __init__(self, pool: Path, kind: str, suffix: str) -> None:
         self.path = pool / FOLDER
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, VolumeRecord] = {}
         self._suffix = suffix
         self.damaged: dict[str, str] = {}
         """Snapshots whose records are damaged, and how."""
@@ -71,7 +71,7 @@ class Snapshots:
         """Where a snapshot's content lies."""
         return self.path / f"{name}{self._suffix}"
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> VolumeRecord:
         """A record. Raises NotFound, HostError for a damaged one."""
         if name in self.damaged:
             raise HostError(f"snapshot {name}: {self.fault_of(name)}")
@@ -87,11 +87,11 @@ class Snapshots:
             f" it back and restart the driver, or remove it with its content {self.content(name)}"
         )
 
-    def find(self, name: str) -> Record | None:
+    def find(self, name: str) -> VolumeRecord | None:
         """A record, None for none. Raises HostError for a damaged one."""
         return self.record(name) if name in self.records or name in self.damaged else None
 
-    def add(self, record: Record, *, durable: bool) -> None:
+    def add(self, record: VolumeRecord, *, durable: bool) -> None:
         """Write a record: the snapshot exists from here on. Raises Exhausted, HostError."""
         self.directory.write(record, durable=durable)
         self.records[record.name] = record
@@ -106,6 +106,6 @@ class Snapshots:
         """Bytes promised for all of them."""
         return sum(record.size for record in self.records.values())
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[VolumeRecord]:
         """All records in the order of their names."""
         return [record for _, record in sorted(self.records.items())]

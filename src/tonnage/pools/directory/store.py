@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, TonnageError, Unavailable
-from tonnage.pools.base.contract import Bounds, Capacity, Source, VolumeRequest
-from tonnage.pools.base.overcommit import HUGE, Disk, Disks
+from tonnage.pools.base.contract import Capacity, PoolLimits, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.overcommit import HUGE, Disks, SharedDisk
 from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, SOURCE
-from tonnage.pools.base.record import VERSION, Record, upgraded
-from tonnage.pools.core.request import Want
+from tonnage.pools.base.record import VERSION, VolumeRecord, upgraded
+from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import EraseJob, wipe
 from tonnage.pools.directory.content import Allocated, FolderContent, nothing
 from tonnage.pools.directory.directory import Damage, Directory
@@ -37,12 +37,12 @@ _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  
 class FolderStore(FolderContent):
     """Records in a directory, with content beside them."""
 
-    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+    def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
         super().__init__(f"{self.kind} pool {self.path}", most=bounds.size, clock=clock)
         self.bounds = bounds
         self.disks = disks
-        self._disk: Disk | None = None
+        self._disk: SharedDisk | None = None
         self.settle_in(self.path)
 
     def settle_in(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class FolderStore(FolderContent):
         self._erasures = Erasures(path, self.kind, self._erased)
         self.erasures = self._erasures
 
-    def rebound(self, bounds: Bounds) -> None:
+    def rebound(self, bounds: PoolLimits) -> None:
         """See RecordStore."""
         super().rebound(bounds)
         self.bounds = bounds
@@ -114,7 +114,7 @@ class FolderStore(FolderContent):
         else:
             self.account.join(self.path, lambda: (self.used, self.bounds.size))
 
-    def _upgrade(self, directory: Directory, records: dict[str, Record]) -> None:
+    def _upgrade(self, directory: Directory, records: dict[str, VolumeRecord]) -> None:
         """Give records of the first format, which passed all checks, the checksum that they lack."""
         for record in list(records.values()):
             if record.version == VERSION:
@@ -136,14 +136,14 @@ class FolderStore(FolderContent):
         except HostError as failure:  # rubbish that stays must not keep the volumes from being served
             log.error("content without a record stays path=%s error=%s", content, failure)
 
-    def _moved(self, records: Sequence[Record], content: Callable[[str], Path]) -> Iterator[Record]:
+    def _moved(self, records: Sequence[VolumeRecord], content: Callable[[str], Path]) -> Iterator[VolumeRecord]:
         """Those whose deletion a kill interrupted when their content was moved away to be erased."""
         for record in records:
             if self._erasures.holds(record) and not content(record.name).exists():
                 log.info("going on with a deletion volume=%s", record.name)
                 yield record
 
-    def _read(self) -> tuple[dict[str, Record], dict[str, str]]:
+    def _read(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
         records, damaged = {}, {}
         for found in self.directory.records():
             if isinstance(found, Damage):
@@ -161,7 +161,7 @@ class FolderStore(FolderContent):
             length = record.length if self.shares else self.held(content)
             self.account.remember(content, length, allocated=self._kept(record))
 
-    def _kept(self, record: Record) -> Allocated:
+    def _kept(self, record: VolumeRecord) -> Allocated:
         return nothing if self.shares or record.shared else None
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class FolderStore(FolderContent):
         return self._disk is not None
 
     @property
-    def account(self) -> Disk:
+    def account(self) -> SharedDisk:
         """What is promised of the disk. Raises Unavailable when the pool is not open."""
         if self._disk is None:
             raise Unavailable(f"{self.where} is not open")
@@ -221,18 +221,18 @@ class FolderStore(FolderContent):
             total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
         )
 
-    def write(self, record: Record) -> None:
+    def write(self, record: VolumeRecord) -> None:
         """See RecordStore. Without `durable` the caller commits."""
         self.directory.write(record, durable=self.durable)
         self.records[record.name] = record
 
-    def new_record(self, request: VolumeRequest, want: Want, origin: Record | None) -> Record:
+    def new_record(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
         """The record of a volume that is about to be made."""
-        source, created = request.source or Source(), self.clock.time()
+        source, created = request.source or VolumeOrigin(), self.clock.time()
         is_empty = origin is None or origin.state == "new"
         mkfs = request.parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs
         folder = request.parameters.get(SOURCE, "") if origin is None else origin.from_folder
-        return Record(
+        return VolumeRecord(
             request.name,
             want.size,
             self.new_uuid(request.name, created),
@@ -248,7 +248,7 @@ class FolderStore(FolderContent):
             mutable={key: value for key, value in request.mutable.items() if value},
         )
 
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """See RecordStore."""
         self.check_damaged(request.name)
         self.directory.check_place()
@@ -285,7 +285,7 @@ class FolderStore(FolderContent):
         bounds = self.bounds
         self.account.promise(content, length, ratio=bounds.ratio, keep=bounds.keep, allocated=allocated)
 
-    def _unbook(self, record: Record, content: Path) -> None:
+    def _unbook(self, record: VolumeRecord, content: Path) -> None:
         self.book(record.name, -record.size)
         self.account.forget(content)
 
@@ -316,7 +316,7 @@ class FolderStore(FolderContent):
         """See RecordStore."""
         return self.directory.fault()
 
-    def _let_go(self, record: Record, content: Path) -> bool:
+    def _let_go(self, record: VolumeRecord, content: Path) -> bool:
         """Move content that is to be erased to where that is done; whether it was."""
         method = self.erase_method(record) if self.erases else "none"
         if method == "none":
@@ -331,7 +331,7 @@ class FolderStore(FolderContent):
             return False
         return True
 
-    def _free(self, record: Record, content: Path, *, is_taken: bool) -> None:
+    def _free(self, record: VolumeRecord, content: Path, *, is_taken: bool) -> None:
         """Give back the room of what is deleted; is_taken: _erased() does it, or has done it by now."""
         if is_taken:
             self.account.forget(content)
@@ -342,7 +342,7 @@ class FolderStore(FolderContent):
     def _erased(self, job: EraseJob) -> None:
         self.book(job.name, -job.room)
 
-    def expand(self, name: str, size: int) -> Record:
+    def expand(self, name: str, size: int) -> VolumeRecord:
         """See RecordStore."""
         self.directory.check_place()
         record, content = self.record(name), self.content(name)
@@ -361,7 +361,7 @@ class FolderStore(FolderContent):
         self.changed(name)
         return larger
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         """See RecordStore."""
         self.directory.check_place()
         origin, content = self.record(volume), self.snapshots.content(name)
@@ -383,7 +383,7 @@ class FolderStore(FolderContent):
         self.changed(volume)
         return record
 
-    def _snapshot_of(self, origin: Record, name: str, owner: Mapping[str, str], held: int) -> Record:
+    def _snapshot_of(self, origin: VolumeRecord, name: str, owner: Mapping[str, str], held: int) -> VolumeRecord:
         created = self.clock.time()
         return replace(
             origin,
@@ -411,12 +411,12 @@ class FolderStore(FolderContent):
         self._free(record, content, is_taken=is_taken)
         self.changed(record.from_volume)
 
-    def find_snapshot(self, name: str) -> Record | None:
+    def find_snapshot(self, name: str) -> VolumeRecord | None:
         """See RecordStore."""
         self.check_open()
         return self.snapshots.find(name)
 
-    def all_snapshots(self) -> list[Record]:
+    def all_snapshots(self) -> list[VolumeRecord]:
         """See RecordStore."""
         self.check_open()
         return self.snapshots.all()

@@ -21,7 +21,7 @@ from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools.base.parameters import SOURCE
 from tonnage.pools.base.parameters import source_of as folder_of
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import mounts
 from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import FORMATS, form_of
@@ -58,7 +58,7 @@ def locked(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
+def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
     """Make the file system of a volume in state new, with what its source folder has; one that was used is kept. What
     raw block has to begin with was made with the volume. May be repeated.
 
@@ -80,7 +80,7 @@ def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
         raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
 
 
-def _mkfs(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
+def _mkfs(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
     def command(*, prezeroed: bool) -> list[str]:
         words = form_of(record.fstype, record.mkfs).mkfs(path, record.length, record.uuid, prezeroed=prezeroed)
         # Without discard mkfs writes zeros, which take real blocks of a thin pool.
@@ -124,7 +124,7 @@ def zero_range(fd: int, start: int, length: int) -> None:
     fcntl.ioctl(fd, _ZEROOUT, struct.pack("=QQ", start, length))
 
 
-def mount_at(path: str, record: Record, target: Path, options: Sequence[str]) -> None:
+def mount_at(path: str, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
     """Mount a formatted volume. options: more of them. Raises HostError."""
     mount.mount(path, target, record.fstype, (*_OPTIONS[record.fstype], *options))
 

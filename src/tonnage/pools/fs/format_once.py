@@ -9,12 +9,12 @@ import logging
 
 from tonnage.errors import Precondition
 from tonnage.host import device, ondisk
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 
 log = logging.getLogger(__name__)
 
 
-def must_format(fd: int, path: str, record: Record) -> bool:
+def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
     """Whether the file system is still to be made: there is none, or an unused one that an interrupted mkfs left.
 
     False when the volume's own is there and was ever mounted, or holds a file: it is kept, with its content. Raises

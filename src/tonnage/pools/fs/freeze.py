@@ -16,14 +16,14 @@ from pathlib import Path
 
 from tonnage.errors import HostError, Precondition
 from tonnage.host import superblock
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def still(path: str, record: Record, mark: Path) -> Iterator[None]:
+def still(path: str, record: VolumeRecord, mark: Path) -> Iterator[None]:
     """While the body runs, all that was written is on the device of a volume, and nothing more is.
 
     mark: the file that is there meanwhile. Raises Precondition when that cannot be had, HostError.
@@ -52,7 +52,7 @@ def still(path: str, record: Record, mark: Path) -> Iterator[None]:
             mark.unlink()
 
 
-def _thaw(at: int, record: Record) -> None:
+def _thaw(at: int, record: VolumeRecord) -> None:
     try:
         superblock.thaw(at)
     except OSError as failure:
@@ -61,7 +61,7 @@ def _thaw(at: int, record: Record) -> None:
         os.close(at)
 
 
-def thaw(path: str, record: Record, mark: Path) -> None:
+def thaw(path: str, record: VolumeRecord, mark: Path) -> None:
     """Thaw what a killed process left frozen, if its mark is there. Raises HostError."""
     if not mark.exists():
         return

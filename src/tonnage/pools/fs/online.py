@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tonnage.errors import Exhausted, HostError, NotFound, Precondition, TonnageError
 from tonnage.host import mount, superblock
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 
 
-def grow(record: Record, roots: Iterable[int]) -> None:
+def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
     """Let a volume's mounted file system take the length of its record. roots: its mounts, opened; they are closed.
 
     Raises Precondition when that cannot be done while it is mounted (so), NotFound when there is no mount, HostError.
@@ -31,7 +31,7 @@ def grow(record: Record, roots: Iterable[int]) -> None:
     raise _cannot_grow(record, failure)
 
 
-def _cannot_grow(record: Record, failure: OSError | None) -> TonnageError:
+def _cannot_grow(record: VolumeRecord, failure: OSError | None) -> TonnageError:
     if failure is None:
         return NotFound(f"volume {record.name} is not mounted where this process can see it")
     if failure.errno == errno.EPERM and record.fstype == "ext4" and not superblock.may_grow_ext4():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tonnage.errors import HostError, Precondition
 from tonnage.host import btrfs, loop, mount, superblock
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.image import copy as image_copy
 from tonnage.pools.image import ext4_resize, file
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _MARK = ".frozen-"
 
 
-def copy(image: Path, record: Record, target: Path, *, share: bool = True) -> tuple[int, bool]:
+def copy(image: Path, record: VolumeRecord, target: Path, *, share: bool = True) -> tuple[int, bool]:
     """Copy the image of a volume to the new file target, locked and not yet durable: its descriptor, and whether they
     share blocks, which they must not unless `share`.
 
@@ -40,7 +40,7 @@ def copy(image: Path, record: Record, target: Path, *, share: bool = True) -> tu
 
 
 @contextmanager
-def still(image: Path, record: Record, fd: int, *, share: bool = True) -> Iterator[int]:
+def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> Iterator[int]:
     """The image opened for reading; while the body runs nobody writes to it. fd: the empty file it is copied to; share:
     whether that may share its blocks."""
     ext4_resize.settle(image, record)
@@ -78,7 +78,7 @@ def _flush(image: Path) -> None:
 
 
 @contextmanager
-def _frozen(image: Path, record: Record) -> Iterator[None]:
+def _frozen(image: Path, record: VolumeRecord) -> Iterator[None]:
     with mounted(image, record) as at:
         if at is None:
             raise Precondition(
@@ -103,7 +103,7 @@ def _frozen(image: Path, record: Record) -> Iterator[None]:
 
 
 @contextmanager
-def mounted(image: Path, record: Record) -> Iterator[int | None]:
+def mounted(image: Path, record: VolumeRecord) -> Iterator[int | None]:
     """The root of the image's mounted file system, opened; None where it is not mounted in our sight."""
     at = next(roots(image, record), None)
     try:
@@ -113,7 +113,7 @@ def mounted(image: Path, record: Record) -> Iterator[int | None]:
             os.close(at)
 
 
-def roots(image: Path, record: Record) -> Iterator[int]:
+def roots(image: Path, record: VolumeRecord) -> Iterator[int]:
     """The roots of all mounts of an image, opened; the caller closes them."""
     for entry in mount.mounts():
         number = entry.source.removeprefix("/dev/loop")
@@ -127,13 +127,13 @@ def roots(image: Path, record: Record) -> Iterator[int]:
                 os.close(fd)  # another mount covers it
 
 
-def _is_of(fd: int, index: int, record: Record) -> bool:
+def _is_of(fd: int, index: int, record: VolumeRecord) -> bool:
     if record.fstype == "btrfs":  # which has device numbers of its own
         return btrfs.fsid(fd) == record.uuid
     return os.fstat(fd).st_dev == os.makedev(loop.MAJOR, index)
 
 
-def thaw_all(pool: Path, records: dict[str, Record], suffix: str) -> None:
+def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
     """Thaw what a killed process left frozen. Raises HostError."""
     for entry in os.listdir(pool):
         name = entry.removeprefix(_MARK)

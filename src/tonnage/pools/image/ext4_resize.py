@@ -19,7 +19,7 @@ from uuid import UUID
 from tonnage.errors import Busy, HostError
 from tonnage.host import device
 from tonnage.host.run import run
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import HALF
 from tonnage.pools.image import copy, file
 
@@ -29,7 +29,7 @@ _TIMEOUT = 3600.0  # seconds
 _CHUNK = 1024**2
 
 
-def grow(fd: int, image: Path, record: Record) -> None:
+def grow(fd: int, image: Path, record: VolumeRecord) -> None:
     """Let the file system of a locked image take all of its record's length. Write down that it has, then forget().
 
     May be repeated. Raises HostError; then the file system is as before.
@@ -118,7 +118,7 @@ def forget(image: Path) -> None:
         raise HostError(f"cannot remove {_before(image)}: {failure.strerror}") from failure
 
 
-def settle(image: Path, record: Record) -> None:
+def settle(image: Path, record: VolumeRecord) -> None:
     """Make an image whole that a process was growing when it was stopped; others are left alone.
 
     Raises Busy while a tool of that process is still at work on it, HostError.
@@ -135,7 +135,7 @@ def settle(image: Path, record: Record) -> None:
         os.close(fd)
 
 
-def settle_all(pool: Path, records: dict[str, Record], suffix: str, *, spared: Collection[str]) -> None:
+def settle_all(pool: Path, records: dict[str, VolumeRecord], suffix: str, *, spared: Collection[str]) -> None:
     """Make whole what an earlier run left half grown in a folder of images. spared: names of damaged records, whose
     images are left alone. Raises HostError."""
     for entry in os.listdir(pool):

@@ -20,7 +20,7 @@ from tonnage.errors import Busy, Exhausted, HostError
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools.base.parameters import erase_of
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.fs import ext4_template
 from tonnage.pools.fs.format_once import must_format
@@ -34,7 +34,7 @@ _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": 
 _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
-def make(path: Path, record: Record) -> None:
+def make(path: Path, record: VolumeRecord) -> None:
     """Make the file of a new volume: a hole, or allocated. Replaces a leftover without a record.
 
     Raises Exhausted when the disk is full, HostError.
@@ -58,7 +58,7 @@ def make(path: Path, record: Record) -> None:
         raise HostError(f"cannot make {path}: {failure.strerror}") from failure
 
 
-def _extend(fd: int, record: Record) -> None:
+def _extend(fd: int, record: VolumeRecord) -> None:
     if record.sparse:
         os.ftruncate(fd, record.length)
     else:
@@ -99,7 +99,7 @@ def _lock(fd: int) -> bool:
     return False
 
 
-def format_image(fd: int, path: Path, record: Record) -> None:
+def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
     """Make the file system of a volume in state new, unless it was used already: then it is kept.
 
     What an interrupted mkfs of ours left is thrown away. Raises Precondition when something foreign is on it,
@@ -125,7 +125,7 @@ def format_image(fd: int, path: Path, record: Record) -> None:
         raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
-def _copied(fd: int, record: Record) -> bool:
+def _copied(fd: int, record: VolumeRecord) -> bool:
     """Run mkfs on a file in memory and copy that. False where it cannot be had. Raises HostError, OSError."""
     if record.fstype != "ext4" or record.length > _IN_MEMORY_MOST:
         return False
@@ -147,14 +147,14 @@ def _copied(fd: int, record: Record) -> bool:
         os.close(memory)
 
 
-def _run_mkfs(fd: int, record: Record, *, prezeroed: bool = True) -> None:
+def _run_mkfs(fd: int, record: VolumeRecord, *, prezeroed: bool = True) -> None:
     """Run mkfs on an open file. Raises CommandFailed."""
     command = form_of(record.fstype, record.mkfs).mkfs(f"/dev/fd/{fd}", record.length, record.uuid, prezeroed=prezeroed)
     with _mkfs_at_once:
         run(command, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
 
 
-def _mkfs(fd: int, record: Record) -> None:
+def _mkfs(fd: int, record: VolumeRecord) -> None:
     try:
         _run_mkfs(fd, record)
     except CommandFailed as failure:
@@ -168,7 +168,7 @@ def _is_old(failure: CommandFailed) -> bool:
     return "prezeroed" in failure.stderr
 
 
-def fill_image(fd: int, path: Path, record: Record, folder: Path) -> None:
+def fill_image(fd: int, path: Path, record: VolumeRecord, folder: Path) -> None:
     """Put what is in a folder of the node into the new file system of an image, which nobody sees yet.
 
     Should we be killed meanwhile, it is filled anew; one that was used is left alone. Raises Exhausted, OutOfRange,
@@ -188,7 +188,7 @@ def fill_image(fd: int, path: Path, record: Record, folder: Path) -> None:
         raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
-def mount_image(fd: int, path: Path, record: Record, target: Path, options: Sequence[str]) -> None:
+def mount_image(fd: int, path: Path, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
     """Attach and mount a formatted image. The device frees itself with the last mount. Raises HostError."""
     attached = loop.attach(fd, str(path))
     try:
@@ -207,7 +207,7 @@ def attach_block(fd: int, path: Path, *, readonly: bool = False) -> int:
     return attached.index
 
 
-def fill_holes(fd: int, path: Path, record: Record) -> None:
+def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:
     """Allocate again what a discard from inside has freed of a thick image; it was kept for it meanwhile.
 
     Raises HostError.

@@ -15,7 +15,7 @@ from pathlib import Path
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.host import loop
 from tonnage.pools.base import overcommit as accounts
-from tonnage.pools.base.contract import Bounds, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, erase_of
 from tonnage.pools.core import request as requests
 from tonnage.pools.core.pool import StoredPool
@@ -43,14 +43,14 @@ class ImagePool(StoredPool[ImageDepot]):
         self,
         name: str,
         directory: Path,
-        bounds: Bounds | None = None,
+        bounds: PoolLimits | None = None,
         *,
         disks: accounts.Disks | None = None,
         clock: Clock | None = None,
         erase_rate: int | None = None,
     ) -> None:
         self.directory = directory
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or PoolLimits()
         store = ImageDepot(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
         super().__init__(name, store, erase_rate=erase_rate)
 
@@ -63,7 +63,7 @@ class ImagePool(StoredPool[ImageDepot]):
         """See Pool: each volume in use takes a loop device."""
         return loop.most()
 
-    async def want(self, request: VolumeRequest) -> requests.Want:
+    async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
         """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         requests.check_content(request.parameters, fstype)

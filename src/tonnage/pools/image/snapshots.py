@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import HostError
 from tonnage.host import loop
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.content import nothing
 from tonnage.pools.fs import block_device, online
 from tonnage.pools.image import consistent_copy, copy, file
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class ImageDepot(ImageStore):
     """An image store with all that images can do."""
 
-    def fill(self, record: Record, origin: Record) -> Record:
+    def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Make the image of a volume from another's; the record as it is then. Raises Exhausted, Precondition."""
         image = self.content(record.name)
         if origin.state == "new" and not origin.block:
@@ -55,7 +55,7 @@ class ImageDepot(ImageStore):
         made = origin.made or origin.length
         return replace(record, shared=shared, state="formatted", made=made, pending=pending)
 
-    def _copy_snapshot(self, origin: Record, image: Path, *, share: bool) -> tuple[int, bool]:
+    def _copy_snapshot(self, origin: VolumeRecord, image: Path, *, share: bool) -> tuple[int, bool]:
         """A snapshot is used by nobody: its image is copied as it is."""
         path = self.snapshots.content(origin.name)
         fd = copy.make(image)
@@ -72,7 +72,7 @@ class ImageDepot(ImageStore):
             os.close(fd)
             raise
 
-    def keep(self, record: Record, origin: Record, content: Path) -> Record:
+    def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
         """See FolderStore."""
         record = replace(record, sparse=True)
         if origin.state == "new" and not origin.block:
@@ -88,13 +88,13 @@ class ImageDepot(ImageStore):
             os.close(fd)
         return replace(record, shared=shared)
 
-    def enlarged(self, record: Record, size: int) -> Record:
+    def enlarged(self, record: VolumeRecord, size: int) -> VolumeRecord:
         """See FolderStore."""
         is_used = record.state != "new" or record.block
         made = (record.made or record.length) if is_used else 0
         return replace(record, size=size, length=self.length_of(record, size), made=made, pending=is_used)
 
-    def extend(self, record: Record, larger: Record) -> None:
+    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
         """See FolderStore."""
         image = self.content(record.name)
         if record.state == "new" and not record.block and not image.exists():
@@ -105,7 +105,7 @@ class ImageDepot(ImageStore):
         finally:
             os.close(fd)
 
-    def grow(self, name: str, path: Path) -> Record:
+    def grow(self, name: str, path: Path) -> VolumeRecord:
         """See Pool.grow."""
         record, image = self.record(name), self.content(name)
         self.stats(name, path)  # raises NotFound
@@ -116,11 +116,11 @@ class ImageDepot(ImageStore):
             online.grow(record, consistent_copy.roots(image, record))
         return self.grown(record)
 
-    def fault(self, record: Record, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """See RecordStore."""
         return self._fault(record) or (_shown_fault(record, path) if path else "")
 
-    def _fault(self, record: Record) -> str:
+    def _fault(self, record: VolumeRecord) -> str:
         try:
             found = os.lstat(self.content(record.name))
         except FileNotFoundError:
@@ -133,7 +133,7 @@ class ImageDepot(ImageStore):
         return ""
 
 
-def _shown_fault(record: Record, path: Path) -> str:
+def _shown_fault(record: VolumeRecord, path: Path) -> str:
     if not record.block:
         return online.fault(path)
     where = path / NODE if path.is_dir() else path

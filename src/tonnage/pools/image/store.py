@@ -19,8 +19,8 @@ from tonnage.errors import AlreadyExists, Busy, HostError, InUse, NotFound, Prec
 from tonnage.host import device, loop, mount, ondisk, superblock
 from tonnage.pools.base.contract import Stats, VolumeRequest
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, source_of
-from tonnage.pools.base.record import Record
-from tonnage.pools.core.request import Want
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import Medium, medium_of
 from tonnage.pools.directory.content import Allocated, nothing
 from tonnage.pools.directory.store import FolderStore
@@ -41,14 +41,14 @@ class ImageStore(FolderStore):
     erases = True
     medium = Medium()
     """What the disk under the pool does with files that are overwritten; known when it is open."""
-    _seen: Sequence[Record] = ()
+    _seen: Sequence[VolumeRecord] = ()
 
     def ready(self) -> None:
         """See FolderStore."""
         self.medium = medium_of(self.path)
         ext4_resize.settle_all(self.path, self.records, self.suffix, spared=self.damaged)
 
-    def modify(self, name: str, mutable: Mapping[str, str]) -> Record:
+    def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
         """See RecordStore. Raises Unsupported where old content may be in blocks that others share already."""
         record = self.record(name)
         changed = replace(record, mutable=dict(mutable))
@@ -59,14 +59,14 @@ class ImageStore(FolderStore):
             )
         return super().modify(name, mutable)
 
-    def found(self, records: dict[str, Record]) -> None:
+    def found(self, records: dict[str, VolumeRecord]) -> None:
         """See FolderStore."""
         images = {(image.st_dev, image.st_ino) for image in map(os.lstat, self.path.glob(f"*{self.suffix}"))}
         self._free_loops(images, folder=str(self.path))
         consistent_copy.thaw_all(self.path, records, self.suffix)
         self._seen = list(records.values())
 
-    def restore(self, record: Record) -> None:
+    def restore(self, record: VolumeRecord) -> None:
         """Take back what an expand() that was killed before its record was written has added: nobody ever saw it.
 
         Raises ValueError for an image that has more than that: its record is of an earlier moment.
@@ -134,7 +134,7 @@ class ImageStore(FolderStore):
         self._free_loops({(found.st_dev, found.st_ino)})
         return not file.is_used(image, wait=False)
 
-    def claim(self, record: Record) -> tuple[int, Allocated]:
+    def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
         """See FolderStore."""
         return record.length, nothing if record.shared else None
 
@@ -164,7 +164,7 @@ class ImageStore(FolderStore):
         """See FolderStore."""
         return uuid5(NAMESPACE_URL, f"{self.path}/{name}/{created!r}")
 
-    def new_record(self, request: VolumeRequest, want: Want, origin: Record | None) -> Record:
+    def new_record(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
         """See FolderStore."""
         record = super().new_record(request, want, origin)
         if origin is None:
@@ -173,7 +173,7 @@ class ImageStore(FolderStore):
             length = self.length_of(origin, record.size)
         return replace(record, length=length, sparse=self.bounds.sparse)
 
-    def length_of(self, origin: Record, size: int) -> int:
+    def length_of(self, origin: VolumeRecord, size: int) -> int:
         """How long the image of a copy, or of the volume itself, must be for `size` usable bytes."""
         if origin.block:
             return size
@@ -182,12 +182,12 @@ class ImageStore(FolderStore):
             return max(origin.length, form.length(size))
         return max(origin.length, form.grown(size, origin.made or origin.length))
 
-    def make(self, record: Record) -> Record:
+    def make(self, record: VolumeRecord) -> VolumeRecord:
         """See FolderStore."""
         file.make(self.content(record.name), record)
         return record
 
-    def grown(self, record: Record) -> Record:
+    def grown(self, record: VolumeRecord) -> VolumeRecord:
         """Write down that the file system has its size."""
         if record.pending:
             record = replace(record, pending=False)
@@ -230,7 +230,7 @@ class ImageStore(FolderStore):
         if record.pending and "ro" not in options:
             self._grow(record, path)
 
-    def _grow(self, record: Record, path: Path) -> None:
+    def _grow(self, record: VolumeRecord, path: Path) -> None:
         """Let a mounted file system take the room it was given while it was not mounted."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -241,7 +241,7 @@ class ImageStore(FolderStore):
             os.close(fd)
         self.grown(record)
 
-    def _stage_block(self, record: Record, image: Path, node: Path) -> None:
+    def _stage_block(self, record: VolumeRecord, image: Path, node: Path) -> None:
         if mount.is_mount(node):
             if (index := block_device.loop_of(node)) is None or not loop.backs(index, image):
                 raise AlreadyExists(f"{node} shows something else: unmount it first")
@@ -250,7 +250,7 @@ class ImageStore(FolderStore):
         self._show_block(record, image, node, readonly=False)
         self.grown(record)
 
-    def _show_block(self, record: Record, image: Path, node: Path, *, readonly: bool) -> None:
+    def _show_block(self, record: VolumeRecord, image: Path, node: Path, *, readonly: bool) -> None:
         try:
             fd = file.open_image(image, shared=readonly)
         except Busy:
@@ -332,7 +332,7 @@ class ImageStore(FolderStore):
         return mounts.stats(path)
 
 
-def _cut(fd: int, image: Path, record: Record) -> None:
+def _cut(fd: int, image: Path, record: VolumeRecord) -> None:
     if (length := ondisk.length(fd)) > record.length:
         raise ValueError(f"its image {image} has a file system of {length} bytes, the record says {record.length}")
     if device.has_data(fd, record.length):
@@ -351,6 +351,6 @@ def _shown() -> set[str]:
     return found
 
 
-def _grows_unmounted(record: Record) -> bool:
+def _grows_unmounted(record: VolumeRecord) -> bool:
     """Whether the kernel does not let us grow the file system while it is mounted."""
     return record.fstype == "ext4" and not superblock.may_grow_ext4()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tonnage.errors import Exhausted, NotFound, Unavailable
 from tonnage.host import lvm
-from tonnage.host.lvm import Group, LogicalVolume
+from tonnage.host.lvm import LogicalVolume, VolumeGroup
 from tonnage.pools.lvm.layout import Layout
 
 MAX_AGE = 60.0
@@ -22,7 +22,7 @@ MAX_AGE = 60.0
 
 
 @dataclass(frozen=True)
-class Booking:
+class ExtentReservation:
     """A logical volume being made, or made larger. extents, size: what it has at the end, the latter in bytes. had:
     extents that it has already. origin: what it is a snapshot of."""
 
@@ -58,7 +58,7 @@ class Account:
         *,
         thin: str,
         ratio: float,
-        on_read: Callable[[Group], None],
+        on_read: Callable[[VolumeGroup], None],
         monotonic: Callable[[], float],
     ) -> None:
         self.name = group
@@ -69,7 +69,7 @@ class Account:
         self._ratio = ratio
         self._on_read = on_read
         self._monotonic = monotonic
-        self._group: Group | None = None
+        self._group: VolumeGroup | None = None
         self._free = 0
         self._promised = 0  # bytes of the volumes in the thin pool
         self._scattered = False  # whether we no longer know which disk has how much
@@ -77,9 +77,9 @@ class Account:
         self._read_at = 0.0
         self.reads = 0
         """How often everything was read."""
-        self._pending: dict[str, Booking] = {}
+        self._pending: dict[str, ExtentReservation] = {}
 
-    def read(self) -> Group:
+    def read(self) -> VolumeGroup:
         """Read everything anew. Raises Unavailable when the group is not there or cannot be used, HostError."""
         with self.lock:
             try:
@@ -99,7 +99,7 @@ class Account:
             self._on_read(group)
             return group
 
-    def fresh(self, *, max_age: float = float("inf")) -> Group:
+    def fresh(self, *, max_age: float = float("inf")) -> VolumeGroup:
         """What is known, read anew where needed. Raises Unavailable, HostError."""
         with self.lock:
             if self._group is None or self._stale or self._monotonic() - self._read_at > max_age:
@@ -154,7 +154,7 @@ class Account:
             return layout.room(group.disks, self._free) * group.extent
 
     @contextmanager
-    def making(self, booking: Booking) -> Iterator[None]:
+    def making(self, booking: ExtentReservation) -> Iterator[None]:
         """Keep the room of a volume while it is made or extended, for good when that succeeds. Raises Exhausted."""
         with self.lock:
             if booking.more > self.room(booking.layout):
@@ -176,7 +176,7 @@ class Account:
             known = self.volumes.get(booking.name)
             self.volumes[booking.name] = replace(known, size=booking.size) if known and booking.had else made
 
-    def _take(self, booking: Booking) -> None:
+    def _take(self, booking: ExtentReservation) -> None:
         self._free -= booking.cost
         self._scattered = True
         if booking.layout.thin:

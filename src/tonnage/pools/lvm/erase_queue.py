@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tonnage.pools.core.wipe import EraseJob, EraseRecords
-from tonnage.pools.lvm.tags import Entry, Kind
+from tonnage.pools.lvm.tags import TagEntry, TagKind
 
 if TYPE_CHECKING:
     from tonnage.pools.lvm.store import LvmStore
@@ -22,15 +22,15 @@ class LvmErasures(EraseRecords):
 
     def jobs(self) -> Sequence[EraseJob]:
         """See EraseRecords."""
-        found = [entry for entry in list(self._store.entries.values()) if entry.kind is Kind.ERASING]
+        found = [entry for entry in list(self._store.entries.values()) if entry.kind is TagKind.ERASING]
         return [entry.job() for entry in sorted(found, key=lambda entry: entry.record.created)]
 
-    def _find(self, job: EraseJob) -> tuple[str, Entry] | None:
+    def _find(self, job: EraseJob) -> tuple[str, TagEntry] | None:
         return next(
             (
                 (lv, entry)
                 for lv, entry in list(self._store.entries.items())
-                if entry.kind is Kind.ERASING and entry.record.uuid.hex == job.key
+                if entry.kind is TagKind.ERASING and entry.record.uuid.hex == job.key
             ),
             None,
         )
@@ -47,7 +47,7 @@ class LvmErasures(EraseRecords):
         self._store.check_open()
         if found := self._find(job):
             lv, entry = found
-            after = Entry(Kind.ERASING, entry.record, job.method, job.done)
+            after = TagEntry(TagKind.ERASING, entry.record, job.method, job.done)
             self._store.retag(lv, entry, after)
             self._store.keep(lv, after)
 

@@ -13,19 +13,19 @@ from msgspec.structs import replace
 
 from tonnage.errors import NotFound, Precondition, TonnageError
 from tonnage.host import lvm, superblock
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import form_of
 from tonnage.pools.lvm import tags
-from tonnage.pools.lvm.accounting import Booking
+from tonnage.pools.lvm.accounting import ExtentReservation
 from tonnage.pools.lvm.node import LvmNode
-from tonnage.pools.lvm.tags import Entry, Kind
+from tonnage.pools.lvm.tags import TagEntry, TagKind
 
 
 class LvmGrowth(LvmNode):
     """Logical volumes that are made larger, in use or not."""
 
-    def length_of(self, origin: Record, size: int) -> int:
+    def length_of(self, origin: VolumeRecord, size: int) -> int:
         """How long a logical volume must be for `size` usable bytes of a copy, or of the volume itself."""
         if origin.block:
             return size
@@ -34,7 +34,7 @@ class LvmGrowth(LvmNode):
             return max(origin.length, form.length(size))
         return max(origin.length, form.grown(size, origin.made or origin.length))
 
-    def expand(self, name: str, size: int) -> Record:
+    def expand(self, name: str, size: int) -> VolumeRecord:
         """See RecordStore."""
         record, lv = self.record(name), self.lv(name)
         length, is_used = self.length_of(record, size), record.state != "new"
@@ -52,11 +52,11 @@ class LvmGrowth(LvmNode):
             except TonnageError:
                 self.refresh()
                 raise
-            self.retag(lv, Entry(Kind.VOLUME, record), Entry(Kind.VOLUME, larger))
-            self.keep(lv, Entry(Kind.VOLUME, larger), key=f"{name} more")
+            self.retag(lv, TagEntry(TagKind.VOLUME, record), TagEntry(TagKind.VOLUME, larger))
+            self.keep(lv, TagEntry(TagKind.VOLUME, larger), key=f"{name} more")
         return larger
 
-    def _extend(self, lv: str, record: Record, length: int) -> None:
+    def _extend(self, lv: str, record: VolumeRecord, length: int) -> None:
         found, extent = self.account.find(lv), self.extent()
         if found is None:
             raise NotFound(f"{self.group}/{lv} is gone")
@@ -65,7 +65,7 @@ class LvmGrowth(LvmNode):
         if extents <= had:
             self.refresh()  # a command that did so may have been killed before the device was told
             return
-        booking = Booking(lv, layout, extents, extents * extent, had=had)
+        booking = ExtentReservation(lv, layout, extents, extents * extent, had=had)
         if layout.thin:
             with self.account.making(booking):
                 lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self.group}/{lv}")
@@ -78,7 +78,7 @@ class LvmGrowth(LvmNode):
                 lvm.lvm("lvextend", "--quiet", "--extents", str(extents), f"{self.group}/{lv}")
 
     @contextmanager
-    def _stopped(self, lv: str, record: Record) -> Iterator[None]:
+    def _stopped(self, lv: str, record: VolumeRecord) -> Iterator[None]:
         """While LVM extends a volume with thick snapshots it must not be active."""
         if not self.account.thick_snapshots(lv):
             yield
@@ -97,12 +97,14 @@ class LvmGrowth(LvmNode):
             if path is not None:
                 self.activate(lv)
 
-    def _extend_by_zeros(self, booking: Booking, record: Record) -> None:
+    def _extend_by_zeros(self, booking: ExtentReservation, record: VolumeRecord) -> None:
         """Extend a raw block volume by extents that have been zeroed before: its pod sees them at once."""
         more = booking.extents - booking.had
-        scratch = Entry(Kind.SCRATCH, replace(record, uuid=self.new_uuid(f"more of {record.name}", self.clock.time())))
+        scratch = TagEntry(
+            TagKind.SCRATCH, replace(record, uuid=self.new_uuid(f"more of {record.name}", self.clock.time()))
+        )
         name = tags.lv_name(self.group, scratch)
-        helper = Booking(name, booking.layout, more, booking.more, tuple(tags.encode(scratch)))
+        helper = ExtentReservation(name, booking.layout, more, booking.more, tuple(tags.encode(scratch)))
         try:
             with self.account.making(helper):
                 self.lvcreate(helper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tonnage.errors import TonnageError
 from tonnage.host import dm, lvm
 from tonnage.host.lvm import LogicalVolume
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.lvm.accounting import MAX_AGE
 from tonnage.pools.lvm.table import LvmTable
 
@@ -13,7 +13,7 @@ _LOST = ("Invalid", "Overflow", "Merge failed")
 """What the kernel says of a thick snapshot that keeps nothing any more (dm-snap.c, snapshot_status)."""
 
 
-def fault(table: LvmTable, record: Record) -> str:
+def fault(table: LvmTable, record: VolumeRecord) -> str:
     """What is wrong with a volume, "" for nothing. Starts no program while the last report is young."""
     try:
         group = table.account.fresh(max_age=MAX_AGE)

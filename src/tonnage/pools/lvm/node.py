@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.device_volume import DeviceNode
 from tonnage.pools.fs import block_device, online
 from tonnage.pools.lvm.store import LvmStore
@@ -15,24 +15,24 @@ from tonnage.pools.lvm.store import LvmStore
 class LvmNode(LvmStore, DeviceNode):
     """Logical volumes that are shown to pods."""
 
-    def bring_up(self, record: Record) -> str:
+    def bring_up(self, record: VolumeRecord) -> str:
         """See DeviceNode."""
         return self.activate(self.lv(record.name))
 
-    def make_content(self, record: Record, device: str) -> str:
+    def make_content(self, record: VolumeRecord, device: str) -> str:
         """See DeviceNode."""
         with block_device.locked(device) as fd:
             block_device.prepare(fd, device, record, zeroed=self._is_thin(record))
         return device
 
-    def mount_options(self, record: Record, options: Sequence[str]) -> Sequence[str]:
+    def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
         """See DeviceNode. What is deleted in a thin volume goes back to its pool."""
         return ("discard", *options) if self._is_thin(record) else options
 
-    def _is_thin(self, record: Record) -> bool:
+    def _is_thin(self, record: VolumeRecord) -> bool:
         return self.layout_of(self.lv(record.name), record).thin
 
-    def grow(self, name: str, path: Path) -> Record:
+    def grow(self, name: str, path: Path) -> VolumeRecord:
         """See Pool.grow."""
         record = self.record(name)
         self.stats(name, path)  # raises NotFound

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import Exhausted, OutOfRange
 from tonnage.host.lvm import check_group
-from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.core import request as requests
 from tonnage.pools.core.pool import StoredPool
@@ -22,7 +22,7 @@ from tonnage.pools.fs.ext4_layout import BLOCK
 from tonnage.pools.fs.formats import FORMATS, form_of
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm.snapshots import LvmDepot
-from tonnage.pools.lvm.thin_pool import Bounds
+from tonnage.pools.lvm.thin_pool import LvmLimits
 
 
 class LvmPool(StoredPool[LvmDepot]):
@@ -43,20 +43,20 @@ class LvmPool(StoredPool[LvmDepot]):
         self,
         name: str,
         group: str,
-        bounds: Bounds | None = None,
+        bounds: LvmLimits | None = None,
         *,
         clock: Clock | None = None,
         erase_rate: int | None = None,
     ) -> None:
         self.group = check_group(group)
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or LvmLimits()
         super().__init__(name, LvmDepot(name, group, self.bounds, clock=clock or RealClock()), erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """See StoredPool."""
         self._store.layout(parameters)
 
-    async def want(self, request: VolumeRequest) -> requests.Want:
+    async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
         """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         requests.check_content(request.parameters, fstype)
@@ -66,7 +66,9 @@ class LvmPool(StoredPool[LvmDepot]):
         step = await self._threads.run(self._store.extent) * self._store.layout(request.parameters).stripes
         return requests.check(self, request, least=step, step=step)
 
-    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
+    def _create(
+        self, request: VolumeRequest, want: requests.RequestedVolume, origin: VolumeRecord | None
+    ) -> VolumeRecord:
         self._store.check_disks(self._store.layout(request.parameters))
         try:
             return super()._create(request, want, origin)
@@ -75,14 +77,14 @@ class LvmPool(StoredPool[LvmDepot]):
                 raise
         return super()._create(request, want, origin)
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         """See Pool."""
         try:
             return await super().create(request)
         finally:
             self._erase()  # a copy that failed may have left something
 
-    def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+    def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         self._store.check_snapshot(volume)
         return self._store.snapshot(name, volume, owner)
 
@@ -93,7 +95,7 @@ class LvmPool(StoredPool[LvmDepot]):
         finally:
             self._erase()
 
-    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
         """See Pool. Raw block volumes have whole extents."""
         record = self._store.record(name)
         if record.block and record.size < size <= LARGEST:

@@ -15,24 +15,24 @@ from msgspec.structs import replace
 
 from tonnage.errors import Busy, Exhausted, HostError, OutOfRange, Precondition, TonnageError
 from tonnage.host import device, lvm
-from tonnage.pools.base.contract import Source, VolumeRequest
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, erase_of
-from tonnage.pools.base.record import Record
-from tonnage.pools.core.request import Want
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.fs import block_device
 from tonnage.pools.lvm import health
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
-from tonnage.pools.lvm.accounting import Booking
+from tonnage.pools.lvm.accounting import ExtentReservation
 from tonnage.pools.lvm.expand import LvmGrowth
 from tonnage.pools.lvm.layout import LINEAR, THIN
-from tonnage.pools.lvm.tags import Entry, Kind
+from tonnage.pools.lvm.tags import TagEntry, TagKind
 
 
 class LvmDepot(LvmGrowth):
     """The store of an LVM pool with all that it can do."""
 
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """See RecordStore. What was never used has no content: a volume from it is a new one."""
         if origin is None or request.source is None or origin.state == "new":
             return super().create(request, want, origin)
@@ -43,9 +43,9 @@ class LvmDepot(LvmGrowth):
             self._fill(record, origin, request.source)
         return self.records[request.name]
 
-    def _fill(self, record: Record, origin: Record, source: Source) -> None:
+    def _fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> None:
         """Make a volume from another, or nothing."""
-        half, layout = Entry(Kind.COPY, record), self.layout(record.parameters)
+        half, layout = TagEntry(TagKind.COPY, record), self.layout(record.parameters)
         booking = self.booking(half, layout)
         lv = booking.name
         origin_lv = self._lv_of(source)
@@ -55,18 +55,18 @@ class LvmDepot(LvmGrowth):
             else:
                 self._copy(booking, origin_lv, origin, half)
             record = self._adapt(lv, record, origin)
-            self.retag(lv, half, Entry(Kind.COPY, record))
+            self.retag(lv, half, TagEntry(TagKind.COPY, record))
             self.complete(lv, record)
         except BaseException:
             self.undo(lv, half)
             raise
 
-    def _lv_of(self, source: Source) -> str:
+    def _lv_of(self, source: VolumeOrigin) -> str:
         if source.snapshot:
             return lvm_tags.snapshot_name(self.group, source.snapshot)
         return self.lv(source.volume)
 
-    def _branch(self, booking: Booking, origin_lv: str, origin: Record, half: Entry) -> None:
+    def _branch(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
         """A thin volume that shares its blocks with another."""
         with self.account.making(booking), self._frozen(origin_lv, origin):
             self._lvsnapshot(booking, origin_lv, "--setactivationskip", "n")
@@ -78,7 +78,7 @@ class LvmDepot(LvmGrowth):
         found = self.account.find(lv)
         return found.size if found else 0
 
-    def _lvsnapshot(self, booking: Booking, origin: str, *arguments: str) -> None:
+    def _lvsnapshot(self, booking: ExtentReservation, origin: str, *arguments: str) -> None:
         tags = [word for tag in booking.tags for word in ("--addtag", tag)]
         command = ["lvcreate", "--yes", "--quiet", "--snapshot", "--name", booking.name, *tags, *arguments]
         make = self.thin.make if booking.layout.thin else lvm.lvm
@@ -88,7 +88,7 @@ class LvmDepot(LvmGrowth):
             self.refresh()  # its origin may still be suspended
             raise
 
-    def _copy(self, booking: Booking, origin_lv: str, origin: Record, half: Entry) -> None:
+    def _copy(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
         """A volume with blocks of its own, read from another of one moment."""
         from tonnage.pools.lvm import copy
 
@@ -118,7 +118,7 @@ class LvmDepot(LvmGrowth):
             raise HostError(f"cannot open {path}: {failure.strerror}") from failure
 
     @contextmanager
-    def _still(self, lv: str, origin: Record) -> Iterator[str]:
+    def _still(self, lv: str, origin: VolumeRecord) -> Iterator[str]:
         """A logical volume with the content of another that nobody changes meanwhile: that one, or a snapshot of it."""
         found = self.account.find(lv)
         if found is not None and found.is_thick_snapshot and health.is_lost(self.group, lv):
@@ -135,33 +135,33 @@ class LvmDepot(LvmGrowth):
                         self.deactivate(lv)
             return
         moment = self.new_uuid(f"scratch of {origin.name}", self.clock.time())
-        scratch = Entry(Kind.SCRATCH, replace(origin, uuid=moment, parameters=_erase_only(origin), mutable={}))
+        scratch = TagEntry(TagKind.SCRATCH, replace(origin, uuid=moment, parameters=_erase_only(origin), mutable={}))
         name = self._take_snapshot(lv, origin, scratch)
         try:
             yield name
         finally:
             self.discard(name, scratch)
 
-    def _take_snapshot(self, lv: str, origin: Record, entry: Entry) -> str:
+    def _take_snapshot(self, lv: str, origin: VolumeRecord, entry: TagEntry) -> str:
         """One command: a snapshot of a volume, as it is at this moment; its name. Raises Exhausted, HostError."""
         name = lvm_tags.lv_name(self.group, entry)
         tags, extent, size = tuple(lvm_tags.encode(entry)), self.extent(), self._size(lv)
         if self.layout_of(lv, origin).thin:
             if self.thin.is_full():
                 raise Exhausted(f"snapshot of {origin.name}: thin pool {self.group}/{self.bounds.thin} is nearly full")
-            booking = Booking(name, THIN, size // extent, size, tags, lv)
+            booking = ExtentReservation(name, THIN, size // extent, size, tags, lv)
             with self.account.making(booking), self._frozen(lv, origin):
                 self._lvsnapshot(booking, lv, "--setactivationskip", "y")
                 self.keep(name, entry)
             return name
         extents = lvm_layout.cow_extents(size, lvm_layout.cow_size(origin.parameters), extent)
-        booking = Booking(name, LINEAR, extents, extents * extent, tags, lv)
+        booking = ExtentReservation(name, LINEAR, extents, extents * extent, tags, lv)
         with self.account.making(booking), self._frozen(lv, origin):
             self._lvsnapshot(booking, lv, "--extents", str(extents))
             self.keep(name, entry)
         return name
 
-    def _frozen(self, lv: str, origin: Record) -> AbstractContextManager[None]:
+    def _frozen(self, lv: str, origin: VolumeRecord) -> AbstractContextManager[None]:
         """While LVM takes a snapshot of a volume. What is not in use is still by itself, as are raw blocks."""
         path = lvm.device(self.group, lv)
         if origin.fstype != "btrfs" or path is None or not self.is_used(lv):
@@ -170,7 +170,7 @@ class LvmDepot(LvmGrowth):
 
         return freeze.still(path, origin, self.frozen_mark(origin.name))
 
-    def _adapt(self, lv: str, record: Record, origin: Record) -> Record:
+    def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Give a copied file system a UUID and a size of its own; the record as it is then. Raises HostError."""
         if record.block:
             return record
@@ -186,7 +186,7 @@ class LvmDepot(LvmGrowth):
             os.fsync(fd)
         return replace(record, made=origin.made or origin.length, pending=pending)
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         """See RecordStore."""
         origin, lv = self.record(volume), self.lv(volume)
         created = self.clock.time()
@@ -201,7 +201,7 @@ class LvmDepot(LvmGrowth):
             from_snapshot="",
             from_volume=volume,
         )
-        entry, key = Entry(Kind.SNAPSHOT, record), f"{name}@"
+        entry, key = TagEntry(TagKind.SNAPSHOT, record), f"{name}@"
         self._check_snapshot_name(name)
         with self.counting(key, self.snapshot_promise(origin)):
             if origin.state == "new" and not self.layout_of(lv, origin).thin:
@@ -211,7 +211,7 @@ class LvmDepot(LvmGrowth):
             self.keep(lvm_tags.lv_name(self.group, entry), entry, key=key)
         return record
 
-    def snapshot_promise(self, origin: Record) -> int:
+    def snapshot_promise(self, origin: VolumeRecord) -> int:
         """Bytes that a snapshot of a volume counts for."""
         if self.layout_of(self.lv(origin.name), origin).thin:
             return origin.size
@@ -232,11 +232,11 @@ class LvmDepot(LvmGrowth):
         if (fault := self.damaged.get(lv)) is not None:
             raise HostError(f"the record of {self.group}/{lv} is damaged ({fault}): {self.remedy}")
 
-    def _keep_nothing(self, entry: Entry) -> None:
+    def _keep_nothing(self, entry: TagEntry) -> None:
         """A snapshot of a thick volume that was never used: a record, and an extent to have it on."""
         extent = self.extent()
         name = lvm_tags.lv_name(self.group, entry)
-        booking = Booking(name, LINEAR, 1, extent, tuple(lvm_tags.encode(entry)))
+        booking = ExtentReservation(name, LINEAR, 1, extent, tuple(lvm_tags.encode(entry)))
         with self.account.making(booking):
             self.lvcreate(booking)
 
@@ -251,32 +251,32 @@ class LvmDepot(LvmGrowth):
             origin = found.origin if found and found.is_thick_snapshot else ""
             left = self.entries.get(origin)
             self.discard(lv, entry, as_well=self._volume_at(origin))
-            if left is not None and left.kind is Kind.ORIGIN and not self.account.thick_snapshots(origin):
+            if left is not None and left.kind is TagKind.ORIGIN and not self.account.thick_snapshots(origin):
                 self.discard(origin, left)
 
-    def _volume_at(self, lv: str) -> Record | None:
+    def _volume_at(self, lv: str) -> VolumeRecord | None:
         """The volume that a logical volume is, None for none."""
         return next((record for name, record in list(self.records.items()) if lv and self.lv(name) == lv), None)
 
-    def find_snapshot(self, name: str) -> Record | None:
+    def find_snapshot(self, name: str) -> VolumeRecord | None:
         """See RecordStore."""
         self.check_open()
         self._check_snapshot_name(name)
         found = self.entries.get(lvm_tags.snapshot_name(self.group, name))
-        return found.record if found is not None and found.kind is Kind.SNAPSHOT else None
+        return found.record if found is not None and found.kind is TagKind.SNAPSHOT else None
 
-    def all_snapshots(self) -> Sequence[Record]:
+    def all_snapshots(self) -> Sequence[VolumeRecord]:
         """See RecordStore."""
         self.check_open()
-        found = [entry.record for entry in list(self.entries.values()) if entry.kind is Kind.SNAPSHOT]
+        found = [entry.record for entry in list(self.entries.values()) if entry.kind is TagKind.SNAPSHOT]
         return sorted(found, key=lambda record: record.name)
 
-    def fault(self, record: Record, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """See RecordStore."""
         return health.fault(self, record) or (self.shown_fault(record, path) if path else "")
 
 
-def _erase_only(record: Record) -> dict[str, str]:
+def _erase_only(record: VolumeRecord) -> dict[str, str]:
     """Of a volume's parameters those that its snapshots have as well."""
     method = erase_of({**record.parameters, **record.mutable})
     return {} if method == "none" else {ERASE: method}

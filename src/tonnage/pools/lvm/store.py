@@ -35,19 +35,19 @@ from tonnage.host import dm, lvm
 from tonnage.pools.base.contract import Capacity, VolumeRequest
 from tonnage.pools.base.overcommit import HUGE
 from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, SOURCE, erase_of
-from tonnage.pools.base.record import Record, upgraded
-from tonnage.pools.core.request import Want
+from tonnage.pools.base.record import VolumeRecord, upgraded
+from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.ext4_layout import BLOCK
 from tonnage.pools.fs.formats import Format, form_of
 from tonnage.pools.lvm import recovery
 from tonnage.pools.lvm import tags as lvm_tags
-from tonnage.pools.lvm.accounting import MAX_AGE, Booking
+from tonnage.pools.lvm.accounting import MAX_AGE, ExtentReservation
 from tonnage.pools.lvm.erase_queue import LvmErasures
 from tonnage.pools.lvm.layout import Layout
 from tonnage.pools.lvm.table import LvmTable
-from tonnage.pools.lvm.tags import Entry, Kind
-from tonnage.pools.lvm.thin_pool import Bounds as Bounds  # part of what config.py hands over
+from tonnage.pools.lvm.tags import TagEntry, TagKind
+from tonnage.pools.lvm.thin_pool import LvmLimits
 
 log = logging.getLogger(__name__)
 LOCKS = Path("/run/tonnage")
@@ -56,7 +56,7 @@ LOCKS = Path("/run/tonnage")
 class LvmStore(LvmTable):
     """Logical volumes of a group, made and removed; lvmdepot.py has the rest."""
 
-    def __init__(self, name: str, group: str, bounds: Bounds, *, clock: Clock) -> None:
+    def __init__(self, name: str, group: str, bounds: LvmLimits, *, clock: Clock) -> None:
         super().__init__(name, group, bounds, clock=clock)
         self.erasures = LvmErasures(self)
         self.family = threading.Lock()
@@ -85,7 +85,7 @@ class LvmStore(LvmTable):
 
     def _upgrade(self) -> None:
         """Give records of the first format, which passed all checks, the checksum that they lack."""
-        volumes = {self.lv(name): Entry(Kind.VOLUME, record) for name, record in self.records.items()}
+        volumes = {self.lv(name): TagEntry(TagKind.VOLUME, record) for name, record in self.records.items()}
         for lv, entry in {**volumes, **self.entries}.items():
             if entry.record.version == lvm_tags.VERSION:
                 continue
@@ -145,15 +145,15 @@ class LvmStore(LvmTable):
             except TonnageError as failure:
                 log.warning("cannot activate new volumes error=%s", failure)
 
-    def _recover(self, lv: str, entry: Entry) -> None:
+    def _recover(self, lv: str, entry: TagEntry) -> None:
         """Finish or undo what a kill left. One that cannot be is left for the next start: the others are served."""
         try:
-            if entry.kind in (Kind.COPY, Kind.SCRATCH):
+            if entry.kind in (TagKind.COPY, TagKind.SCRATCH):
                 log.info("removing what an unfinished call left volume=%s/%s", self.group, lv)
                 self.discard(lv, entry)
-            elif entry.kind is Kind.ERASING:
+            elif entry.kind is TagKind.ERASING:
                 self.set_aside(lv, entry)
-            elif entry.kind is Kind.ORIGIN:
+            elif entry.kind is TagKind.ORIGIN:
                 self.let_go(self.set_aside(lv, entry), entry)
         except TonnageError as failure:
             log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
@@ -223,9 +223,9 @@ class LvmStore(LvmTable):
             ours = sum(lvm_tags.is_ours(found.tags) for found in group.volumes.values())
         return max(1, group.most - (group.count - ours)) if group.most else 0
 
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """See RecordStore."""
-        entry = Entry(Kind.COPY, self.new_record(request, want, origin))
+        entry = TagEntry(TagKind.COPY, self.new_record(request, want, origin))
         self.check_name(request.name)
         booking = self.booking(entry, self.layout(request.parameters))
         with self.counting(request.name, want.size):
@@ -249,16 +249,16 @@ class LvmStore(LvmTable):
         except OSError as failure:
             raise HostError(f"cannot overwrite {self.group}/{lv}: {failure.strerror}") from failure
 
-    def complete(self, lv: str, record: Record) -> None:
+    def complete(self, lv: str, record: VolumeRecord) -> None:
         """Give what was made the name of its volume, which is there from now on. Raises HostError."""
         name = self.lv(record.name)
         lvm.lvm("lvrename", "--quiet", self.group, lv, name)
         with self.account.lock:
             self.account.renamed(lv, name)
             self.entries.pop(lv, None)
-            self.keep(name, Entry(Kind.VOLUME, record), key=record.name)
+            self.keep(name, TagEntry(TagKind.VOLUME, record), key=record.name)
 
-    def undo(self, lv: str, entry: Entry) -> None:
+    def undo(self, lv: str, entry: TagEntry) -> None:
         """Remove what a call that failed has made; what cannot be removed goes later."""
         with suppress(TonnageError):
             if self.account.find(lv) is not None:
@@ -269,7 +269,7 @@ class LvmStore(LvmTable):
         self.check_damaged(name)
         lv = self.lv(name)
         for left, entry in list(self.entries.items()):
-            is_half = entry.kind is Kind.COPY and entry.record.name == name
+            is_half = entry.kind is TagKind.COPY and entry.record.name == name
             if left == lv or is_half:  # of a call that failed, and could not be removed then
                 self.discard(left, entry)
         for max_age in (float("inf"), 0.0):
@@ -284,13 +284,15 @@ class LvmStore(LvmTable):
         """Of a volume's file system; also what makes one of two things of the same name."""
         return uuid5(NAMESPACE_URL, f"lvm:{self.group}/{name}/{created!r}")
 
-    def new_record(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def new_record(
+        self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None
+    ) -> VolumeRecord:
         """The record of a volume that is to be made. origin: what it is filled from; if that was never used, it is made
         as that would have been."""
         created = self.clock.time()
         mkfs = request.parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs
         folder = request.parameters.get(SOURCE, "") if origin is None else origin.from_folder
-        return Record(
+        return VolumeRecord(
             request.name,
             want.size,
             self.new_uuid(request.name, created),
@@ -307,14 +309,14 @@ class LvmStore(LvmTable):
             mutable={key: value for key, value in request.mutable.items() if value},
         )
 
-    def booking(self, entry: Entry, layout: Layout) -> Booking:
+    def booking(self, entry: TagEntry, layout: Layout) -> ExtentReservation:
         """The room of a logical volume that is to be made."""
         extent = self.extent()
         extents = layout.extents(entry.record.length, extent)
         tags = tuple(lvm_tags.encode(entry))
-        return Booking(lvm_tags.lv_name(self.group, entry), layout, extents, extents * extent, tags)
+        return ExtentReservation(lvm_tags.lv_name(self.group, entry), layout, extents, extents * extent, tags)
 
-    def lvcreate(self, booking: Booking) -> None:
+    def lvcreate(self, booking: ExtentReservation) -> None:
         """Make an empty logical volume. Raises Exhausted, HostError."""
         tags = [word for tag in booking.tags for word in ("--addtag", tag)]
         command = ["lvcreate", "--yes", "--quiet", "--name", booking.name, *tags]
@@ -351,7 +353,7 @@ class LvmStore(LvmTable):
             return
         lv = self.lv(name)
         self.check_unused(lv, f"volume {name}")
-        self.let_go(lv, Entry(Kind.VOLUME, record))
+        self.let_go(lv, TagEntry(TagKind.VOLUME, record))
         with self.account.lock:
             self.records.pop(name, None)
             self.recount()
@@ -370,7 +372,7 @@ class LvmStore(LvmTable):
             lambda: dm.open_count(lvm.mapper_name(self.group, lv)) > 0
         )
 
-    def let_go(self, lv: str, entry: Entry) -> None:
+    def let_go(self, lv: str, entry: TagEntry) -> None:
         """Remove a volume that nobody uses, or keep it out of sight while its thick snapshots need it.
 
         lvremove would take them along. Raises Precondition when one of them is somebody else's, HostError.
@@ -386,8 +388,8 @@ class LvmStore(LvmTable):
                 )
             if not snapshots:
                 self.discard(lv, entry)
-            elif entry.kind is not Kind.ORIGIN:
-                origin = Entry(Kind.ORIGIN, entry.record)
+            elif entry.kind is not TagKind.ORIGIN:
+                origin = TagEntry(TagKind.ORIGIN, entry.record)
                 self.retag(lv, entry, origin)
                 self.keep(lv, origin)
                 self.set_aside(lv, origin)
@@ -396,7 +398,7 @@ class LvmStore(LvmTable):
         found = dm.status(lvm.mapper_name(self.group, lv))
         return found is not None and found[0] == "snapshot-origin"
 
-    def discard(self, lv: str, entry: Entry, *, as_well: Record | None = None) -> None:
+    def discard(self, lv: str, entry: TagEntry, *, as_well: VolumeRecord | None = None) -> None:
         """Remove a logical volume of ours for ever; when its class wants it erased, that is begun.
 
         as_well: of a snapshot its volume, which may have been changed since. Raises HostError.
@@ -410,14 +412,14 @@ class LvmStore(LvmTable):
             return
         parameters = {key: value for key, value in record.parameters.items() if not found.is_thick_snapshot}
         what = replace(record, length=found.size, parameters={**parameters, ERASE: method})
-        erasing = Entry(Kind.ERASING, what, method)
+        erasing = TagEntry(TagKind.ERASING, what, method)
         self.retag(lv, entry, erasing)
         with self.account.lock:
-            self.records.pop(record.name if entry.kind is Kind.VOLUME else "", None)
+            self.records.pop(record.name if entry.kind is TagKind.VOLUME else "", None)
             self.keep(lv, erasing)
         self.set_aside(lv, erasing)
 
-    def set_aside(self, lv: str, entry: Entry) -> str:
+    def set_aside(self, lv: str, entry: TagEntry) -> str:
         """Give what is deleted a name that no volume has, so that its own is free; returns that name. Idempotent."""
         name = lvm_tags.lv_name(self.group, entry)
         with self._renaming:  # the eraser does it too, as soon as the tags say so
@@ -435,7 +437,7 @@ class LvmStore(LvmTable):
                 self.entries[name] = self.entries.pop(lv, entry)
         return name
 
-    def remove(self, lv: str, entry: Entry) -> None:
+    def remove(self, lv: str, entry: TagEntry) -> None:
         """Remove a logical volume; one that is gone is success. Raises Precondition while it is in use, HostError."""
         with self.account.removing(lv, self.layout_of(lv, entry.record)), suppress(NotFound):
             lvm.lvm("lvremove", "--yes", "--quiet", f"{self.group}/{lv}")

@@ -16,16 +16,16 @@ from msgspec import structs
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError
 from tonnage.host import lvm
-from tonnage.host.lvm import Group
-from tonnage.pools.base.contract import Bounds as Common
-from tonnage.pools.base.record import Record
+from tonnage.host.lvm import VolumeGroup
+from tonnage.pools.base.contract import PoolLimits
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import RecordStore
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags
 from tonnage.pools.lvm.accounting import Account
 from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
-from tonnage.pools.lvm.tags import Entry, Kind
-from tonnage.pools.lvm.thin_pool import Bounds, ThinWatch
+from tonnage.pools.lvm.tags import TagEntry, TagKind
+from tonnage.pools.lvm.thin_pool import LvmLimits, ThinWatch
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ class LvmTable(RecordStore):
 
     remedy = "put its tags back as they were (lvm lvchange), or save its content and remove it by hand (lvm lvremove)"
 
-    def __init__(self, name: str, group: str, bounds: Bounds, *, clock: Clock) -> None:
+    def __init__(self, name: str, group: str, bounds: LvmLimits, *, clock: Clock) -> None:
         super().__init__(f"volume group {group}", most=bounds.size, clock=clock)
         self.group = group
         self.bounds = bounds
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TagEntry] = {}
         self.pool = name
         self.account = Account(
             group, thin=bounds.thin, ratio=bounds.ratio, on_read=self._learn, monotonic=clock.monotonic
@@ -49,7 +49,7 @@ class LvmTable(RecordStore):
         self.held = -1
         """Descriptor of the group's lock, -1 while the pool is not open."""
 
-    def rebound(self, bounds: Common) -> None:
+    def rebound(self, bounds: PoolLimits) -> None:
         """See RecordStore."""
         super().rebound(bounds)
         self.bounds = structs.replace(self.bounds, size=bounds.size, ratio=bounds.ratio)
@@ -60,25 +60,25 @@ class LvmTable(RecordStore):
         """See RecordStore."""
         return self.held >= 0
 
-    def _learn(self, group: Group) -> None:
+    def _learn(self, group: VolumeGroup) -> None:
         """Take the records of a report."""
-        records: dict[str, Record] = {}
-        entries: dict[str, Entry] = {}
+        records: dict[str, VolumeRecord] = {}
+        entries: dict[str, TagEntry] = {}
         damaged: dict[str, str] = {}
         for lv, volume in group.volumes.items():
             if not tags.is_ours(volume.tags):
                 continue
             try:
                 entry = tags.found_at(self.group, lv, tags.decode(volume.tags))
-                if entry.kind is Kind.SNAPSHOT and not (volume.origin or volume.pool or entry.record.state == "new"):
+                if entry.kind is TagKind.SNAPSHOT and not (volume.origin or volume.pool or entry.record.state == "new"):
                     # lvcreate and lvremove bind and part a thick snapshot and its volume in a step of their own. One
                     # that is parted has no content any more, or not yet: what a kill left, to go at the next open.
-                    entry = replace(entry, kind=Kind.SCRATCH)
+                    entry = replace(entry, kind=TagKind.SCRATCH)
             except ValueError as failure:
                 log.error("record is damaged, volume left alone volume=%s/%s error=%s", self.group, lv, failure)
                 damaged[lv] = str(failure)
                 continue
-            if entry.kind is not Kind.VOLUME:
+            if entry.kind is not TagKind.VOLUME:
                 entries[lv] = entry
             else:
                 records[entry.record.name] = entry.record
@@ -94,9 +94,9 @@ class LvmTable(RecordStore):
         self.used = sum(record.size for record in self.records.values()) + entries + damaged
         self.used += sum(self._making.values())
 
-    def _promise(self, lv: str, entry: Entry) -> int:
+    def _promise(self, lv: str, entry: TagEntry) -> int:
         """Bytes that count for one that is no volume: a thick snapshot has what it was given for changes."""
-        if entry.kind is Kind.SCRATCH or (entry.kind is Kind.COPY and entry.record.name in self._making):
+        if entry.kind is TagKind.SCRATCH or (entry.kind is TagKind.COPY and entry.record.name in self._making):
             return 0
         found = self.account.volumes.get(lv)
         return min(entry.record.size, found.size) if found and found.is_thick_snapshot else entry.record.size
@@ -116,12 +116,12 @@ class LvmTable(RecordStore):
                 self._making.pop(key, None)
                 self.recount()
 
-    def keep(self, lv: str, entry: Entry, *, key: str = "") -> None:
+    def keep(self, lv: str, entry: TagEntry, *, key: str = "") -> None:
         """Remember what a command has made. key: what it was counted by until now."""
         with self.account.lock:
             self._making.pop(key, None)
             self.entries.pop(lv, None)
-            if entry.kind is Kind.VOLUME:
+            if entry.kind is TagKind.VOLUME:
                 self.records[entry.record.name] = entry.record
             else:
                 self.entries[lv] = entry
@@ -140,7 +140,7 @@ class LvmTable(RecordStore):
         """What class parameters mean here. Raises Invalid, Unsupported."""
         return lvm_layout.read(parameters, thin_pool=self.bounds.thin, pool=self.pool)
 
-    def layout_of(self, lv: str, record: Record) -> Layout:
+    def layout_of(self, lv: str, record: VolumeRecord) -> Layout:
         """How a logical volume lies that is there: the pool's options may have changed since it was made."""
         found = self.account.volumes.get(lv)
         if found is not None and found.pool:
@@ -155,21 +155,21 @@ class LvmTable(RecordStore):
         self.check_open()
         return self.account.fresh().extent
 
-    def write(self, record: Record) -> None:
+    def write(self, record: VolumeRecord) -> None:
         """See RecordStore: one lvchange with what differs."""
-        before = Entry(Kind.VOLUME, self.records[record.name])
-        after = Entry(Kind.VOLUME, record)
+        before = TagEntry(TagKind.VOLUME, self.records[record.name])
+        after = TagEntry(TagKind.VOLUME, record)
         self.retag(self.lv(record.name), before, after)
         self.keep(self.lv(record.name), after)
 
-    def retag(self, lv: str, before: Entry, after: Entry) -> None:
+    def retag(self, lv: str, before: TagEntry, after: TagEntry) -> None:
         """Change the record of a logical volume. Raises HostError."""
         found = self.account.find(lv)
         if words := tags.change(found.tags if found else tags.encode(before), after):
             lvm.lvm("lvchange", "--quiet", *words, f"{self.group}/{lv}")
             self.account.retagged(lv, tags.encode(after))
 
-    def device_of(self, record: Record) -> str | None:
+    def device_of(self, record: VolumeRecord) -> str | None:
         """The device of a volume, None while it is not active."""
         return lvm.device(self.group, self.lv(record.name))
 

@@ -16,8 +16,8 @@ from uuid import UUID
 from tonnage.errors import Invalid
 from tonnage.host import lvm
 from tonnage.pools.base import checksum
-from tonnage.pools.base.contract import State, check_name
-from tonnage.pools.base.record import Record, check
+from tonnage.pools.base.contract import VolumeState, check_name
+from tonnage.pools.base.record import VolumeRecord, check
 from tonnage.pools.core.wipe import EraseJob
 
 VERSION = checksum.FORMAT
@@ -27,7 +27,7 @@ _SUM = "sum"
 _MAPS = {"p": "parameters", "m": "mutable", "o": "owner"}
 
 
-class Kind(Enum):
+class TagKind(Enum):
     """What a logical volume of ours is."""
 
     VOLUME = ""
@@ -43,11 +43,11 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class TagEntry:
     """What the tags of a logical volume say. method, done: of one that is being erased."""
 
-    kind: Kind
-    record: Record
+    kind: TagKind
+    record: VolumeRecord
     method: str = ""
     done: int = 0
 
@@ -62,13 +62,13 @@ def is_ours(tags: Sequence[str]) -> bool:
     return any(tag.startswith(f"{_OURS}.") for tag in tags)
 
 
-def encode(entry: Entry) -> list[str]:
+def encode(entry: TagEntry) -> list[str]:
     """The tags of a record. Raises Invalid when a value is too long for one."""
     record = entry.record
     plain = {"v": str(record.version), "name": record.name, "size": str(record.size), "length": str(record.length)}
     plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
     plain["fs"] = "" if record.block else record.fstype
-    kind = Kind.VOLUME if entry.kind is Kind.COPY else entry.kind
+    kind = TagKind.VOLUME if entry.kind is TagKind.COPY else entry.kind
     extra = {"kind": kind.value, "from-snapshot": record.from_snapshot, "from-volume": record.from_volume}
     extra |= {"from-folder": record.from_folder, "mkfs": record.mkfs}
     extra |= {"made": str(record.made or ""), "pending": "yes" if record.pending else ""}
@@ -85,7 +85,7 @@ def _checksum(tags: Sequence[str]) -> str:
     return lvm.tag(_OURS, _SUM, value=checksum.checksum("\n".join(sorted(tags)).encode()))
 
 
-def change(before: Sequence[str], after: Entry) -> list[str]:
+def change(before: Sequence[str], after: TagEntry) -> list[str]:
     """Arguments of the lvchange that replaces tags by those of a record: one commit of the group's metadata, so there
     is no moment with half of it. Tags that are not ours stay. Empty when nothing differs."""
     old, new = {tag for tag in before if is_ours([tag])}, set(encode(after))
@@ -93,7 +93,7 @@ def change(before: Sequence[str], after: Entry) -> list[str]:
     return words + [word for tag in sorted(old - new) for word in ("--deltag", tag)]
 
 
-def decode(tags: Sequence[str]) -> Entry:
+def decode(tags: Sequence[str]) -> TagEntry:
     """The record in tags; ones that are not ours are left out. Raises ValueError when it is damaged, or written by a
     later tonnage: tags that are not just what encode() makes of it."""
     ours = [tag for tag in tags if tag.startswith(f"{_OURS}.")]
@@ -108,7 +108,7 @@ def decode(tags: Sequence[str]) -> Entry:
     return entry
 
 
-def _decode(tags: Sequence[str], *, is_sealed: bool) -> Entry:
+def _decode(tags: Sequence[str], *, is_sealed: bool) -> TagEntry:
     plain: dict[str, str] = {}
     maps: dict[str, dict[str, str]] = {field: {} for field in _MAPS.values()}
     for text in tags:
@@ -128,7 +128,7 @@ def _decode(tags: Sequence[str], *, is_sealed: bool) -> Entry:
         if version != (VERSION if is_sealed else _UNSEALED):
             raise ValueError(f"its format is {version}" if is_sealed else "it has no checksum")
         record = _record(plain, **maps)
-        return Entry(Kind(plain.get("kind", "")), record, plain.get("erase", ""), int(plain.get("erased", "0")))
+        return TagEntry(TagKind(plain.get("kind", "")), record, plain.get("erase", ""), int(plain.get("erased", "0")))
     except KeyError as failure:
         raise ValueError(f"there is no tag {_OURS}.{failure.args[0]}") from None
     except Invalid as failure:
@@ -137,15 +137,15 @@ def _decode(tags: Sequence[str], *, is_sealed: bool) -> Entry:
 
 def _record(
     plain: dict[str, str], *, parameters: dict[str, str], mutable: dict[str, str], owner: dict[str, str]
-) -> Record:
-    return Record(
+) -> VolumeRecord:
+    return VolumeRecord(
         check_name(plain["name"]),
         int(plain["size"]),
         UUID(plain["uuid"]),
         length=int(plain["length"]),
         block=not plain["fs"],
         fstype=plain["fs"],
-        state=State(plain["state"]).value,
+        state=VolumeState(plain["state"]).value,
         parameters=parameters,
         owner=owner,
         created=float(plain["created"]),
@@ -160,25 +160,25 @@ def _record(
     )
 
 
-_SIGNS = {Kind.SNAPSHOT: "s", Kind.COPY: "c", Kind.ORIGIN: "o", Kind.ERASING: "e", Kind.SCRATCH: "x"}
+_SIGNS = {TagKind.SNAPSHOT: "s", TagKind.COPY: "c", TagKind.ORIGIN: "o", TagKind.ERASING: "e", TagKind.SCRATCH: "x"}
 
 
-def lv_name(group: str, entry: Entry) -> str:
+def lv_name(group: str, entry: TagEntry) -> str:
     """The logical volume of a record. Only those of volumes have no '+' in their names, as volumes' names have none."""
-    if entry.kind is Kind.VOLUME:
+    if entry.kind is TagKind.VOLUME:
         return volume_name(group, entry.record.name)
-    if entry.kind is Kind.SNAPSHOT:
+    if entry.kind is TagKind.SNAPSHOT:
         return snapshot_name(group, entry.record.name)
     return f"{_SIGNS[entry.kind]}+{entry.record.uuid.hex}"
 
 
-def found_at(group: str, lv: str, entry: Entry) -> Entry:
+def found_at(group: str, lv: str, entry: TagEntry) -> TagEntry:
     """What a logical volume of that name is whose tags say `entry`. Raises ValueError where the two do not agree, as
     when the tags are of an earlier moment: nothing that has a volume's name is ever taken for half made."""
-    if entry.kind is Kind.VOLUME and lv == lv_name(group, replace(entry, kind=Kind.COPY)):
-        return replace(entry, kind=Kind.COPY)
-    is_renamed_later = entry.kind in (Kind.ORIGIN, Kind.ERASING)
-    if entry.kind is Kind.COPY or (lv != lv_name(group, entry) and not is_renamed_later):
+    if entry.kind is TagKind.VOLUME and lv == lv_name(group, replace(entry, kind=TagKind.COPY)):
+        return replace(entry, kind=TagKind.COPY)
+    is_renamed_later = entry.kind in (TagKind.ORIGIN, TagKind.ERASING)
+    if entry.kind is TagKind.COPY or (lv != lv_name(group, entry) and not is_renamed_later):
         raise ValueError(f"its tags are those of {entry.kind.value or 'volume'} {entry.record.name}")
     return entry
 
@@ -190,8 +190,8 @@ def volume_name(group: str, name: str) -> str:
 
 def snapshot_name(group: str, name: str) -> str:
     """The logical volume of a snapshot."""
-    plain = f"{_SIGNS[Kind.SNAPSHOT]}+{name}"
-    return plain if lvm.fits(group, plain) else f"{_SIGNS[Kind.SNAPSHOT]}+t+{_hash(name)}"
+    plain = f"{_SIGNS[TagKind.SNAPSHOT]}+{name}"
+    return plain if lvm.fits(group, plain) else f"{_SIGNS[TagKind.SNAPSHOT]}+t+{_hash(name)}"
 
 
 def _hash(name: str) -> str:

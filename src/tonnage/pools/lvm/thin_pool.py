@@ -11,7 +11,7 @@ import msgspec
 
 from tonnage.errors import HostError, TonnageError, Unavailable
 from tonnage.host import dm, lvm
-from tonnage.host.lvm import Group
+from tonnage.host.lvm import VolumeGroup
 from tonnage.pools.lvm.accounting import Account
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ FULL_DATA, FULL_METADATA = 0.95, 0.9
 """Fullness from which on nothing more is made in it."""
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class LvmLimits(msgspec.Struct, frozen=True):
     """How much a pool may promise. size: bytes, 0 for what the group has. thin: name of its thin pool, "" for none.
     thin_size: bytes of it where it must be made, 0 when it must be there. ratio: how often its size may be promised."""
 
@@ -32,13 +32,13 @@ class Bounds(msgspec.Struct, frozen=True):
 class ThinWatch:
     """Looks after the thin pool that bounds name; nothing to do where they name none."""
 
-    def __init__(self, account: Account, bounds: Bounds) -> None:
+    def __init__(self, account: Account, bounds: LvmLimits) -> None:
         self._account = account
         self._bounds = bounds
         self._path = f"{account.name}/{bounds.thin}"
         self._warned = False
 
-    def open(self, group: Group) -> None:
+    def open(self, group: VolumeGroup) -> None:
         """Make the thin pool if it is missing, and set it up. Raises Unavailable, HostError."""
         thin = self._bounds.thin
         if not thin:
@@ -89,7 +89,7 @@ class ThinWatch:
             log.warning("cannot look after thin pool pool=%s error=%s", self._path, failure)
             return False
 
-    def _make(self) -> Group:
+    def _make(self) -> VolumeGroup:
         if not self._bounds.thin_size:
             raise Unavailable(
                 f"volume group {self._account.name} has no thin pool {self._bounds.thin}: make it (lvcreate --type"

@@ -14,8 +14,8 @@ from uuid import UUID
 import msgspec
 
 from tonnage.errors import Unavailable
-from tonnage.host.ndctl import Namespace
-from tonnage.pools.base.record import Record
+from tonnage.host.ndctl import PmemNamespace
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import VERSION, EraseJob, EraseRecords, check
 from tonnage.pools.directory.directory import Directory
 from tonnage.pools.pmem.region import PmemRegion
@@ -35,7 +35,7 @@ class PmemErasures(EraseRecords):
         self.faults: list[str] = []
         """What is wrong with jobs, and what to do."""
 
-    def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, Record]) -> list[str]:
+    def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, VolumeRecord]) -> list[str]:
         """Read the jobs; the names of volumes whose record a kill has left. Raises Unavailable, HostError."""
         self.faults = []
         by_uuid = {str(record.uuid): record.name for record in volumes.values()}
@@ -70,7 +70,7 @@ class PmemErasures(EraseRecords):
             folder.close()
         self._folders, self._jobs, self._regions = {}, {}, {}
 
-    def add(self, region: PmemRegion, record: Record, namespace: Namespace, method: str) -> None:
+    def add(self, region: PmemRegion, record: VolumeRecord, namespace: PmemNamespace, method: str) -> None:
         """Take over a volume's namespace; durable when this returns. Raises Exhausted, HostError."""
         length = namespace.size if namespace.mode == "devdax" else namespace.usable
         job = EraseJob(str(record.uuid), record.name, method, length, room=record.size)

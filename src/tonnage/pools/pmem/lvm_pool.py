@@ -18,10 +18,10 @@ from uuid import uuid4
 from tonnage.aio.clock import Clock
 from tonnage.errors import NotFound, Unavailable
 from tonnage.host import lvm, ndctl
-from tonnage.host.ndctl import Namespace, Ndctl, Region
+from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.pools.base.parameters import LIMITS, check_refused
 from tonnage.pools.lvm.pool import LvmPool
-from tonnage.pools.lvm.thin_pool import Bounds
+from tonnage.pools.lvm.thin_pool import LvmLimits
 from tonnage.pools.pmem.node import MAPPED
 from tonnage.pools.pmem.region import take
 from tonnage.pools.pmem.store import select, wipe_ends
@@ -45,7 +45,7 @@ class PmemLvmPool(LvmPool):
         self, name: str, region: str = "", *, size: int = 0, clock: Clock | None = None, erase_rate: int | None = None
     ) -> None:
         self.region = region
-        super().__init__(name, f"tonnage-{name}", Bounds(size), clock=clock, erase_rate=erase_rate)
+        super().__init__(name, f"tonnage-{name}", LvmLimits(size), clock=clock, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """See StoredPool."""
@@ -103,7 +103,7 @@ def _prepare(tools: Mapping[str, Ndctl], group: str, where: str) -> None:
         raise Unavailable(f"{where}: there is no volume group {group}, and no region has room for one (ndctl list -RN)")
 
 
-def _part(tool: Ndctl, region: str) -> Namespace | None:
+def _part(tool: Ndctl, region: str) -> PmemNamespace | None:
     """What a region gave to a group, or was about to give when it was interrupted."""
     for namespace in ndctl.namespaces(region):
         if namespace.label == LABEL:
@@ -116,12 +116,12 @@ def _part(tool: Ndctl, region: str) -> Namespace | None:
     return None
 
 
-def _make(tool: Ndctl, region: Region) -> Namespace:
+def _make(tool: Ndctl, region: Region) -> PmemNamespace:
     size = region.largest // region.align * region.align
     return tool.create(region.name, mode="fsdax", size=size, uuid=uuid4(), label=UNFINISHED)
 
 
-def _add(tool: Ndctl, part: Namespace, group: str, disks: Sequence[str]) -> None:
+def _add(tool: Ndctl, part: PmemNamespace, group: str, disks: Sequence[str]) -> None:
     if part.device not in disks:
         wipe_ends(part.device)  # what was in that memory before must not be taken for a physical volume
         lvm.lvm("vgextend" if disks else "vgcreate", "--yes", "--quiet", group, part.device)

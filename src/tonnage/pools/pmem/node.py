@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tonnage.errors import HostError, Unsupported
 from tonnage.host import mount, ndctl
-from tonnage.host.ndctl import Namespace
+from tonnage.host.ndctl import PmemNamespace
 from tonnage.host.run import run
 from tonnage.pools.base.parameters import BANDWIDTH, IOPS, SOURCE, source_of
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.device_volume import DeviceNode
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.format_once import must_format
@@ -28,15 +28,15 @@ MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
 class PmemNode(PmemStore, DeviceNode):
     """Namespaces that are shown to pods."""
 
-    def bring_up(self, record: Record) -> str:
+    def bring_up(self, record: VolumeRecord) -> str:
         """See DeviceNode."""
         return self.namespace(record).device
 
-    def device_of(self, record: Record) -> str | None:
+    def device_of(self, record: VolumeRecord) -> str | None:
         """See DeviceNode."""
         return self.namespace(record).device
 
-    def make_content(self, record: Record, device: str) -> str:
+    def make_content(self, record: VolumeRecord, device: str) -> str:
         """See DeviceNode."""
         if record.block:
             return device  # it was overwritten when it was made
@@ -47,7 +47,7 @@ class PmemNode(PmemStore, DeviceNode):
                 _fill(namespace, record, folder)
         return device
 
-    def mount_options(self, record: Record, options: Sequence[str]) -> Sequence[str]:
+    def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
         """See DeviceNode. What is in a namespace of mode fsdax is mapped into programs without a copy."""
         return tuple(dict.fromkeys((_DAX, *options))) if self.namespace(record).mode == "fsdax" else options
 
@@ -57,7 +57,7 @@ class PmemNode(PmemStore, DeviceNode):
             raise Unsupported(f"{device}: memory of mode devdax cannot be shown read-only")
         super().show_readonly(device, target)
 
-    def fault(self, record: Record, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """See RecordStore."""
         try:
             namespace = self.namespace(record)
@@ -68,7 +68,7 @@ class PmemNode(PmemStore, DeviceNode):
         return self.shown_fault(record, path) if path else ""
 
 
-def _make_content(fd: int, namespace: Namespace, record: Record) -> None:
+def _make_content(fd: int, namespace: PmemNamespace, record: VolumeRecord) -> None:
     """A file system, unless it was used already; what an interrupted mkfs of ours left is made anew."""
     try:
         if must_format(fd, namespace.device, record):
@@ -78,7 +78,7 @@ def _make_content(fd: int, namespace: Namespace, record: Record) -> None:
         raise HostError(f"cannot prepare {namespace.device}: {failure.strerror}") from failure
 
 
-def _mkfs(namespace: Namespace, record: Record) -> list[str]:
+def _mkfs(namespace: PmemNamespace, record: VolumeRecord) -> list[str]:
     form = form_of(record.fstype, record.mkfs)
     words = form.mkfs(namespace.device, record.length, record.uuid, prezeroed=False)
     if record.fstype == "xfs" and namespace.mode == "fsdax" and "reflink=" not in record.mkfs:
@@ -86,7 +86,7 @@ def _mkfs(namespace: Namespace, record: Record) -> list[str]:
     return words
 
 
-def _fill(namespace: Namespace, record: Record, folder: Path) -> None:
+def _fill(namespace: PmemNamespace, record: VolumeRecord, folder: Path) -> None:
     """Put what is in a folder of the node into the new file system, which nobody sees yet."""
     from tonnage.pools.fs import populate
 

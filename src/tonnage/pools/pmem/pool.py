@@ -53,7 +53,7 @@ class PmemPool(StoredPool[PmemNode]):
         check_shared(parameters)
         overhead.mode_of(parameters, self.mode)
 
-    async def want(self, request: VolumeRequest) -> requests.Want:
+    async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
         """See StoredPool. A raw block volume has all that its namespace has, unless that passes the limit."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         mode = self._check_mode(request.parameters, block=request.block)
@@ -69,7 +69,7 @@ class PmemPool(StoredPool[PmemNode]):
                 f"volume {request.name}: a namespace of mode {mode} has {size} usable bytes here, which is more than"
                 f" its limit {request.limit}"
             )
-        return requests.Want(size, fstype)
+        return requests.RequestedVolume(size, fstype)
 
     def _check_mode(self, parameters: Mapping[str, str], *, block: bool) -> str:
         mode = overhead.mode_of(parameters, self.mode)

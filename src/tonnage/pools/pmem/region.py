@@ -22,9 +22,9 @@ from uuid import UUID, uuid4
 
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import mount, ndctl
-from tonnage.host.ndctl import Namespace, Ndctl, Region
+from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.host.run import run
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import Directory
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import FORMATS, MI
@@ -85,7 +85,7 @@ class PmemRegion:
             os.close(self._held)
         self._held = -1
 
-    def _home(self) -> Namespace:
+    def _home(self) -> PmemNamespace:
         """The namespace of the records."""
         found = []
         for namespace in ndctl.namespaces(self.name):
@@ -102,7 +102,7 @@ class PmemRegion:
             raise Unavailable(f"{home.name} of {self.name} has the label {RECORDS} and mode {home.mode}, not sector")
         return home
 
-    def _make_home(self) -> Namespace:
+    def _make_home(self) -> PmemNamespace:
         region, uuid = self.region, uuid4()
         size = -(-RECORDS_SIZE // region.align) * region.align
         home = self.tool.create(self.name, mode="sector", size=size, uuid=uuid, label=UNFINISHED)
@@ -121,11 +121,11 @@ class PmemRegion:
         except HostError as failure:
             raise Unavailable(f"{self.name}: {failure}") from failure
 
-    def find(self, uuid: UUID) -> Namespace | None:
+    def find(self, uuid: UUID) -> PmemNamespace | None:
         """The namespace of that UUID. Raises HostError."""
         return ndctl.find(self.name, uuid)
 
-    def namespace(self, uuid: UUID) -> Namespace:
+    def namespace(self, uuid: UUID) -> PmemNamespace:
         """The namespace of that UUID with its device, in its own mode. Raises HostError when it is gone."""
         found = self.find(uuid)
         if found is None:
@@ -135,7 +135,7 @@ class PmemRegion:
         with self._lock:
             return self.tool.ready(found)
 
-    def make(self, record: Record, mode: str) -> Namespace:
+    def make(self, record: VolumeRecord, mode: str) -> PmemNamespace:
         """Make the namespace of a record of length 0, whose `made` is the bytes that it needs.
 
         What is left of a failure is removed. Raises Exhausted, HostError.

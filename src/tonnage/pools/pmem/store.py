@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, Precondition, TonnageError, Unavailable
 from tonnage.host import mount, ndctl
-from tonnage.host.ndctl import SECTOR, Namespace, Ndctl, Region
+from tonnage.host.ndctl import SECTOR, Ndctl, PmemNamespace, Region
 from tonnage.pools.base.contract import Capacity, VolumeRequest
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, erase_of
-from tonnage.pools.base.record import VERSION, Record, upgraded
+from tonnage.pools.base.record import VERSION, VolumeRecord, upgraded
 from tonnage.pools.core.backend import RecordStore
-from tonnage.pools.core.request import Want
+from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.directory.directory import Damage
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import MI, Format, form_of
@@ -99,7 +99,7 @@ class PmemStore(RecordStore):
         """See RecordStore."""
         return list(self.erasures.faults)
 
-    def _undo(self, record: Record) -> None:
+    def _undo(self, record: VolumeRecord) -> None:
         """Remove what was half made or half removed."""
         log.info("removing unfinished volume volume=%s", record.name)
         try:
@@ -112,14 +112,14 @@ class PmemStore(RecordStore):
             log.error("cannot remove unfinished volume volume=%s error=%s", record.name, failure)
             self.damaged[record.name] = f"it is half made or half removed: {failure}"
 
-    def _finish(self, record: Record) -> None:
+    def _finish(self, record: VolumeRecord) -> None:
         """Give a namespace its label, which a kill has kept from it."""
         try:
             self.homes[record.name].relabel(record.uuid, label_of(record.name))
         except TonnageError as failure:  # nothing depends on it before the record is lost
             log.warning("namespace keeps its label volume=%s error=%s", record.name, failure)
 
-    def _forget(self, record: Record) -> None:
+    def _forget(self, record: VolumeRecord) -> None:
         self.homes[record.name].directory.remove(record.name)
         del self.records[record.name], self.homes[record.name]
 
@@ -167,7 +167,7 @@ class PmemStore(RecordStore):
         self.check_open()
         return len(self.records) + len(self.erasures.jobs()) + sum(region.region.slots for region in self._regions)
 
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """See RecordStore."""
         self.check_damaged(request.name)
         self._clear(request.name)
@@ -201,9 +201,9 @@ class PmemStore(RecordStore):
             region.directory.remove(name)
             del self._left[name]
 
-    def _new_record(self, request: VolumeRequest, want: Want) -> Record:
+    def _new_record(self, request: VolumeRequest, want: RequestedVolume) -> VolumeRecord:
         form = _form(want.fstype, request.parameters)
-        return Record(
+        return VolumeRecord(
             request.name,
             want.size,
             uuid4(),
@@ -218,7 +218,7 @@ class PmemStore(RecordStore):
             mutable={key: value for key, value in request.mutable.items() if value},
         )
 
-    def _choose(self, record: Record, mode: str) -> PmemRegion:
+    def _choose(self, record: VolumeRecord, mode: str) -> PmemRegion:
         """The region with the smallest piece that is large enough, so that large pieces stay. Raises Exhausted."""
         fitting = []
         for region in self._regions:
@@ -231,12 +231,12 @@ class PmemStore(RecordStore):
             )
         return min(fitting)[-1]
 
-    def write(self, record: Record) -> None:
+    def write(self, record: VolumeRecord) -> None:
         """See RecordStore."""
         self.homes[record.name].directory.write(record)
         self.records[record.name] = record
 
-    def namespace(self, record: Record) -> Namespace:
+    def namespace(self, record: VolumeRecord) -> PmemNamespace:
         """A volume's namespace with its device. Raises HostError when it is gone."""
         return self.homes[record.name].namespace(record.uuid)
 
@@ -272,7 +272,7 @@ class PmemStore(RecordStore):
         self.book("", -room)
 
 
-def _clear(tool: Ndctl, namespace: Namespace, *, block: bool) -> None:
+def _clear(tool: Ndctl, namespace: PmemNamespace, *, block: bool) -> None:
     """Take away what former owners left in a new namespace: all where nobody writes over it, else what file systems are
     known by. Raises Busy, HostError."""
     if not block:
@@ -322,7 +322,7 @@ def select(wanted: str, where: str) -> list[Region]:
     )
 
 
-def is_used(namespace: Namespace) -> bool:
+def is_used(namespace: PmemNamespace) -> bool:
     """Whether a namespace is mounted anywhere, part of something, or shown to a pod."""
     if not namespace.device:
         return False

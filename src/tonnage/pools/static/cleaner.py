@@ -20,7 +20,7 @@ from tonnage.errors import HostError, Invalid
 from tonnage.host import device, libc, superblock, tree
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, EraseRecords
 from tonnage.pools.fs.formats import GI, MI
-from tonnage.pools.static.discovery import Disk
+from tonnage.pools.static.discovery import StaticDisk
 from tonnage.pools.static.records import DiskRecords
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def cleaner_of(parameters: Mapping[str, str]) -> str:
     return name
 
 
-def job_for(disk: Disk, volume: str, cleaner: str) -> EraseJob:
+def job_for(disk: StaticDisk, volume: str, cleaner: str) -> EraseJob:
     """The work of a cleaner on a disk. What is not overwritten byte by byte is done as its last step."""
     length = 0
     if disk.node is not None and cleaner != QUICK:
@@ -71,7 +71,7 @@ def _places(end: int) -> Iterator[tuple[int, int]]:
             yield copy, copy + _COPY
 
 
-def _clean_device(disk: Disk, node: Path) -> None:
+def _clean_device(disk: StaticDisk, node: Path) -> None:
     # O_EXCL: a device that somebody has mounted or taken meanwhile is left alone (EBUSY).
     fd = os.open(node, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
     try:
@@ -83,7 +83,7 @@ def _clean_device(disk: Disk, node: Path) -> None:
         raise OSError(errno.EIO, f"{found.kind} is still on it after it was wiped")
 
 
-def _clean_mount(disk: Disk, cleaner: str) -> None:
+def _clean_mount(disk: StaticDisk, cleaner: str) -> None:
     tree.empty(disk.path)
     fd = os.open(disk.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -94,7 +94,7 @@ def _clean_mount(disk: Disk, cleaner: str) -> None:
         os.close(fd)
 
 
-def _trim(fd: int, disk: Disk) -> None:
+def _trim(fd: int, disk: StaticDisk) -> None:
     try:
         superblock.trim(fd)
     except OSError as failure:
@@ -107,7 +107,9 @@ class Cleaning(EraseRecords):
     """The jobs of a static pool. present: the disk of an entry if it is there and the one that is recorded, else raises
     HostError; freed: told of each entry that is free again."""
 
-    def __init__(self, records: DiskRecords, present: Callable[[str], Disk], freed: Callable[[str], None]) -> None:
+    def __init__(
+        self, records: DiskRecords, present: Callable[[str], StaticDisk], freed: Callable[[str], None]
+    ) -> None:
         self._records, self._present, self._freed = records, present, freed
 
     def jobs(self) -> Sequence[EraseJob]:

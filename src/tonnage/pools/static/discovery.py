@@ -30,7 +30,7 @@ _IDS = ("wwid", "device/wwid", "serial", "device/serial", "dm/uuid", "md/uuid", 
 
 
 @dataclass(frozen=True)
-class Disk:
+class StaticDisk:
     """An entry that can be a volume. path: in the directory; node: the device itself, of a block device. size: usable
     bytes. fstype: of the mounted file system, "" for a block device. identity: the same as long as it is the same disk
     with the same file system. number: device number, major:minor."""
@@ -54,10 +54,10 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDisk:
     """A look at the directory. refused: entry -> why it is no volume, and what to do."""
 
-    disks: Mapping[str, Disk]
+    disks: Mapping[str, StaticDisk]
     refused: Mapping[str, str]
 
 
@@ -86,7 +86,7 @@ def check_directory(directory: Path) -> None:
         )
 
 
-def look(directory: Path) -> Found:
+def look(directory: Path) -> FoundDisk:
     """All disks in the directory. Raises Unavailable when it cannot be read."""
     try:
         entries = sorted(entry for entry in os.listdir(directory) if not entry.startswith(".") and entry not in _QUIET)
@@ -94,7 +94,7 @@ def look(directory: Path) -> Found:
         mounts = {entry.target: entry for entry in mount.mounts()}  # the last one at a place is the one that is seen
     except (OSError, HostError) as failure:
         raise Unavailable(f"discovery directory {directory}: {failure}") from failure
-    found: dict[str, Disk] = {}
+    found: dict[str, StaticDisk] = {}
     refused: dict[str, str] = {}
     for entry in entries:
         try:
@@ -106,10 +106,10 @@ def look(directory: Path) -> Found:
     for entry, first in _doubles(found):
         refused[entry] = f"it is the same disk as {first}: sizes would not be limits; remove one of the two"
         del found[entry]
-    return Found(found, refused)
+    return FoundDisk(found, refused)
 
 
-def _doubles(found: Mapping[str, Disk]) -> list[tuple[str, str]]:
+def _doubles(found: Mapping[str, StaticDisk]) -> list[tuple[str, str]]:
     """Entries that stand on what an earlier one stands on, with that one."""
     first: dict[str, str] = {}
     doubles = []
@@ -119,7 +119,7 @@ def _doubles(found: Mapping[str, Disk]) -> list[tuple[str, str]]:
     return doubles
 
 
-def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> Disk:
+def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> StaticDisk:
     """One entry. Raises Invalid saying why it is no volume, OSError."""
     try:
         check_name(entry)
@@ -144,7 +144,7 @@ def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -
     return _device(path, entry, node)
 
 
-def _mounted(path: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> Disk:
+def _mounted(path: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> StaticDisk:
     shown = mounts.get(str(path))
     if shown is None or not mount.is_mount(path):
         raise Invalid("it is a directory and no mount point: a pod would fill the disk below it; mount a disk there")
@@ -157,7 +157,7 @@ def _mounted(path: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> 
     size = readable((room.f_blocks - reserved) * room.f_frsize)
     if size <= 0:
         raise Invalid(f"its file system ({shown.fstype}) has no size")
-    return Disk(entry, path, size, _file_system(shown, room.f_fsid), shown.device, fstype=shown.fstype)
+    return StaticDisk(entry, path, size, _file_system(shown, room.f_fsid), shown.device, fstype=shown.fstype)
 
 
 def _file_system(shown: Mount, fsid: int) -> str:
@@ -175,13 +175,13 @@ def _file_system(shown: Mount, fsid: int) -> str:
     return f"{place}:{fsid:x}"
 
 
-def _device(path: Path, entry: str, node: Path) -> Disk:
+def _device(path: Path, entry: str, node: Path) -> StaticDisk:
     number = os.stat(node).st_rdev
     place = f"{os.major(number)}:{os.minor(number)}"
     size = int(_read(Path("/sys/dev/block") / place / "size") or 0) * 512
     if not size:
         raise Invalid(f"its device {node} has no size: is a medium in it?")
-    return Disk(entry, path, readable(size), f"{_device_id(place)}:{size}", place, node=node)
+    return StaticDisk(entry, path, readable(size), f"{_device_id(place)}:{size}", place, node=node)
 
 
 def _device_id(place: str) -> str:

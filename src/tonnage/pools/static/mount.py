@@ -12,16 +12,16 @@ from pathlib import Path
 from tonnage.errors import AlreadyExists, NotFound, Precondition, Unsupported
 from tonnage.host import device, mount
 from tonnage.pools.base.contract import Stats
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device, mounts
-from tonnage.pools.static.discovery import Disk
+from tonnage.pools.static.discovery import StaticDisk
 
 log = logging.getLogger(__name__)
 NODE = "device"
 _MAY_HOLD_NODES = frozenset({"devtmpfs", "tmpfs"})
 
 
-def format_once(record: Record, disk: Disk) -> None:
+def format_once(record: VolumeRecord, disk: StaticDisk) -> None:
     """Make the file system of a block device that nobody has had yet. May be repeated.
 
     One of that kind which whoever prepared the disk has made is kept with its content. Raises Precondition when
@@ -36,7 +36,7 @@ def format_once(record: Record, disk: Disk) -> None:
         block_device.prepare(fd, node, record, zeroed=False)
 
 
-def is_staged(record: Record, disk: Disk, path: Path) -> bool:
+def is_staged(record: VolumeRecord, disk: StaticDisk, path: Path) -> bool:
     """Whether the volume is at the staging path. Raises AlreadyExists when something else is, HostError."""
     if shows(record, disk, path):
         return True
@@ -45,13 +45,13 @@ def is_staged(record: Record, disk: Disk, path: Path) -> bool:
     return False
 
 
-def shows(record: Record, disk: Disk, path: Path) -> bool:
+def shows(record: VolumeRecord, disk: StaticDisk, path: Path) -> bool:
     """Whether the volume is at a staging path. Raises HostError."""
     place = path / NODE if record.block else path
     return mount.is_mount(place) and _is_of(record, disk, place)
 
 
-def _is_of(record: Record, disk: Disk, place: Path) -> bool:
+def _is_of(record: VolumeRecord, disk: StaticDisk, place: Path) -> bool:
     if disk.node is not None:
         is_there = block_device.is_shown if record.block else block_device.is_mounted
         return is_there(str(disk.node), place)
@@ -61,7 +61,7 @@ def _is_of(record: Record, disk: Disk, place: Path) -> bool:
     return False
 
 
-def stage(record: Record, disk: Disk, path: Path, options: Sequence[str]) -> None:
+def stage(record: VolumeRecord, disk: StaticDisk, path: Path, options: Sequence[str]) -> None:
     """See Pool.stage; nothing is at path yet."""
     mounts.make_directory(path)
     if record.block:
@@ -85,7 +85,7 @@ def unstage(path: Path) -> None:
     mounts.unstage(path)
 
 
-def publish(record: Record, disk: Disk, staging: Path, target: Path, *, readonly: bool) -> None:
+def publish(record: VolumeRecord, disk: StaticDisk, staging: Path, target: Path, *, readonly: bool) -> None:
     """See Pool.publish. Raises Unsupported for raw block that is to be read-only."""
     if record.block and readonly:
         raise Unsupported(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
@@ -97,7 +97,7 @@ def unpublish(target: Path) -> None:
     mounts.unpublish(target)
 
 
-def stats(record: Record, disk: Disk, path: Path) -> Stats:
+def stats(record: VolumeRecord, disk: StaticDisk, path: Path) -> Stats:
     """See Pool.stats."""
     place = path / NODE if record.block and path.is_dir() else path
     if not mount.is_mount(place) or not _is_of(record, disk, place):
@@ -105,18 +105,18 @@ def stats(record: Record, disk: Disk, path: Path) -> Stats:
     return Stats(total=record.size, used=record.size, available=0) if record.block else mounts.stats(path)
 
 
-def elsewhere(disk: Disk) -> str:
+def elsewhere(disk: StaticDisk) -> str:
     """Where the disk is mounted or shown beside its directory, "" for nowhere."""
     return next(_places(disk), "")
 
 
-def check_unused(name: str, disk: Disk) -> None:
+def check_unused(name: str, disk: StaticDisk) -> None:
     """Raises Precondition while the disk is mounted or shown anywhere but in its directory."""
     if place := elsewhere(disk):
         raise Precondition(f"volume {name} is in use at {place}: unpublish and unstage it first")
 
 
-def _places(disk: Disk) -> Iterator[str]:
+def _places(disk: StaticDisk) -> Iterator[str]:
     for entry in mount.mounts():
         if entry.target == str(disk.path):
             continue

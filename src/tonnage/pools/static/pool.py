@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import Unsupported
-from tonnage.pools.base.contract import Capacity, Volume, VolumeRequest
+from tonnage.pools.base.contract import Capacity, PoolVolume, VolumeRequest
 from tonnage.pools.base.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core import request as requests
 from tonnage.pools.core.pool import StoredPool
 from tonnage.pools.core.wipe import OVERWRITES
@@ -46,31 +46,33 @@ class StaticPool(StoredPool[StaticStore]):
     def __init__(self, name: str, directory: Path, *, clock: Clock | None = None, rate: int | None = None) -> None:
         super().__init__(name, StaticStore(directory, clock=clock or RealClock()), erase_rate=rate)
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         """See Pool. The volume has the size of its disk, which is as near above what is asked as there is one free."""
         return self._placed(await super().create(request))
 
-    async def get(self, name: str) -> Volume:
+    async def get(self, name: str) -> PoolVolume:
         """See Pool."""
         return self._placed(await super().get(name))
 
-    async def list(self) -> Sequence[Volume]:
+    async def list(self) -> Sequence[PoolVolume]:
         """See Pool."""
         return [self._placed(volume) for volume in await super().list()]
 
-    def _placed(self, volume: Volume) -> Volume:
+    def _placed(self, volume: PoolVolume) -> PoolVolume:
         return replace(volume, place=self._store.place(volume.name))
 
-    async def want(self, request: VolumeRequest) -> requests.Want:
+    async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
         """See StoredPool. Without a file system, whatever is mounted will do."""
         want = requests.check(self, request)
         _check_cleaner(request.parameters, request.fstype, block=request.block)
         found = self._store.records.get(request.name)
         if request.block or request.fstype:
             return want
-        return requests.Want(want.size, found.fstype if found is not None and not found.block else "")
+        return requests.RequestedVolume(want.size, found.fstype if found is not None and not found.block else "")
 
-    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
+    def _create(
+        self, request: VolumeRequest, want: requests.RequestedVolume, origin: VolumeRecord | None
+    ) -> VolumeRecord:
         return self._store.create(request, want, origin)  # which also says whether there is room
 
     async def capacity_for(
@@ -85,7 +87,7 @@ class StaticPool(StoredPool[StaticStore]):
         """See Pool: of all disks, mounts and devices."""
         return await self._threads.run(self._store.overall)
 
-    def home(self, volume: Volume) -> Path | None:
+    def home(self, volume: PoolVolume) -> Path | None:
         """See Pool: the entry."""
         return self._store.directory / volume.place
 

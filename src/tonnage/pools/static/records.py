@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tonnage.errors import Invalid, NotFound, Unavailable
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import check_name
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.record import check as check_record
 from tonnage.pools.core import wipe
 from tonnage.pools.core.wipe import EraseJob
@@ -37,7 +37,7 @@ class DiskRecord(msgspec.Struct, frozen=True):
 
     entry: str
     identity: str
-    volume: Record | None = None
+    volume: VolumeRecord | None = None
     job: EraseJob | None = None
     version: int = VERSION
 

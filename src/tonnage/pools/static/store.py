@@ -20,18 +20,18 @@ from tonnage.api.quantity import from_bytes
 from tonnage.errors import Exhausted, HostError, NotFound, OutOfRange, Precondition, Unavailable
 from tonnage.host import disk as disks
 from tonnage.pools.base.contract import Capacity, Stats, VolumeRequest
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import RecordStore
-from tonnage.pools.core.request import Want
+from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import OWN
 from tonnage.pools.static import mount
 from tonnage.pools.static.cleaner import Cleaning, cleaner_of, job_for
-from tonnage.pools.static.discovery import Disk, Found, check_directory, look
+from tonnage.pools.static.discovery import FoundDisk, StaticDisk, check_directory, look
 from tonnage.pools.static.records import DiskRecord, DiskRecords
 
 log = logging.getLogger(__name__)
-_NONE = Found({}, {})
+_NONE = FoundDisk({}, {})
 
 
 class StaticStore(RecordStore):
@@ -91,7 +91,7 @@ class StaticStore(RecordStore):
 
     # Looking at disks
 
-    def refresh(self) -> Found:
+    def refresh(self) -> FoundDisk:
         """Look at the directory anew; entries that are refused are logged when that is news. Raises Unavailable."""
         with self.lock:  # a look opens free devices exclusively: another look, or mkfs on one, would get EBUSY
             found = look(self.directory)
@@ -106,7 +106,7 @@ class StaticStore(RecordStore):
             for entry, why in refused.items():
                 if self._found.refused.get(entry) != why:
                     log.warning("entry is no volume path=%s reason=%s", self.directory / entry, why)
-            self._found = Found(found.disks, refused)
+            self._found = FoundDisk(found.disks, refused)
             return self._found
 
     def problems(self) -> list[str]:
@@ -128,14 +128,14 @@ class StaticStore(RecordStore):
             )
         return ""
 
-    def present(self, entry: str) -> Disk:
+    def present(self, entry: str) -> StaticDisk:
         """The disk of a record. Raises HostError when it is not there, or not the one it was; Unavailable."""
         found = self.refresh()
         if fault := self._absence(entry):
             raise HostError(fault)
         return found.disks[entry]
 
-    def _disk_of(self, name: str) -> Disk:
+    def _disk_of(self, name: str) -> StaticDisk:
         """The disk of a volume. Raises Unavailable: a volume that cannot be reached is not gone."""
         try:
             return self.present(self._entries[name])
@@ -159,15 +159,15 @@ class StaticStore(RecordStore):
         found = self.refresh()
         return self._room([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.refused])
 
-    def _room(self, fitting: Sequence[tuple[Disk, int]]) -> Capacity:
+    def _room(self, fitting: Sequence[tuple[StaticDisk, int]]) -> Capacity:
         total = sum(size for _, size in fitting)
         free = [size for disk, size in fitting if disk.entry not in self.disk_records.disks]
         smallest = min(free or [size for _, size in fitting], default=0)
         return Capacity(total, sum(free), max(free, default=0), smallest, total - sum(free))
 
     def _fitting(
-        self, found: Found, fstype: str, parameters: Mapping[str, str], *, block: bool
-    ) -> Iterator[tuple[Disk, int]]:
+        self, found: FoundDisk, fstype: str, parameters: Mapping[str, str], *, block: bool
+    ) -> Iterator[tuple[StaticDisk, int]]:
         """Disks, free or not, that can be volumes of a class, with the size that they have for it."""
         overwrites = cleaner_of(parameters) in OVERWRITES
         for disk in found.disks.values():
@@ -182,12 +182,12 @@ class StaticStore(RecordStore):
 
     # Taking and giving back
 
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Take the smallest free disk that is large enough. Raises Exhausted, OutOfRange, HostError, Unavailable."""
         self.check_damaged(request.name)
         with self.lock:
             disk, size = self._choose(request, want)
-            record = Record(
+            record = VolumeRecord(
                 request.name,
                 size,
                 uuid4(),
@@ -203,7 +203,7 @@ class StaticStore(RecordStore):
         log.info("disk taken volume=%s disk=%s bytes=%d", record.name, disk.path, record.size)
         return record
 
-    def _choose(self, request: VolumeRequest, want: Want) -> tuple[Disk, int]:
+    def _choose(self, request: VolumeRequest, want: RequestedVolume) -> tuple[StaticDisk, int]:
         fitting = list(self._fitting(self.refresh(), want.fstype, request.parameters, block=request.block))
         enough = [(disk, size) for disk, size in fitting if want.size <= size <= (request.limit or size)]
         free = [(disk, size) for disk, size in enough if disk.entry not in self.disk_records.disks]
@@ -221,7 +221,7 @@ class StaticStore(RecordStore):
             " already, or being cleaned"
         )
 
-    def write(self, record: Record) -> None:
+    def write(self, record: VolumeRecord) -> None:
         """See RecordStore."""
         entry = self._entries[record.name]
         with self.lock:
@@ -245,7 +245,7 @@ class StaticStore(RecordStore):
                 self.disk_records.write(DiskRecord(disk.entry, disk.identity, job=job))
             del self.records[name], self._entries[name]
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> VolumeRecord:
         """See RecordStore."""
         try:
             return super().record(name)
@@ -307,7 +307,7 @@ class StaticStore(RecordStore):
         record = self.record(name)
         return mount.stats(record, self._disk_of(name), path)
 
-    def fault(self, record: Record, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """See RecordStore."""
         self.refresh()
         return self._absence(self._entries[record.name])
@@ -317,7 +317,7 @@ class StaticStore(RecordStore):
         return self._entries.get(name, "")
 
 
-def _taken_by_others(disk: Disk) -> str:
+def _taken_by_others(disk: StaticDisk) -> str:
     """Who has a disk that is no volume yet, "" when nobody does."""
     if disk.node is None:
         place = mount.elsewhere(disk)

@@ -17,29 +17,37 @@ from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
 from tonnage.errors import Invalid
-from tonnage.scheduler.core.cycle import Cycle, Decision
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.core.cycle import Cycle, SchedulingDecision
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.nodes import Better, Columns
 from tonnage.scheduler.framework.pod_info import Ask, claim_uses, compile_demand
 from tonnage.scheduler.framework.pod_terms import Kin, kin_of
 from tonnage.scheduler.framework.pods_on_node import Residents
-from tonnage.scheduler.framework.queue import Entry, SchedulingQueue
+from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.static_pvs import StaticVolumes, claim_key
-from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
+from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.plugins.inter_pod import Neighbours
-from tonnage.scheduler.plugins.storage_scoring import Strategy
-from tonnage.scheduler.plugins.volume_binding import Volumes
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+from tonnage.scheduler.plugins.volume_binding import VolumeBinding
 
 log = logging.getLogger(__name__)
-_ON_NODES = Cause.NODE | Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.BINDING | Cause.NEIGHBOURS
-_ON_VOLUMES = Cause.STORAGE | Cause.BINDING | Cause.CLAIM | Cause.EXCLUSIVE
+_ON_NODES = (
+    RejectionCause.NODE
+    | RejectionCause.RESOURCES
+    | RejectionCause.PORTS
+    | RejectionCause.LIMITS
+    | RejectionCause.STORAGE
+    | RejectionCause.BINDING
+    | RejectionCause.NEIGHBOURS
+)
+_ON_VOLUMES = RejectionCause.STORAGE | RejectionCause.BINDING | RejectionCause.CLAIM | RejectionCause.EXCLUSIVE
 _LIFTED = (
-    (Better.RESOURCES, Cause.RESOURCES),
-    (Better.PORTS, Cause.PORTS),
-    (Better.LIMITS, Cause.LIMITS),
-    (Better.CLAIMS, Cause.EXCLUSIVE),
-    (Better.INLINE, Cause.STORAGE),
+    (Better.RESOURCES, RejectionCause.RESOURCES),
+    (Better.PORTS, RejectionCause.PORTS),
+    (Better.LIMITS, RejectionCause.LIMITS),
+    (Better.CLAIMS, RejectionCause.EXCLUSIVE),
+    (Better.INLINE, RejectionCause.STORAGE),
 )
 
 
@@ -55,7 +63,7 @@ class Cluster:
         objects: StorageObjects,
         queue: SchedulingQueue,
         now: Callable[[], float],
-        strategy: Strategy = Strategy.LEAST_ALLOCATED,
+        strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
     ) -> None:
         self.objects = objects
         self.queue = queue
@@ -65,7 +73,7 @@ class Cluster:
         """Pods that room is held for: whatever gets better anywhere wakes them."""
         self.static = StaticVolumes()
         self.published = PublishedStorage(self.columns, self._room, self._reason)
-        self.volumes = Volumes(objects, self.columns, self.published, self.static)
+        self.volumes = VolumeBinding(objects, self.columns, self.published, self.static)
         self.neighbours = Neighbours(self.columns)
         self.cycle = Cycle(self.columns, self.volumes, self.neighbours, self.is_registered, strategy)
         self._registered: dict[str, frozenset[str]] = {}  # node -> its CSI drivers
@@ -73,7 +81,7 @@ class Cluster:
         self._attachments: dict[str, tuple[int, str, str]] = {}
         self._unresolved: dict[str, VolumeAttachment] = {}
 
-    def _wake(self, causes: Cause, test: Callable[[Entry], bool] | None = None) -> None:
+    def _wake(self, causes: RejectionCause, test: Callable[[QueuedPod], bool] | None = None) -> None:
         self.cycle.got_better()
         self.queue.wake_all(causes, self._now(), test)
         self._wake_nominees()
@@ -85,7 +93,13 @@ class Cluster:
 
     def room_given_up(self) -> None:
         """What was held on a node is free again."""
-        self._wake(Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.EXCLUSIVE | Cause.STORAGE)
+        self._wake(
+            RejectionCause.RESOURCES
+            | RejectionCause.PORTS
+            | RejectionCause.LIMITS
+            | RejectionCause.EXCLUSIVE
+            | RejectionCause.STORAGE
+        )
 
     # Nodes
 
@@ -109,7 +123,7 @@ class Cluster:
         if Better.NODE in better[-1]:
             self._wake(_ON_NODES)
         elif Better.RESOURCES in better[-1]:
-            self._wake(Cause.RESOURCES, self._fits_on(self.columns.slots[node.metadata.name]))
+            self._wake(RejectionCause.RESOURCES, self._fits_on(self.columns.slots[node.metadata.name]))
 
     def _remove_node(self, name: str) -> None:
         self.published.relabel(name, lambda: self.columns.remove_node(name))
@@ -122,7 +136,7 @@ class Cluster:
             self.neighbours.census.look(slot)
             self._neighbours_changed()
 
-    def _fits_on(self, slot: int) -> Callable[[Entry], bool]:
+    def _fits_on(self, slot: int) -> Callable[[QueuedPod], bool]:
         return lambda entry: self.columns.has_room(slot, entry.ask.demand)
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> None:
@@ -130,11 +144,11 @@ class Cluster:
         if new is not None:
             self._registered[new.metadata.name] = frozenset(driver.name for driver in new.spec.drivers)
             if self.columns.set_limits(new):
-                self._wake(Cause.LIMITS)
+                self._wake(RejectionCause.LIMITS)
         elif old is not None:
             self._registered.pop(old.metadata.name, None)
             self.columns.clear_limits(old.metadata.name)
-            self._wake(Cause.LIMITS)
+            self._wake(RejectionCause.LIMITS)
 
     def is_registered(self, driver: str) -> bool:
         """Whether some node has a CSI driver of that name."""
@@ -153,7 +167,7 @@ class Cluster:
         used, before = self.volumes.used_by(claims), self.columns.placed.get(pod.metadata.uid)
         self.columns.place(pod.metadata.uid, pod.spec.node_name, demand, used, claims)
         if before is not None and before.demand.inline and not demand.inline:
-            self._wake(Cause.STORAGE, _asks_inline)  # it has started: what is published counts its volumes
+            self._wake(RejectionCause.STORAGE, _asks_inline)  # it has started: what is published counts its volumes
         self.residents.put(pod, pod.spec.node_name)
         try:
             self._neighbour_came(pod, kin_of(pod), pod.spec.node_name)
@@ -170,7 +184,7 @@ class Cluster:
         self.cycle.neighbours_changed()
         concerns = self.neighbours.concerns
         test = (lambda entry: concerns(entry.ask.kin, kin)) if kin is not None else None
-        self.queue.wake_all(Cause.NEIGHBOURS, self._now(), test)
+        self.queue.wake_all(RejectionCause.NEIGHBOURS, self._now(), test)
 
     def settle(self) -> None:
         """All caches are filled for the first time: resolve what came before the things it names."""
@@ -248,12 +262,15 @@ class Cluster:
         if new is None:
             return
         if freed:
-            self._wake(Cause.BINDING | Cause.STORAGE, lambda entry: self._wants(entry, new.spec.storage_class_name))
+            self._wake(
+                RejectionCause.BINDING | RejectionCause.STORAGE,
+                lambda entry: self._wants(entry, new.spec.storage_class_name),
+            )
         key = claim_key(new)
         if key and (old is None or claim_key(old) != key):
             self.queue.wake_users(key, _ON_VOLUMES, self._now())
 
-    def _wants(self, entry: Entry, storage_class: str) -> bool:
+    def _wants(self, entry: QueuedPod, storage_class: str) -> bool:
         claims = (self.objects.claims.get(use.key) for use in entry.ask.claims)
         return any(claim is not None and matching.class_name(claim) == storage_class for claim in claims)
 
@@ -269,7 +286,7 @@ class Cluster:
         before = old is not None and old.spec.storage_capacity
         after = new is not None and new.spec.storage_capacity
         if before and not after:
-            self._wake(Cause.STORAGE)
+            self._wake(RejectionCause.STORAGE)
 
     def attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         """A volume was attached to a node, or detached: it counts against the node's limit."""
@@ -284,7 +301,7 @@ class Cluster:
         elif new is not None:
             self._unresolved[key] = new
         if gone is not None and new is None:
-            self._wake(Cause.LIMITS)
+            self._wake(RejectionCause.LIMITS)
 
     def _resolve(self, attachment: VolumeAttachment) -> tuple[int, str, str] | None:
         """(slot, driver, claim key or volume) of an attachment."""
@@ -307,23 +324,23 @@ class Cluster:
         except Invalid as failure:
             log.warning("capacity not usable object=%s error=%s", (new or old), failure)
 
-    def _room(self, offer: Offer) -> None:
+    def _room(self, offer: PublishedCapacity) -> None:
         """An offer has more room: wake the pods that would fit into it."""
 
-        def fits(entry: Entry) -> bool:
+        def fits(entry: QueuedPod) -> bool:
             sizes = [size for storage_class, size in entry.needs if storage_class == offer.storage_class]
             enough = bool(sizes) and sum(sizes) <= offer.left and max(sizes) <= offer.largest
             return enough or _asks_inline(entry)
 
-        self._wake(Cause.STORAGE, fits)
+        self._wake(RejectionCause.STORAGE, fits)
 
-    def _reason(self, offer: Offer) -> None:
+    def _reason(self, offer: PublishedCapacity) -> None:
         """An offer tells another reason: the pods that it refuses shall tell it too."""
-        self._wake(Cause.STORAGE | Cause.CLAIM, lambda entry: self._wants(entry, offer.storage_class))
+        self._wake(RejectionCause.STORAGE | RejectionCause.CLAIM, lambda entry: self._wants(entry, offer.storage_class))
 
     # Decisions
 
-    def assume(self, ask: Ask, decision: Decision) -> None:
+    def assume(self, ask: Ask, decision: SchedulingDecision) -> None:
         """Count a decision before the API server knows of it (Reserve)."""
         claims = [use.key for use in ask.claims]
         self.columns.place(ask.pod.metadata.uid, decision.node, ask.demand, decision.volumes.used, claims)
@@ -337,12 +354,12 @@ class Cluster:
             uid = made.claim.metadata.uid
             self.published.reserve(uid, decision.node, made.storage_class.key, made.size)
 
-    def withdraw(self, ask: Ask, decision: Decision) -> None:
+    def withdraw(self, ask: Ask, decision: SchedulingDecision) -> None:
         """Take back a decision that was not carried out (Unreserve)."""
         self.give_up(decision)
         self.pod_lifted(ask.pod.metadata.uid)
 
-    def give_up(self, decision: Decision) -> None:
+    def give_up(self, decision: SchedulingDecision) -> None:
         """Take back what a decision holds of volumes. Claims already sent stay promised until they come back."""
         self.release(decision)
         for made in decision.plan.made:
@@ -350,13 +367,13 @@ class Cluster:
             if not made.selected and self.published.version_of(uid) is None:
                 self.published.drop(uid)
 
-    def release(self, decision: Decision) -> None:
+    def release(self, decision: SchedulingDecision) -> None:
         """The volumes that were found are written to be the claims', or given up."""
         for claim, volume in decision.plan.found:
             self.static.release(volume.metadata.name, claim.metadata.uid)
 
 
-def _asks_inline(entry: Entry) -> bool:
+def _asks_inline(entry: QueuedPod) -> bool:
     return bool(entry.ask.demand.inline)
 
 

@@ -9,16 +9,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.nodes import Columns, UsedVolume
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.plugins import scores
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 from tonnage.scheduler.plugins.inter_pod import NEAR, Neighbours
-from tonnage.scheduler.plugins.messages import ClassFaults, class_hint, of_class, sentence, storage_hint
+from tonnage.scheduler.plugins.messages import FaultyNodes, class_hint, of_class, sentence, storage_hint
 from tonnage.scheduler.plugins.node_filters import NodeFilter, Reasons, node_filters
-from tonnage.scheduler.plugins.storage_scoring import Strategy, storage_score
-from tonnage.scheduler.plugins.volume_binding import IN_USE, NO_CLASS, NO_STORAGE, Plan, PodVolumes, Stop, Volumes
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, storage_score
+from tonnage.scheduler.plugins.volume_binding import (
+    IN_USE,
+    NO_CLASS,
+    NO_STORAGE,
+    PodVolumes,
+    Stop,
+    VolumeBinding,
+    VolumePlan,
+)
 
 NO_NODES = "no nodes available to schedule pods"
 _ENOUGH, _SOME, _LOOKS = 100, 10, 128
@@ -27,11 +35,11 @@ _REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SchedulingDecision:
     """Where the pod goes, and what its volumes need there."""
 
     node: str
-    plan: Plan
+    plan: VolumePlan
     volumes: PodVolumes
 
 
@@ -42,7 +50,7 @@ class Refusal:
     published storage, (class, bytes)."""
 
     message: str
-    causes: Cause
+    causes: RejectionCause
     awaited: bool = False
     unpublished: bool = False
     needs: tuple[tuple[str, int], ...] = ()
@@ -54,11 +62,11 @@ class Cycle:
     equal pods that wait for room cost one look at the nodes."""
 
     columns: Columns
-    volumes: Volumes
+    volumes: VolumeBinding
     neighbours: Neighbours
     is_registered: Callable[[str], bool] = lambda driver: True
     """Whether some node has that CSI driver; for telling why there is no storage."""
-    strategy: Strategy = Strategy.LEAST_ALLOCATED
+    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     share: float = 0.0
     """The search ends when this part of the nodes, and at least `least` of them, were found to fit (in kube-scheduler
     percentageOfNodesToScore). 0: that does on any cluster, and fewer do where few of those that were looked at fit.
@@ -82,7 +90,7 @@ class Cycle:
 
     def filters(self, ask: Ask, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
         """What keeps the pod from nodes, volumes apart."""
-        near = [NodeFilter.one_by_one(Cause.NEIGHBOURS, check) for check in self.neighbours.checks(ask)]
+        near = [NodeFilter.one_by_one(RejectionCause.NEIGHBOURS, check) for check in self.neighbours.checks(ask)]
         return node_filters(ask, self.columns, used) + near
 
     def fits_on(self, ask: Ask, slot: int) -> bool:
@@ -92,20 +100,20 @@ class Cycle:
             return False
         if any(each.check(slot) for each in self.filters(ask, volumes.used)):
             return False
-        return isinstance(self.volumes.asker(volumes)(slot), Plan)
+        return isinstance(self.volumes.asker(volumes)(slot), VolumePlan)
 
-    def decide(self, ask: Ask, *, remembers: bool = True) -> Decision | Refusal:
+    def decide(self, ask: Ask, *, remembers: bool = True) -> SchedulingDecision | Refusal:
         """Find a node. Takes nothing: the caller places the pod and reserves its volumes. Raises Invalid.
 
         remembers: whether earlier refusals hold, and this one will.
         """
         if not self.columns.live:
-            return Refusal(NO_NODES, Cause.NODE)
+            return Refusal(NO_NODES, RejectionCause.NODE)
         if ask.unsupported:
-            return self._everywhere(ask.unsupported, Cause.UNSUPPORTED)
+            return self._everywhere(ask.unsupported, RejectionCause.UNSUPPORTED)
         volumes = self.volumes.sort_out(ask)
         if isinstance(volumes, Stop):
-            cause = Cause.EXCLUSIVE if volumes.message == IN_USE else Cause.CLAIM
+            cause = RejectionCause.EXCLUSIVE if volumes.message == IN_USE else RejectionCause.CLAIM
             return self._everywhere(volumes.message, cause, awaited=volumes.awaited, hint=self._hint(volumes))
         shape = None
         if remembers and volumes.shape is not None:
@@ -115,13 +123,13 @@ class Cycle:
         found = self._search(ask, volumes)
         if isinstance(found, Refusal) and shape is not None:
             self._refused[shape] = found
-            if Cause.NEIGHBOURS in found.causes:
+            if RejectionCause.NEIGHBOURS in found.causes:
                 self._refused_neighbours.append(shape)
             while len(self._refused) > _REMEMBERED:
                 self._refused.popitem(last=False)
         return found
 
-    def _everywhere(self, message: str, cause: Cause, *, awaited: bool = False, hint: str = "") -> Refusal:
+    def _everywhere(self, message: str, cause: RejectionCause, *, awaited: bool = False, hint: str = "") -> Refusal:
         return Refusal(f"0/{len(self.columns.live)} nodes are available: {message}.{hint}", cause, awaited)
 
     def _hint(self, stop: Stop) -> str:
@@ -133,7 +141,7 @@ class Cycle:
             return sentence([of_class(name, "there is no such class")])
         return class_hint(self.volumes.published, name, (self.columns.names[slot] for slot in self.columns.live))
 
-    def _search(self, ask: Ask, volumes: PodVolumes) -> Decision | Refusal:
+    def _search(self, ask: Ask, volumes: PodVolumes) -> SchedulingDecision | Refusal:
         live = self.columns.live
         filters = self.filters(ask, volumes.used)
         candidates = self.neighbours.candidates(ask)
@@ -155,12 +163,12 @@ class Cycle:
             self._storage_score(ask, fitting),
             self.neighbours.scores(ask, slots),
         )
-        return Decision(self.columns.names[slot], fitting[slot], volumes)
+        return SchedulingDecision(self.columns.names[slot], fitting[slot], volumes)
 
     def _refuse(self, volumes: PodVolumes, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
         """Ask each node why not."""
         refusals, lacking, live = _Refusals(), list[str](), self.columns.live
-        faults = ClassFaults(volumes, self.volumes.published, self.is_registered)
+        faults = FaultyNodes(volumes, self.volumes.published, self.is_registered)
         checks = [(each.cause, each.check) for each in filters]
         ask_node = self.volumes.asker(volumes)
         for slot in nodes:
@@ -170,15 +178,15 @@ class Cycle:
                     break
             else:
                 answer = ask_node(slot)
-                assert not isinstance(answer, Plan)
+                assert not isinstance(answer, VolumePlan)
                 if NO_STORAGE in answer:
                     lacking.append(self.columns.names[slot])
                 lacks_room = NO_STORAGE in answer or NO_INLINE in answer
                 if NO_STORAGE in answer and faults.on(self.columns.names[slot]):
                     answer = tuple(NO_CLASS if reason == NO_STORAGE else reason for reason in answer)
-                refusals.note(answer, Cause.STORAGE if lacks_room else Cause.BINDING)
+                refusals.note(answer, RejectionCause.STORAGE if lacks_room else RejectionCause.BINDING)
         if len(nodes) < len(live):
-            refusals.note((NEAR,), Cause.NEIGHBOURS, nodes=len(live) - len(nodes))
+            refusals.note((NEAR,), RejectionCause.NEIGHBOURS, nodes=len(live) - len(nodes))
         message = _fit_error(len(live), refusals.counts)
         if lacking:
             message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
@@ -190,9 +198,9 @@ class Cycle:
         if self._turn >= _STAY:
             self._turn, self._start = 0, end % len(self.columns.live)
 
-    def _storage_score(self, ask: Ask, fitting: Mapping[int, Plan]) -> scores.StorageScore | None:
+    def _storage_score(self, ask: Ask, fitting: Mapping[int, VolumePlan]) -> scores.StorageScore | None:
         """What the strategy says of nodes; None when it looks at cpu and memory first."""
-        if self.strategy is Strategy.LEAST_ALLOCATED:
+        if self.strategy is ScoringStrategy.LEAST_ALLOCATED:
             return None
         shares, node_names, takes = scores.compute_shares(ask, self.columns), self.columns.names, self.volumes.takes
 
@@ -207,14 +215,14 @@ def _find(
     nodes: Sequence[int],
     start: int,
     filters: Sequence[NodeFilter],
-    plan: Callable[[Sequence[int]], dict[int, Plan]],
+    plan: Callable[[Sequence[int]], dict[int, VolumePlan]],
     *,
     enough: int,
     some: int,
-) -> tuple[dict[int, Plan], int]:
+) -> tuple[dict[int, VolumePlan], int]:
     """Nodes that fit, from there on and round again, with what volumes need there; and how many were looked at. Many
     are looked at together: that costs a fifth."""
-    fitting: dict[int, Plan] = {}
+    fitting: dict[int, VolumePlan] = {}
     looked = 0
     while looked < len(nodes) and (lacking := (enough if looked < _LOOKS else some) - len(fitting)) > 0:
         begin = (start + looked) % len(nodes)
@@ -232,9 +240,9 @@ class _Refusals:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        self.causes = Cause.NO
+        self.causes = RejectionCause.NO
 
-    def note(self, reasons: Reasons, cause: Cause, *, nodes: int = 1) -> None:
+    def note(self, reasons: Reasons, cause: RejectionCause, *, nodes: int = 1) -> None:
         """So many nodes refused."""
         for reason in reasons:
             known = self.counts.get(reason)

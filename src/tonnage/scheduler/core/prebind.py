@@ -15,7 +15,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.pods import Pod
 from tonnage.errors import Precondition
-from tonnage.scheduler.core.cycle import Decision
+from tonnage.scheduler.core.cycle import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import claim_uses
 from tonnage.scheduler.framework.static_pvs import reach_of
 from tonnage.scheduler.framework.storage_objects import StorageObjects
@@ -69,7 +69,7 @@ class Binding:
     """A pod's decision on its way. sent: claim uid -> resourceVersion that our write returned; what a cache still
     shows from before that says nothing."""
 
-    def __init__(self, pod: Pod, decision: Decision, labels: Mapping[str, str]) -> None:
+    def __init__(self, pod: Pod, decision: SchedulingDecision, labels: Mapping[str, str]) -> None:
         self.pod = pod
         self.node = decision.node
         self.plan = decision.plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Flag, auto
 
 
-class Cause(Flag):
+class RejectionCause(Flag):
     """What refused a pod; says which changes may help it (queueing hints)."""
 
     NO = 0

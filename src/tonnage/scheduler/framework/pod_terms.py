@@ -25,7 +25,7 @@ _SOFT = "ScheduleAnyway"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TermGroup:
     """Pods by labels and namespace; namespaces None: all, selector None: no pod."""
 
     selector: Selector | None
@@ -42,7 +42,7 @@ class Group:
 class Term:
     """A group, and the node label whose values are the places that are meant."""
 
-    group: Group
+    group: TermGroup
     key: str
 
 
@@ -140,12 +140,12 @@ def _term(term: PodAffinityTerm, me: Kin) -> Term:
     if term.namespace_selector is not None:
         namespaces = None
     selector = _selector(term.label_selector, term.match_label_keys, term.mismatch_label_keys, me)
-    return Term(Group(selector, namespaces), term.topology_key)
+    return Term(TermGroup(selector, namespaces), term.topology_key)
 
 
 def _spread(constraint: TopologySpreadConstraint, me: Kin) -> Spread:
     selector = _selector(constraint.label_selector, constraint.match_label_keys, (), me)
-    group = Group(selector, frozenset((me.namespace,)))
+    group = TermGroup(selector, frozenset((me.namespace,)))
     return Spread(
         Term(group, constraint.topology_key),
         constraint.max_skew,

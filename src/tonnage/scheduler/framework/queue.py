@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 
 BACKOFF, LONGEST_BACKOFF, LEFTOVER = 1.0, 10.0, 300.0
 
 
-class Place(Enum):
+class QueuePlace(Enum):
     """Where an entry is."""
 
     READY = "ready"
@@ -31,17 +31,17 @@ class Place(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedPod:
     """A pod in the queue. tries: attempts that count for the back-off. needs: (class, bytes) it lacked."""
 
     uid: str
     ask: Ask
     number: int
-    place: Place = Place.GONE
+    place: QueuePlace = QueuePlace.GONE
     tries: int = 0
     tried: float = 0.0
     since: float = 0.0
-    causes: Cause = Cause.NO
+    causes: RejectionCause = RejectionCause.NO
     needs: tuple[tuple[str, int], ...] = ()
     stamp: int = 0
 
@@ -57,12 +57,12 @@ class SchedulingQueue:
     def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
         """ready is called whenever a pod became ready, or will be so earlier than anything before."""
         self._notify = ready
-        self._entries: dict[str, Entry] = {}
-        self._by_claim: dict[str, dict[str, Entry]] = {}
-        self._ready: list[tuple[int, int, int, Entry]] = []
-        self._later: list[tuple[float, int, int, Entry]] = []
-        self._waiting: dict[str, Entry] = {}
-        self._by_cause: dict[Cause, dict[str, Entry]] = {}
+        self._entries: dict[str, QueuedPod] = {}
+        self._by_claim: dict[str, dict[str, QueuedPod]] = {}
+        self._ready: list[tuple[int, int, int, QueuedPod]] = []
+        self._later: list[tuple[float, int, int, QueuedPod]] = []
+        self._waiting: dict[str, QueuedPod] = {}
+        self._by_cause: dict[RejectionCause, dict[str, QueuedPod]] = {}
         self._numbers = 0
         self._stamps = 0
         self._ready_count = 0
@@ -71,15 +71,15 @@ class SchedulingQueue:
         """Pods that are ready now."""
         return self._ready_count
 
-    def get(self, uid: str) -> Entry | None:
+    def get(self, uid: str) -> QueuedPod | None:
         """The entry of a pod, or None."""
         return self._entries.get(uid)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueuedPod]:
         """All pods, wherever they are."""
         return iter(list(self._entries.values()))
 
-    def waiting(self) -> Iterable[Entry]:
+    def waiting(self) -> Iterable[QueuedPod]:
         """Refused pods that wait for a hint."""
         return self._waiting.values()
 
@@ -88,14 +88,14 @@ class SchedulingQueue:
         entry = self._entries.get(uid)
         if entry is None:
             self._numbers += 1
-            entry = self._entries[uid] = Entry(uid, ask, self._numbers)
+            entry = self._entries[uid] = QueuedPod(uid, ask, self._numbers)
             for use in ask.claims:
                 self._by_claim.setdefault(use.key, {})[uid] = entry
             self._make_ready(entry)
             return
         changed = (ask.shape, ask.kin, ask.unsupported) != (entry.ask.shape, entry.ask.kin, entry.ask.unsupported)
         entry.ask = ask
-        if changed and entry.place is Place.WAITING:
+        if changed and entry.place is QueuePlace.WAITING:
             self.wake(entry, now)
 
     def remove(self, uid: str) -> None:
@@ -108,34 +108,40 @@ class SchedulingQueue:
             del users[uid]
             if not users:
                 del self._by_claim[use.key]
-        self._leave(entry, Place.GONE)
+        self._leave(entry, QueuePlace.GONE)
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueuedPod | None:
         """Take the next ready pod. refuse(), retry() or remove() must follow."""
         while self._ready:
             _, _, stamp, entry = heapq.heappop(self._ready)
-            if entry.stamp == stamp and entry.place is Place.READY:
-                self._leave(entry, Place.OUT)
+            if entry.stamp == stamp and entry.place is QueuePlace.READY:
+                self._leave(entry, QueuePlace.OUT)
                 return entry
         return None
 
     def refuse(
-        self, entry: Entry, causes: Cause, now: float, *, needs: tuple[tuple[str, int], ...] = (), counts: bool = True
+        self,
+        entry: QueuedPod,
+        causes: RejectionCause,
+        now: float,
+        *,
+        needs: tuple[tuple[str, int], ...] = (),
+        counts: bool = True,
     ) -> None:
         """No node now: wait for a hint. counts False: nothing was really tried, no back-off for that."""
-        if entry.place is not Place.OUT:
+        if entry.place is not QueuePlace.OUT:
             return
         entry.tries += counts
         entry.tried = entry.since = now
         entry.causes, entry.needs = causes, needs
-        entry.place = Place.WAITING
+        entry.place = QueuePlace.WAITING
         self._waiting[entry.uid] = entry
         for cause in causes:
             self._by_cause.setdefault(cause, {})[entry.uid] = entry
 
-    def retry(self, entry: Entry, now: float, *, free: bool = False) -> None:
+    def retry(self, entry: QueuedPod, now: float, *, free: bool = False) -> None:
         """The attempt failed on the way: come again after the back-off. free: the first time at once."""
-        if entry.place is not Place.OUT:
+        if entry.place is not QueuePlace.OUT:
             return
         entry.tries += 1
         entry.tried = now
@@ -144,13 +150,13 @@ class SchedulingQueue:
         else:
             self._wait_backoff(entry, now)
 
-    def wake(self, entry: Entry, now: float) -> None:
+    def wake(self, entry: QueuedPod, now: float) -> None:
         """A hint: what refused this waiting pod may have changed."""
-        if entry.place is Place.WAITING:
-            self._leave(entry, Place.OUT)
+        if entry.place is QueuePlace.WAITING:
+            self._leave(entry, QueuePlace.OUT)
             self._wait_backoff(entry, now)
 
-    def wake_all(self, causes: Cause, now: float, test: Callable[[Entry], bool] | None = None) -> None:
+    def wake_all(self, causes: RejectionCause, now: float, test: Callable[[QueuedPod], bool] | None = None) -> None:
         """A hint for all that were refused for one of the causes, and pass the test."""
         for cause in causes:
             refused = self._by_cause.get(cause)
@@ -158,7 +164,7 @@ class SchedulingQueue:
                 if test is None or test(entry):
                     self.wake(entry, now)
 
-    def wake_users(self, claim: str, causes: Cause, now: float) -> None:
+    def wake_users(self, claim: str, causes: RejectionCause, now: float) -> None:
         """A hint for the pods that use a claim (`namespace/name`) and were refused for one of the causes."""
         for entry in list(self._by_claim.get(claim, {}).values()):
             if entry.causes & causes:
@@ -182,35 +188,35 @@ class SchedulingQueue:
         while self._waiting and (oldest := next(iter(self._waiting.values()))).since + LEFTOVER <= now:
             self.wake(oldest, now)
 
-    def _leave(self, entry: Entry, place: Place) -> None:
-        if entry.place is Place.WAITING:
+    def _leave(self, entry: QueuedPod, place: QueuePlace) -> None:
+        if entry.place is QueuePlace.WAITING:
             del self._waiting[entry.uid]
             for cause in entry.causes:
                 del self._by_cause[cause][entry.uid]
-        elif entry.place is Place.READY:
+        elif entry.place is QueuePlace.READY:
             self._ready_count -= 1
         entry.place = place
 
-    def _wait_backoff(self, entry: Entry, now: float) -> None:
+    def _wait_backoff(self, entry: QueuedPod, now: float) -> None:
         due = entry.tried + backoff(entry.tries)
         if due <= now:
             self._make_ready(entry)
         else:
             self._stamps += 1
-            entry.stamp, entry.place = self._stamps, Place.BACKING_OFF
+            entry.stamp, entry.place = self._stamps, QueuePlace.BACKING_OFF
             heapq.heappush(self._later, (due, entry.number, entry.stamp, entry))
             self._notify()
 
-    def _make_ready(self, entry: Entry) -> None:
+    def _make_ready(self, entry: QueuedPod) -> None:
         self._stamps += 1
-        entry.stamp, entry.place = self._stamps, Place.READY
+        entry.stamp, entry.place = self._stamps, QueuePlace.READY
         self._ready_count += 1
         heapq.heappush(self._ready, (-entry.priority, entry.number, entry.stamp, entry))
         self._notify()
 
 
-def _is_current(item: tuple[float, int, int, Entry]) -> bool:
-    return item[3].stamp == item[2] and item[3].place is Place.BACKING_OFF
+def _is_current(item: tuple[float, int, int, QueuedPod]) -> bool:
+    return item[3].stamp == item[2] and item[3].place is QueuePlace.BACKING_OFF
 
 
 def backoff(tries: int) -> float:

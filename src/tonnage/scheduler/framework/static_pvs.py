@@ -15,7 +15,7 @@ from tonnage.scheduler.framework.topology_index import EVERYWHERE, ByTopology, L
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class StaticCandidate:
     """A volume and the nodes that reach it."""
 
     volume: PersistentVolume
@@ -39,9 +39,9 @@ class StaticVolumes:
     """Free volumes by class and topology, volumes by the claim they point to, and what was assumed."""
 
     def __init__(self) -> None:
-        self._free: dict[str, ByTopology[Candidate]] = {}
+        self._free: dict[str, ByTopology[StaticCandidate]] = {}
         self._in_class: dict[str, int] = {}
-        self._candidates: dict[str, Candidate] = {}
+        self._candidates: dict[str, StaticCandidate] = {}
         self._claimed: dict[str, dict[str, PersistentVolume]] = {}
         self._assumed: dict[str, str] = {}  # volume -> claim uid
         self._assumed_for: dict[str, str] = {}  # claim uid -> volume
@@ -58,7 +58,7 @@ class StaticVolumes:
             return False
         if new.status.phase != "Available":
             return False
-        candidate = Candidate(new, matching.capacity(new), reach_of(new))
+        candidate = StaticCandidate(new, matching.capacity(new), reach_of(new))
         self._candidates[new.metadata.name] = candidate
         in_class = self._free.setdefault(new.spec.storage_class_name, ByTopology(_order))
         in_class.add(candidate, candidate.reach)
@@ -110,7 +110,7 @@ class StaticVolumes:
         self, claim: PersistentVolumeClaim, size: int, labels: Labels, node: str, chosen: Collection[str]
     ) -> PersistentVolume | None:
         in_class = self._free.get(matching.class_name(claim))
-        best: Candidate | None = None
+        best: StaticCandidate | None = None
         for bucket in in_class.near(labels) if in_class is not None else ():
             for candidate in bucket:
                 if best is not None and _order(candidate) >= _order(best):
@@ -136,5 +136,5 @@ class StaticVolumes:
             del self._assumed_for[claim_uid]
 
 
-def _order(candidate: Candidate) -> tuple[int, str]:
+def _order(candidate: StaticCandidate) -> tuple[int, str]:
     return candidate.size, candidate.volume.metadata.name

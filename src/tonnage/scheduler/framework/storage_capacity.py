@@ -34,7 +34,7 @@ NO_BOUND = 1 << 200
 
 
 @dataclass(slots=True, eq=False)
-class Offer:
+class PublishedCapacity:
     """One capacity object. capacity: bytes for all volumes together; maximum: the largest single one; outstanding:
     bytes reserved that the numbers do not include; counted: see the module; reason: why the class can have no volumes
     there, "" when it can; tier: each node that it reaches has so much at least; inline: bytes for inline volumes where
@@ -97,7 +97,7 @@ class Reservation:
     exact: bool
     bound: bool = False
 
-    def is_counted_by(self, offer: Offer) -> bool:
+    def is_counted_by(self, offer: PublishedCapacity) -> bool:
         """Whether the offer's numbers include it."""
         if offer.counted is None:
             return self.bound
@@ -106,7 +106,7 @@ class Reservation:
         return offer.counted >= self.version or (self.bound and not self.exact)
 
 
-Offers = dict[str, tuple[Offer, ...]]
+Offers = dict[str, tuple[PublishedCapacity, ...]]
 _NONE: Offers = {}
 
 
@@ -128,16 +128,16 @@ class PublishedStorage:
     def __init__(
         self,
         columns: Columns,
-        on_room: Callable[[Offer], None] = lambda offer: None,
-        on_reason: Callable[[Offer], None] = lambda offer: None,
+        on_room: Callable[[PublishedCapacity], None] = lambda offer: None,
+        on_reason: Callable[[PublishedCapacity], None] = lambda offer: None,
     ) -> None:
         self._columns = columns
         self._on_room, self._on_reason = on_room, on_reason
-        self._offers: dict[str, Offer] = {}
+        self._offers: dict[str, PublishedCapacity] = {}
         self._of_class: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()  # offers with a reason, by class
         self._faulty: Counter[str] = Counter()  # offers whose reason is a fault
-        self._near: ByTopology[Offer] = ByTopology(lambda offer: (0, offer.key))
+        self._near: ByTopology[PublishedCapacity] = ByTopology(lambda offer: (0, offer.key))
         self._on = _Known(self._find)
         self.on: Callable[[str], Offers] = self._on.__getitem__
         """The offers that a node reaches, by class. Asked for a hundred nodes for each pod."""
@@ -154,7 +154,7 @@ class PublishedStorage:
         slot = self._columns.slots.get(node)
         if slot is None or not self._columns.present[slot]:
             return _NONE
-        labels, by_class = self._columns.labels[slot], dict[str, list[Offer]]()
+        labels, by_class = self._columns.labels[slot], dict[str, list[PublishedCapacity]]()
         for bucket in self._near.near(labels):
             for offer in bucket:
                 known = by_class.setdefault(offer.storage_class, [])
@@ -173,7 +173,7 @@ class PublishedStorage:
         known = offer is not None
         if offer is None:
             reach = reach_of_labels(obj.node_topology)
-            offer = Offer(obj.key, obj.storage_class_name, obj.node_topology, reach)
+            offer = PublishedCapacity(obj.key, obj.storage_class_name, obj.node_topology, reach)
         before, nodes = (offer.largest, offer.left, offer.reason, offer.inline_left), self._nodes_of(offer)
         self._recount(nodes, -1)
         if not known:
@@ -225,7 +225,7 @@ class PublishedStorage:
         self._on.pop(node, None)
         self._recount((node,), 1)
 
-    def _nodes_of(self, offer: Offer) -> list[str]:
+    def _nodes_of(self, offer: PublishedCapacity) -> list[str]:
         """Nodes that the offer may be for."""
         if not offer.reach.buckets:
             return list(self._columns.slots)
@@ -305,15 +305,15 @@ class PublishedStorage:
         """How many reservations some offer does not include yet."""
         return sum(len(waiting) for waiting in self._waiting.values())
 
-    def _rooms(self, reservation: Reservation) -> list[tuple[Offer, int]]:
+    def _rooms(self, reservation: Reservation) -> list[tuple[PublishedCapacity, int]]:
         return [(offer, offer.left) for offer in self._drawn_on(reservation)]
 
-    def _tell(self, before: Sequence[tuple[Offer, int]]) -> None:
+    def _tell(self, before: Sequence[tuple[PublishedCapacity, int]]) -> None:
         for offer, left in before:
             if offer.left > left:
                 self._on_room(offer)
 
-    def _drawn_on(self, reservation: Reservation) -> Iterator[Offer]:
+    def _drawn_on(self, reservation: Reservation) -> Iterator[PublishedCapacity]:
         """Offers whose room the reservation uses: those of its class, and those that share a pool with them."""
         offers = self.on(reservation.node)
         own = offers.get(reservation.storage_class, ())
@@ -353,14 +353,14 @@ class PublishedStorage:
                 del self._waiting[reservation.node]
 
 
-def _of_node(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+def _of_node(offers: Sequence[PublishedCapacity]) -> tuple[PublishedCapacity, ...]:
     """What counts on one node, of the offers of a class that it reaches: its share of a tier only where it has no
     other."""
     others = tuple(offer for offer in offers if not offer.tier)
     return others or tuple(replace(offer) for offer in offers)
 
 
-def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
+def _read(offer: PublishedCapacity, obj: CSIStorageCapacity) -> None:
     """Take over a capacity object's numbers. Without any number there is no room."""
     offer.pool, offer.tier = obj.metadata.labels.get(names.POOL_LABEL, ""), names.TIER in obj.metadata.labels
     offer.counted = obj.counted

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tonnage.scheduler.framework.pod_terms import Group, Kin, Term
+from tonnage.scheduler.framework.pod_terms import Kin, Term, TermGroup
 
 _QUESTIONS = 2048
 Domain = Callable[[int], str | None]
 """The place that a node (by slot) is in, None for none."""
 
 
-class Count:
+class TopologyCount:
     """Pods by node and by place. spread: the fewest in any place are known too, places without pods included."""
 
     def __init__(self, domain: Domain, *, spread: bool = False) -> None:
@@ -103,7 +103,7 @@ class Question:
     """Pods that are in all of the groups, by the places that `key` names. eligible: the pods' kin whose own nodes are
     counted (topology spread), None for all nodes. alive: without those that are being deleted."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[TermGroup, ...]
     key: str
     eligible: tuple[object, ...] | None = None
     alive: bool = False
@@ -121,11 +121,11 @@ class Census:
         self._domain = domain
         self._where: dict[str, tuple[int, Kin, bool]] = {}
         self._slots: dict[tuple[Kin, bool], dict[int, int]] = {}  # kin, alive -> slot -> pods
-        self._questions: dict[Question, Count] = {}
-        self._counted: dict[tuple[Kin, bool], list[Count]] = {}
-        self.foes: dict[Term, Count] = {}
+        self._questions: dict[Question, TopologyCount] = {}
+        self._counted: dict[tuple[Kin, bool], list[TopologyCount]] = {}
+        self.foes: dict[Term, TopologyCount] = {}
         """Required anti-affinity of pods that are there: how many have it where."""
-        self.pulls: dict[Term, Count] = {}
+        self.pulls: dict[Term, TopologyCount] = {}
         """Wishes and required affinity of pods that are there: what they weigh where."""
         self.generation = 0
         """Changes when a term was added or nobody has one any more."""
@@ -156,7 +156,9 @@ class Census:
             for count in counts.values():
                 count.look(slot)
 
-    def ask(self, question: Question, domain: Domain | None = None, nodes: Sequence[int] | None = None) -> Count:
+    def ask(
+        self, question: Question, domain: Domain | None = None, nodes: Sequence[int] | None = None
+    ) -> TopologyCount:
         """The count that answers a question. domain, nodes: of a spread: the nodes that count, and their places."""
         found = self._questions.get(question)
         if found is not None:
@@ -164,7 +166,7 @@ class Census:
         if len(self._questions) >= _QUESTIONS:
             self._questions.clear()
             self._counted.clear()
-        count = Count(domain or self._domain(question.key), spread=nodes is not None)
+        count = TopologyCount(domain or self._domain(question.key), spread=nodes is not None)
         for slot in nodes or ():
             count.look(slot)
         for (kin, alive), slots in self._slots.items():
@@ -192,17 +194,17 @@ class Census:
         for term in kin.anti:
             self._hold(self.foes, term, slot, sign)
 
-    def _counters(self, kin: Kin, *, alive: bool) -> list[Count]:
+    def _counters(self, kin: Kin, *, alive: bool) -> list[TopologyCount]:
         found = self._counted.get((kin, alive))
         if found is None:
             found = [c for q, c in self._questions.items() if q.counts(kin, alive=alive)]
             self._counted[kin, alive] = found
         return found
 
-    def _hold(self, held: dict[Term, Count], term: Term, slot: int, weight: int) -> None:
+    def _hold(self, held: dict[Term, TopologyCount], term: Term, slot: int, weight: int) -> None:
         count = held.get(term)
         if count is None:
-            count = held[term] = Count(self._domain(term.key))
+            count = held[term] = TopologyCount(self._domain(term.key))
             self.generation += 1
         count.add(slot, weight)
         if not count.on:

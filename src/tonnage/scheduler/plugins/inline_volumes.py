@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tonnage.scheduler.framework.storage_capacity import Offer, Offers
+    from tonnage.scheduler.framework.storage_capacity import Offers, PublishedCapacity
 from tonnage.scheduler.framework.pod_info import DEFAULT, SOME, InlineUse, Place
 
 NO_INLINE = "node(s) did not have enough free storage for inline volumes"
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class InlineShortfall:
     """A pool with too little room. asked: bytes by the pod. free: bytes that it could have."""
 
     pool: str
@@ -30,7 +30,7 @@ class Shortage:
 
 def shortages(
     offers: Offers, uses: Sequence[InlineUse], claims: Sequence[tuple[str, int]], on_the_way: Mapping[Place, int]
-) -> list[Shortage]:
+) -> list[InlineShortfall]:
     """The pools of a node that lack room for a pod's inline volumes; none where they fit, or nothing is known.
 
     claims: (class, bytes) that the pod needs beside them. on_the_way: bytes of pods that have yet to start there.
@@ -48,13 +48,13 @@ def shortages(
             size += sum(size for storage_class, size in claims if _draws_on(offers.get(storage_class, ()), pool))
             free = rooms[pool].inline_left - taken.get(pool, 0)
             if size > free:
-                found.append(Shortage(pool, size, max(0, free)))
+                found.append(InlineShortfall(pool, size, max(0, free)))
     return found
 
 
-def _rooms(offers: Offers, driver: str) -> dict[str, Offer]:
+def _rooms(offers: Offers, driver: str) -> dict[str, PublishedCapacity]:
     """The best offer of each of the driver's pools, the default one first. Empty where that cannot be told."""
-    found: dict[str, Offer] = {}
+    found: dict[str, PublishedCapacity] = {}
     for offer in (offer for of_class in offers.values() for offer in of_class if offer.driver == driver):
         if offer.tier:
             return {}
@@ -63,7 +63,7 @@ def _rooms(offers: Offers, driver: str) -> dict[str, Offer]:
     return dict(sorted(found.items(), key=lambda item: not item[1].is_default))
 
 
-def _by_pool(rooms: Mapping[str, Offer], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _by_pool(rooms: Mapping[str, PublishedCapacity], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Bytes by the pool that they are taken of."""
     roomiest = max(rooms, key=lambda pool: rooms[pool].inline_left)
     first = next(iter(rooms))
@@ -75,6 +75,6 @@ def _by_pool(rooms: Mapping[str, Offer], asked: Iterable[tuple[str, int]]) -> di
     return total
 
 
-def _draws_on(offers: Sequence[Offer], pool: str) -> bool:
+def _draws_on(offers: Sequence[PublishedCapacity], pool: str) -> bool:
     """Whether a class has its volumes in that pool and in no other."""
     return {offer.pool for offer in offers} == {pool}

@@ -12,8 +12,8 @@ from math import log
 from tonnage.api.taints import tolerates
 from tonnage.scheduler.framework.nodes import Columns
 from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.pod_terms import Group, Kin, Spread
-from tonnage.scheduler.framework.topology_counts import Census, Count, Domain, Question
+from tonnage.scheduler.framework.pod_terms import Kin, Spread, TermGroup
+from tonnage.scheduler.framework.topology_counts import Census, Domain, Question, TopologyCount
 
 SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL = f"{SPREAD} (missing required label)"
@@ -33,7 +33,7 @@ class Neighbours:
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self.census = Census(self._domain)
-        self._met: dict[Kin, tuple[list[tuple[str, Count]], list[tuple[str, Count]]]] = {}
+        self._met: dict[Kin, tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]] = {}
         self._generation = -1
 
     # Before looking at nodes
@@ -114,7 +114,7 @@ class Neighbours:
 
         return check
 
-    def _apart(self, counts: Sequence[tuple[str, Count]], reason: str) -> Check:
+    def _apart(self, counts: Sequence[tuple[str, TopologyCount]], reason: str) -> Check:
         labels, totals = self._columns.labels, [(key, count.total) for key, count in counts]
 
         def check(slot: int) -> tuple[str, ...]:
@@ -168,14 +168,14 @@ class Neighbours:
         labels, present = self._columns.labels, self._columns.present
         return lambda slot: labels[slot].get(key) if present[slot] else None
 
-    def _count(self, group: Group, key: str) -> Count:
+    def _count(self, group: TermGroup, key: str) -> TopologyCount:
         return self.census.ask(Question((group,), key))
 
-    def _friends(self, kin: Kin, key: str) -> Count:
+    def _friends(self, kin: Kin, key: str) -> TopologyCount:
         """Pods that are all that the pod's required affinity asks for."""
         return self.census.ask(Question(tuple(term.group for term in kin.affinity), key))
 
-    def _evenly(self, ask: Ask, spread: Spread, among: Sequence[Spread]) -> Count:
+    def _evenly(self, ask: Ask, spread: Spread, among: Sequence[Spread]) -> TopologyCount:
         """Pods of a constraint on the nodes that count: those with all its labels, and where the pod may go."""
         keys = tuple(sorted({one.term.key for one in among}))
         honors_affinity, honors_taints = spread.honors_affinity and bool(ask.required), spread.honors_taints
@@ -195,7 +195,7 @@ class Neighbours:
         question = Question((spread.term.group,), key, (keys, honors_affinity, honors_taints, who), alive=True)
         return self.census.ask(question, domain, columns.live)
 
-    def _held(self, kin: Kin) -> tuple[list[tuple[str, Count]], list[tuple[str, Count]]]:
+    def _held(self, kin: Kin) -> tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]:
         """What pods that are there forbid such pods, and what they wish of them."""
         if self._generation != self.census.generation or len(self._met) > _REMEMBERED:
             self._met.clear()
@@ -210,7 +210,7 @@ class Neighbours:
         return found
 
 
-def _most(spread: Spread, count: Count) -> int:
+def _most(spread: Spread, count: TopologyCount) -> int:
     """How many pods of a constraint a place may have, for one more to come."""
     least = count.least() if len(count.total) >= spread.min_domains else 0
     return spread.max_skew + least - spread.own

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.api import names
-from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
+from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
 from tonnage.scheduler.plugins.volume_binding import PodVolumes
 
 MOST = 3
@@ -34,7 +34,7 @@ def storage_hint(
     return sentence(found)
 
 
-class ClassFaults:
+class FaultyNodes:
     """Which nodes cannot make volumes of a pod's classes, however much storage is free there."""
 
     def __init__(self, volumes: PodVolumes, published: PublishedStorage, is_registered: Callable[[str], bool]) -> None:
@@ -53,7 +53,7 @@ class ClassFaults:
         offers = self._published.on(node)
         return self._is_absent or any(self._is_faulty(name, offers.get(name, ())) for name in self._suspect)
 
-    def _is_faulty(self, name: str, offers: Sequence[Offer]) -> bool:
+    def _is_faulty(self, name: str, offers: Sequence[PublishedCapacity]) -> bool:
         if not offers:
             return self._published.is_faulty(name)
         return all(names.is_fault(offer.reason) for offer in offers)

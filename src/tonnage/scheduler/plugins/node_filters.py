@@ -13,7 +13,7 @@ from tonnage.api import names
 from tonnage.api.core import Taint
 from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.nodes import Columns, UsedVolume
 from tonnage.scheduler.framework.pod_info import PODS, Ask, Port
 
@@ -35,31 +35,31 @@ _FITS: Reasons = ()
 class NodeFilter:
     """One filter. sieve: says the same of many nodes at once as check says of each, and quicker."""
 
-    cause: Cause
+    cause: RejectionCause
     check: Check
     sieve: Sieve
 
     @classmethod
-    def one_by_one(cls, cause: Cause, check: Check) -> NodeFilter:
+    def one_by_one(cls, cause: RejectionCause, check: Check) -> NodeFilter:
         """A filter that has no quicker way."""
         return cls(cause, check, lambda slots: [slot for slot in slots if not check(slot)])
 
     @classmethod
-    def of_few(cls, cause: Cause, check: Check, concerned: Sequence[object]) -> NodeFilter:
+    def of_few(cls, cause: RejectionCause, check: Check, concerned: Sequence[object]) -> NodeFilter:
         """A filter that passes every node of which the column says nothing."""
         return cls(cause, check, lambda slots: [slot for slot in slots if not concerned[slot] or not check(slot)])
 
 
 def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
     """The filters that this pod needs."""
-    found = [NodeFilter.of_few(Cause.NODE, _guard(ask, columns), columns.guarded)]
+    found = [NodeFilter.of_few(RejectionCause.NODE, _guard(ask, columns), columns.guarded)]
     if ask.required:
-        found.append(NodeFilter.one_by_one(Cause.NODE, _affinity(ask, columns)))
+        found.append(NodeFilter.one_by_one(RejectionCause.NODE, _affinity(ask, columns)))
     if ask.demand.ports:
-        found.append(NodeFilter.of_few(Cause.PORTS, _ports(ask, columns), columns.ports))
+        found.append(NodeFilter.of_few(RejectionCause.PORTS, _ports(ask, columns), columns.ports))
     found.append(_resources(ask, columns))
     if used:
-        found.append(NodeFilter.of_few(Cause.LIMITS, _limits(used, columns), columns.limits))
+        found.append(NodeFilter.of_few(RejectionCause.LIMITS, _limits(used, columns), columns.limits))
     return found
 
 
@@ -138,7 +138,7 @@ def _resources(ask: Ask, columns: Columns) -> NodeFilter:
             slots = [slot for slot in slots if column[slot] >= amount]
         return slots
 
-    return NodeFilter(Cause.RESOURCES, check, sieve)
+    return NodeFilter(RejectionCause.RESOURCES, check, sieve)
 
 
 def lacking(ask: Ask, columns: Columns, slot: int) -> Reasons:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offer
+from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedCapacity
 
-Offers = Mapping[str, tuple[Offer, ...]]
+Offers = Mapping[str, tuple[PublishedCapacity, ...]]
 Needs = Sequence[tuple[str, int]]
 MOST_CLAIMS = 8
 MOST_STEPS = 2000
@@ -38,17 +38,17 @@ def fit_together(offers: Offers, wanted: Needs) -> bool:
     return _choose(offers, wanted) is not None
 
 
-def _choose(offers: Offers, wanted: Needs) -> list[Offer] | None:
+def _choose(offers: Offers, wanted: Needs) -> list[PublishedCapacity] | None:
     """An offer for each claim."""
     chosen = _greedy(offers, wanted)
     return _Search(offers, wanted).run() if chosen is None else chosen
 
 
-def _greedy(offers: Offers, wanted: Needs) -> list[Offer] | None:
+def _greedy(offers: Offers, wanted: Needs) -> list[PublishedCapacity] | None:
     taken: dict[object, int] = {}
     chosen = []
     for storage_class, size in wanted:
-        best: Offer | None = None
+        best: PublishedCapacity | None = None
         most = -1
         for offer in offers.get(storage_class, ()):
             left = offer.left - taken.get(offer.room, 0)
@@ -71,7 +71,7 @@ class _Search:
         self._chosen: list[int] = []
         self._steps = 0
 
-    def run(self) -> list[Offer] | None:
+    def run(self) -> list[PublishedCapacity] | None:
         """An offer for each claim, or None."""
         is_choice = any(len(choice) > 1 for choice in self._choices)
         if not is_choice or len(self._wanted) > MOST_CLAIMS or not self._go_on():

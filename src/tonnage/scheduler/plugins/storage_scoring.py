@@ -16,7 +16,7 @@ Take = tuple[int, int]
 """Bytes that a pod takes, and the bytes that there are to take from."""
 
 
-class Strategy(StrEnum):
+class ScoringStrategy(StrEnum):
     """How the node is chosen of those that fit."""
 
     LEAST_ALLOCATED = "least-allocated"
@@ -36,20 +36,20 @@ def share(take: Take) -> float:
 
 
 def storage_score(
-    strategy: Strategy, rooms: Sequence[Take], found: Sequence[Take], compute: Sequence[float]
+    strategy: ScoringStrategy, rooms: Sequence[Take], found: Sequence[Take], compute: Sequence[float]
 ) -> float | None:
     """0 to 100 for one node, the more the better; None where no storage is taken that could be compared.
 
     rooms: of each pool that volumes are made in. found: of each volume that is there already, asked and size.
     compute: the parts that the pod takes of the node's free cpu and memory.
     """
-    if strategy is Strategy.LEAST_ALLOCATED or not (rooms or found):
+    if strategy is ScoringStrategy.LEAST_ALLOCATED or not (rooms or found):
         return None
     scores = [100.0 * share(take) for take in found]
     for taken in map(share, rooms):
-        if strategy is Strategy.MOST_FREE:
+        if strategy is ScoringStrategy.MOST_FREE:
             scores.append(100.0 * (1 - taken))
-        elif strategy is Strategy.TIGHTEST_FIT:
+        elif strategy is ScoringStrategy.TIGHTEST_FIT:
             scores.append(100.0 * taken)
         else:
             scores.append(100.0 * (1 - 2 * _deviation((*compute, taken))))

@@ -21,7 +21,7 @@ from tonnage.scheduler.framework.pod_info import Ask, ClaimUse, InlineUse
 from tonnage.scheduler.framework.static_pvs import StaticVolumes, reach_of
 from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedStorage
 from tonnage.scheduler.framework.storage_objects import StorageObjects
-from tonnage.scheduler.plugins.inline_volumes import NO_INLINE, Shortage, shortages
+from tonnage.scheduler.plugins.inline_volumes import NO_INLINE, InlineShortfall, shortages
 from tonnage.scheduler.plugins.pool_fit import allot, fit_together
 from tonnage.scheduler.plugins.storage_scoring import Take
 
@@ -68,7 +68,7 @@ class Unbound:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VolumePlan:
     """How the unbound claims get volumes on a node: found ones, and claims to be made there."""
 
     found: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
@@ -95,14 +95,14 @@ class PodVolumes:
     shape: tuple[object, ...] | None = ()
     simple: bool = True
     needs: tuple[tuple[str, int], ...] = ()
-    plan: Plan = Plan()
+    plan: VolumePlan = VolumePlan()
     inline: tuple[InlineUse, ...] = ()
 
 
 NO_VOLUMES = PodVolumes()
 
 
-class Volumes:
+class VolumeBinding:
     """Sorts claims out (PreFilter) and asks nodes about them (Filter)."""
 
     def __init__(
@@ -206,7 +206,7 @@ class Volumes:
             tuple((u.storage_class.key, u.size) for u in unbound) if alike else None,
             simple,
             _needs(unbound),
-            Plan((), tuple(unbound)),
+            VolumePlan((), tuple(unbound)),
         )
 
     def used_by(self, claims: Iterable[str]) -> tuple[UsedVolume, ...]:
@@ -229,29 +229,29 @@ class Volumes:
 
     # Asking a node
 
-    def asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
+    def asker(self, volumes: PodVolumes) -> Callable[[int], VolumePlan | Reasons]:
         """A function that says how the pod's volumes are had on a node (by slot), or why they cannot be."""
         ask = self._claim_asker(volumes)
         if not volumes.inline:
             return ask
         return lambda slot: (NO_INLINE,) if self.inline_shortages(volumes, slot) else ask(slot)
 
-    def inline_shortages(self, volumes: PodVolumes, slot: int) -> list[Shortage]:
+    def inline_shortages(self, volumes: PodVolumes, slot: int) -> list[InlineShortfall]:
         """The pools of a node that lack room for the pod's inline volumes."""
         offers = self.published.on(self._columns.names[slot])
         return shortages(offers, volumes.inline, volumes.needs, self._columns.inline[slot])
 
-    def planner(self, volumes: PodVolumes) -> Callable[[Sequence[int]], dict[int, Plan]]:
+    def planner(self, volumes: PodVolumes) -> Callable[[Sequence[int]], dict[int, VolumePlan]]:
         """A function that says of many nodes at once how the volumes are had, of those where they can be."""
         ask, plan, needs = self.asker(volumes), volumes.plan, volumes.needs
         if volumes.inline or not _is_plain(volumes) or len({storage_class for storage_class, _ in needs}) > 1:
-            return lambda slots: {slot: answer for slot in slots if isinstance(answer := ask(slot), Plan)}
+            return lambda slots: {slot: answer for slot in slots if isinstance(answer := ask(slot), VolumePlan)}
         if not needs:
             return lambda slots: dict.fromkeys(slots, plan)
         on, node_names = self.published.on, self._columns.names
         (storage_class, largest), total = needs[0], sum(size for _, size in needs)
 
-        def plans(slots: Sequence[int]) -> dict[int, Plan]:
+        def plans(slots: Sequence[int]) -> dict[int, VolumePlan]:
             found = {}
             for slot in slots:
                 offers = on(node_names[slot]).get(storage_class, ())
@@ -268,7 +268,7 @@ class Volumes:
 
         return plans
 
-    def _claim_asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
+    def _claim_asker(self, volumes: PodVolumes) -> Callable[[int], VolumePlan | Reasons]:
         if not _is_plain(volumes):
             return lambda slot: self._ask_fully(volumes, slot)
         plan, needs = volumes.plan, volumes.needs
@@ -277,7 +277,7 @@ class Volumes:
         on, node_names, lacks = self.published.on, self._columns.names, (NO_STORAGE,)
         return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
 
-    def _ask_fully(self, volumes: PodVolumes, slot: int) -> Plan | Reasons:
+    def _ask_fully(self, volumes: PodVolumes, slot: int) -> VolumePlan | Reasons:
         labels, node = self._columns.labels[slot], self._columns.names[slot]
         reasons: list[str] = [VOLUME_GONE] if volumes.missing else []
         if not all(matches(labels, node) for matches in volumes.bound):
@@ -285,9 +285,9 @@ class Volumes:
         plan = self._plan(volumes, slot)
         if isinstance(plan, str):
             reasons.append(plan)
-        return plan if isinstance(plan, Plan) and not reasons else tuple(reasons)
+        return plan if isinstance(plan, VolumePlan) and not reasons else tuple(reasons)
 
-    def _plan(self, volumes: PodVolumes, slot: int) -> Plan | str:
+    def _plan(self, volumes: PodVolumes, slot: int) -> VolumePlan | str:
         labels, node = self._columns.labels[slot], self._columns.names[slot]
         if any(u.selected not in ("", node) for u in volumes.unbound):
             return NO_VOLUME
@@ -309,9 +309,9 @@ class Volumes:
         needs = _needs(made)
         if needs and not fit_together(self.published.on(node), needs):
             return NO_STORAGE
-        return Plan(tuple(found), tuple(made))
+        return VolumePlan(tuple(found), tuple(made))
 
-    def takes(self, plan: Plan, node: str) -> tuple[list[Take], list[Take]]:
+    def takes(self, plan: VolumePlan, node: str) -> tuple[list[Take], list[Take]]:
         """What a plan takes on a node: of each published room, and of each volume that is there already."""
         found = [(matching.requested(claim), matching.capacity(volume)) for claim, volume in plan.found]
         return allot(self.published.on(node), _needs(plan.made)) or [], found

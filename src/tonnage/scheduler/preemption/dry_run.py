@@ -16,15 +16,22 @@ from tonnage.api.pods import Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Refusal
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.nodes import Placement
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.pod_terms import Kin
 from tonnage.scheduler.framework.pods_on_node import Back, given_back
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offer, Offers
-from tonnage.scheduler.preemption.victims import Budget, Candidate, best, choose, compile_budgets, priority
+from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offers, PublishedCapacity
+from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate, best, choose, compile_budgets, priority
 
-HELPED = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE | Cause.NEIGHBOURS
+HELPED = (
+    RejectionCause.RESOURCES
+    | RejectionCause.PORTS
+    | RejectionCause.LIMITS
+    | RejectionCause.STORAGE
+    | RejectionCause.EXCLUSIVE
+    | RejectionCause.NEIGHBOURS
+)
 """What may be no longer in the way when pods have gone."""
 _ENOUGH, _SHARE = 100, 0.1
 _MOST_LOOKED = 500
@@ -45,7 +52,7 @@ class Preemption:
         """Whether the pod may push others out, and there are any."""
         return pod.spec.preemption_policy != NEVER and self._cluster.residents.below(priority(pod))
 
-    def find(self, ask: Ask, refusal: Refusal) -> Candidate | None:
+    def find(self, ask: Ask, refusal: Refusal) -> PreemptionCandidate | None:
         """The best node for a refused pod and its victims there, None where nothing helps. Changes nothing."""
         if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_hopeless(ask, refusal):
             return None
@@ -62,13 +69,13 @@ class Preemption:
         same = before is refusal and generation == self._cluster.residents.generation
         return same and priority(ask.pod) <= least
 
-    def _search(self, ask: Ask) -> tuple[list[Candidate], bool]:
+    def _search(self, ask: Ask) -> tuple[list[PreemptionCandidate], bool]:
         """Candidates, and whether all nodes were looked at."""
         budgets = compile_budgets(self._budgets())
         columns, lower = self._cluster.columns, 0
         live = columns.live
         enough = max(_ENOUGH, int(len(live) * _SHARE))
-        found: list[Candidate] = []
+        found: list[PreemptionCandidate] = []
         start = self._start % len(live)
         for index in range(len(live)):
             node = columns.names[live[(start + index) % len(live)]]
@@ -82,7 +89,7 @@ class Preemption:
                 return found, False
         return found, True
 
-    def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> Candidate | None:
+    def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> PreemptionCandidate | None:
         """The victims on one node, None where it does not help that all less important pods go."""
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
@@ -159,7 +166,7 @@ def relieved(offers: Offers, freed: Freed) -> Offers:
     return {name: tuple(_relieved(offer, freed) for offer in some) for name, some in offers.items()}
 
 
-def _relieved(offer: Offer, freed: Freed) -> Offer:
+def _relieved(offer: PublishedCapacity, freed: Freed) -> PublishedCapacity:
     """The largest volume grows only where it is as large as the room: elsewhere it is a rule, or the room in pieces."""
     room = offer.pool or offer.storage_class
     claims, inline = freed[room, False], freed[room, True]

@@ -22,13 +22,13 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import condition_patch
-from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.queue import Entry
+from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.nominator import Nomination, Nominations
 from tonnage.scheduler.preemption.starvation import HOLD, Grant, Waiting
-from tonnage.scheduler.preemption.victims import Candidate, priority
+from tonnage.scheduler.preemption.victims import PreemptionCandidate, priority
 
 log = logging.getLogger(__name__)
 DISRUPTION_TARGET, PREEMPTED, ROOM_HELD = "DisruptionTarget", "Preempted", "RoomHeld"
@@ -61,7 +61,7 @@ class Preemptor:
         """Stop evicting. May be repeated."""
         await self._tasks.close()
 
-    def restore(self, entries: Iterable[Entry]) -> None:
+    def restore(self, entries: Iterable[QueuedPod]) -> None:
         """Hold room again for pods that were nominated before a restart. Their victims are those that are going."""
         now = self._clock.monotonic()
         for entry in entries:
@@ -101,7 +101,7 @@ class Preemptor:
         self._waiting.forget(uid)
         self.nominations.drop(uid)
 
-    def placed(self, uid: str, decision: Decision) -> None:
+    def placed(self, uid: str, decision: SchedulingDecision) -> None:
         """The pod got a node, which is counted by now."""
         self._failed.pop(uid, None)
         self._waiting.forget(uid)
@@ -152,7 +152,7 @@ class Preemptor:
         body = {"status": {"nominatedNodeName": node}}
         await self._client.patch(PODS, meta.name, body, meta.namespace, subresource="status", uid=meta.uid)
 
-    async def _carry_out(self, pod: Pod, candidate: Candidate) -> None:
+    async def _carry_out(self, pod: Pod, candidate: PreemptionCandidate) -> None:
         try:
             await self._nominate(pod, candidate.node)
             results = await asyncio.gather(
@@ -166,7 +166,7 @@ class Preemptor:
         except TonnageError as failure:
             self._not_done(pod, candidate, failure)
 
-    def _not_done(self, pod: Pod, candidate: Candidate, failure: TonnageError) -> None:
+    def _not_done(self, pod: Pod, candidate: PreemptionCandidate, failure: TonnageError) -> None:
         """What could not be evicted stays; the pod waits for other room, and tries again later."""
         log.warning("preemption failed pod=%s node=%s error=%s", pod.key, candidate.node, failure)
         self._events.warning(refer(PODS, pod), "PreemptionFailed", f"cannot make room on {candidate.node}: {failure}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tonnage.api.pods import Pod
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.nodes import UsedVolume
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.pods_on_node import own_claims
@@ -141,7 +141,7 @@ class Nominations:
             for one in aside:
                 self._place(one)
 
-    def decide(self, ask: Ask) -> Decision | Refusal:
+    def decide(self, ask: Ask) -> SchedulingDecision | Refusal:
         """Cycle.decide() with the holds that stand against this pod. Raises Invalid."""
         with self.lifted(ask) as differs:
             return self._cluster.cycle.decide(ask, remembers=not differs)

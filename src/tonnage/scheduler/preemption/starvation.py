@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Refusal
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.preemption.dry_run import supposing
 from tonnage.scheduler.preemption.nominator import Nominations
@@ -56,7 +56,7 @@ class Waiting:
 
     def refused(self, uid: str, refusal: Refusal, now: float) -> None:
         """A pod was refused. One that lacks something else than storage does not wait for storage."""
-        if Cause.STORAGE not in refusal.causes or not refusal.needs:
+        if RejectionCause.STORAGE not in refusal.causes or not refusal.needs:
             self._waiters.pop(uid, None)
         elif uid not in self._waiters:
             self._waiters[uid] = _Waiter(now, refusal.needs, self._count(refusal.needs))

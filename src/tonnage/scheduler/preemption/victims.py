@@ -20,7 +20,7 @@ _OFFSET = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PreemptionCandidate:
     """A node, the pods that would have to go there (the most important first), and how many of them break a budget."""
 
     node: str
@@ -28,7 +28,7 @@ class Candidate:
     violations: int = 0
 
 
-class Room(Protocol):
+class VictimCapacity(Protocol):
     """A node that pods can be taken from and put back to, to see whether another one fits then."""
 
     def take(self, pod: Pod) -> None:
@@ -51,7 +51,9 @@ def importance(pod: Pod) -> tuple[int, str]:
     return -priority(pod), pod.status.start_time or _NOT_STARTED
 
 
-def choose(node: str, lower: Iterable[Pod], budgets: Sequence[Budget], room: Room) -> Candidate | None:
+def choose(
+    node: str, lower: Iterable[Pod], budgets: Sequence[Budget], room: VictimCapacity
+) -> PreemptionCandidate | None:
     """The victims on one node, or None when it does not help that all of them go.
 
     All go; then as many as possible come back, those first whose budget would be broken, and of these the most
@@ -67,10 +69,10 @@ def choose(node: str, lower: Iterable[Pod], budgets: Sequence[Budget], room: Roo
     victims = tuple(pod for pod in potential if pod.metadata.uid not in spared)
     if not victims:
         return None
-    return Candidate(node, victims, sum(pod.metadata.uid not in spared for pod in breaking))
+    return PreemptionCandidate(node, victims, sum(pod.metadata.uid not in spared for pod in breaking))
 
 
-def _comes_back(pod: Pod, room: Room) -> bool:
+def _comes_back(pod: Pod, room: VictimCapacity) -> bool:
     room.put_back(pod)
     if room.fits():
         return True
@@ -123,19 +125,19 @@ def split(pods: Iterable[Pod], budgets: Sequence[Budget]) -> tuple[list[Pod], li
     return breaking, others
 
 
-def best(candidates: Sequence[Candidate]) -> Candidate:
+def best(candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
     """The node to choose: fewest broken budgets; least important victim at the top; lowest priorities together; fewest
     victims; latest start of the most important ones; the first. candidates is not empty."""
     cheapest = min(map(_cost, candidates))
     return max((c for c in candidates if _cost(c) == cheapest), key=_start)
 
 
-def _cost(candidate: Candidate) -> tuple[int, int, int, int]:
+def _cost(candidate: PreemptionCandidate) -> tuple[int, int, int, int]:
     priorities = [priority(pod) for pod in candidate.victims]
     return candidate.violations, max(priorities), sum(p + _OFFSET for p in priorities), len(priorities)
 
 
-def _start(candidate: Candidate) -> str:
+def _start(candidate: PreemptionCandidate) -> str:
     """When the first of its most important victims started."""
     top = max(map(priority, candidate.victims))
     return min(importance(pod)[1] for pod in candidate.victims if priority(pod) == top)

@@ -28,7 +28,7 @@ from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 DRIVER = "csi.tonnage.dev"
 NODE = "node-1"
@@ -41,7 +41,7 @@ class Machine:
 
     folder: Path
     client: Client
-    pool: MemoryPool
+    pool: FakePool
     endpoint: DriverEndpoint
     make_runtime: Callable[[Path], Runtime] | None = None
     kubelet: Kubelet = field(init=False)
@@ -218,7 +218,7 @@ async def _machine(folder: Path, make_runtime: Callable[[Path], Runtime] | None)
             "volumeLifecycleModes": ["Persistent", "Ephemeral"],
         }
         await client.create(CSI_DRIVERS, {"metadata": {"name": DRIVER}, "spec": spec})
-        pool = MemoryPool("default", 100 * GIB)
+        pool = FakePool("default", 100 * GIB)
         driver = Driver(NODE, {"default": pool}, folder / "state", name=DRIVER)
         registry = folder / "kubelet" / "plugins_registry"
         endpoint = await stack.enter_async_context(DriverEndpoint(driver, folder / "csi.sock", registry=registry))

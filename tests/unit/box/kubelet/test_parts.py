@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Container, Pod, SecurityContext
 from tonnage.box.kubelet.containers import env, logs, rootfs
-from tonnage.box.kubelet.containers.log_writer import LONGEST, Lines, LogFile, stamp
+from tonnage.box.kubelet.containers.log_writer import LONGEST, LogFile, LogLines, stamp
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.volumes import fsgroup, subpaths, vol_data
 from tonnage.errors import ApiError, Invalid, Unsupported
@@ -87,7 +87,7 @@ def test_names_from_outside_stay_single_components(uid: str) -> None:
 
 @given(st.lists(st.binary(max_size=3 * LONGEST), max_size=6))
 def test_log_lines_lose_nothing(chunks: list[bytes]) -> None:
-    lines = Lines(b"stdout")
+    lines = LogLines(b"stdout")
     out = b"".join([*(lines.feed(chunk, b"T") for chunk in chunks), lines.end(b"T")])
     back = b""
     for line in out.split(b"\n")[:-1]:

@@ -32,7 +32,7 @@ from tonnage.box.kubelet.containers.runtime import ContainerSpec
 from tonnage.box.kubelet.containers.spawn import join
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
-from tonnage.box.kubelet.volumes.sources import Sources
+from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import TonnageError
 from tonnage.host.encoding import encode
@@ -154,7 +154,7 @@ def _put(spec: dict[str, Any], place: Place, text: str) -> dict[str, Any]:
     return spec
 
 
-class _Sources(Sources):
+class _Sources(ObjectSources):
     """ConfigMaps and Secrets that all hold the same."""
 
     def __init__(self, text: str) -> None:

@@ -11,7 +11,14 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.types import AccessMode, Capacity, ContentSource, CreatedVolume, Usage, VolumeCapability
+from tonnage.csi.client.types import (
+    AccessMode,
+    ContentSource,
+    CreatedVolume,
+    GetCapacityResult,
+    VolumeCapability,
+    VolumeUsage,
+)
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
@@ -128,8 +135,10 @@ async def test_a_driver_of_others(foreign: Foreign, folder: Path) -> None:
         assert dict(foreign.asked.mutable_parameters) == {"c": "d"}
         mount = foreign.asked.volume_capabilities[0].mount
         assert (mount.fs_type, list(mount.mount_flags)) == ("ext4", ["hard"])
-        assert await client.get_capacity() == Capacity(5, None, 0)
-        assert await client.volume_stats("v", "/x") == Usage(100, 30, 70, 10, 3, 7, abnormal=True, message="on fire")
+        assert await client.get_capacity() == GetCapacityResult(5, None, 0)
+        assert await client.volume_stats("v", "/x") == VolumeUsage(
+            100, 30, 70, 10, 3, 7, abnormal=True, message="on fire"
+        )
 
 
 def test_the_access_modes_of_kubernetes() -> None:

@@ -14,32 +14,32 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import services
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.dispatch import Calls
-from tonnage.pools.base.contract import Volume, VolumeRequest
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.pools.fake import FakePool
 
 WRITER = VolumeCapability()
 
 
-class _Slow(MemoryPool):
+class _Slow(FakePool):
     """Makes a volume when it is let."""
 
     def __init__(self) -> None:
         super().__init__("scratch", 100, directories=False)
         self.let, self.asked = asyncio.Event(), list[str]()
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         """See Pool."""
         self.asked.append(request.name)
         await self.let.wait()
         return await super().create(request)
 
 
-def client(tmp_path: Path, pool: MemoryPool) -> CsiClient:
+def client(tmp_path: Path, pool: FakePool) -> CsiClient:
     return local_client(Driver("node-1", {"scratch": pool}, tmp_path, default_pool="scratch"))
 
 
 async def test_a_volume_comes_and_goes(tmp_path: Path) -> None:
-    pool = MemoryPool("scratch", 100, directories=False)
+    pool = FakePool("scratch", 100, directories=False)
     local = client(tmp_path, pool)
     assert (await local.plugin_info()).name == local.driver == "csi.tonnage.dev"
     made = await local.create_volume("one", 60, [WRITER])
@@ -99,7 +99,7 @@ async def test_time_is_up_and_the_end_of_a_driver(tmp_path: Path) -> None:
 
 
 async def test_what_is_refused_at_the_edge(tmp_path: Path) -> None:
-    local = client(tmp_path, MemoryPool("scratch", 100, directories=False))
+    local = client(tmp_path, FakePool("scratch", 100, directories=False))
     with pytest.raises(CsiError) as refused:
         await local.create_volume("", 60, [WRITER])
     assert refused.value.code is Code.INVALID_ARGUMENT

@@ -13,22 +13,22 @@ from tonnage.csi.client.types import ContentSource, Health, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server.connection import Connection
+from tonnage.csi.server.connection import GrpcConnection
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-class PlainPool(MemoryPool):
+class PlainPool(FakePool):
     """A pool that has none of it."""
 
     snapshots = clones = expansion = False
 
 
-async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: CsiClient, pool: MemoryPool) -> None:
+async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: CsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a", GIB, MOUNT)
     snapshot = await client.create_snapshot("s", volume.id, parameters={"csi.storage.k8s.io/volumesnapshot/name": "x"})
     assert (snapshot.id, snapshot.volume_id, snapshot.size, snapshot.ready) == ("default/s", "default/a", GIB, True)
@@ -43,7 +43,7 @@ async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: C
     assert await pool.list_snapshots() == []
 
 
-async def test_a_snapshot_tells_its_volumes_cluster(client: CsiClient, pool: MemoryPool) -> None:
+async def test_a_snapshot_tells_its_volumes_cluster(client: CsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters={"tonnage.dev/cluster": "theirs"})
     await client.create_snapshot("s", volume.id)
     assert (await pool.get_snapshot("s")).owner["tonnage.dev/cluster"] == "theirs"
@@ -81,7 +81,7 @@ async def test_lists_are_filtered_and_paged(
     assert await client.list_snapshots(snapshot_id="default/a1") == [everything[1]]
     assert await client.list_snapshots(volume_id="default/nobody") == []
     assert await client.list_snapshots(snapshot_id="foreign") == []
-    connection = Connection(endpoint.socket)
+    connection = GrpcConnection(endpoint.socket)
     lists = csi_grpc.ControllerStub(connection.channel).ListSnapshots
     for token in ("no-token", "other/x"):
         bad = connection.call(lists, csi_pb2.ListSnapshotsRequest(starting_token=token), 5)
@@ -168,7 +168,7 @@ async def test_a_driver_advertises_what_one_of_its_pools_has(refused: Refused, f
         assert "EXPAND_VOLUME" not in await client.node_capabilities()
         assert "EXPANSION_ONLINE" not in await client.plugin_capabilities()
     await plain.create(VolumeRequest("a", GIB))
-    both = Driver("node-1", {"plain": plain, "rich": MemoryPool("rich", GIB)}, folder / "state")
+    both = Driver("node-1", {"plain": plain, "rich": FakePool("rich", GIB)}, folder / "state")
     async with DriverEndpoint(both, folder / "csi.sock"), CsiClient(folder / "csi.sock") as client:
         assert absent <= await client.controller_capabilities()
         clone = client.create_volume("b", GIB, MOUNT, source=ContentSource(volume_id="plain/a"))

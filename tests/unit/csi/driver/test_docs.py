@@ -10,13 +10,13 @@ import pytest
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.capabilities import MOUNT_OPTIONS
 from tonnage.csi.driver.driver import Driver
-from tonnage.csi.driver.services.controller import Controller
+from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.identity import Identity
-from tonnage.csi.driver.services.node import Node
+from tonnage.csi.driver.services.node import NodeService
 from tonnage.pools.base.contract import Pool
 from tonnage.pools.btrfs.pool import BtrfsPool
 from tonnage.pools.config import KINDS
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 from tonnage.pools.image.pool import ImagePool
 from tonnage.pools.lvm.pool import LvmPool
 from tonnage.pools.pmem.lvm_pool import PmemLvmPool
@@ -25,7 +25,7 @@ from tonnage.pools.quota import QuotaPool
 from tonnage.pools.static.pool import StaticPool
 
 POOLS: dict[str, type[Pool]] = {
-    pool.kind: pool for pool in (ImagePool, BtrfsPool, LvmPool, QuotaPool, PmemPool, StaticPool, MemoryPool)
+    pool.kind: pool for pool in (ImagePool, BtrfsPool, LvmPool, QuotaPool, PmemPool, StaticPool, FakePool)
 }
 COLUMNS = POOLS | {"pmem, `mode=lvm`": PmemLvmPool}
 """Of the table of parameters: a mode that takes other ones than its kind has its own."""
@@ -71,8 +71,8 @@ def test_every_parameter_is_explained() -> None:
 
 def test_every_call_is_told_of_as_it_is(tmp_path: Path) -> None:
     told = {name: row[1] for row in rows("## Calls") for name in row[0].split(", ")}
-    driver = Driver("n", {"m": MemoryPool("m", 1)}, tmp_path)
-    offered = {"Identity": Identity(driver), "Controller": Controller(driver), "Node": Node(driver)}
+    driver = Driver("n", {"m": FakePool("m", 1)}, tmp_path)
+    offered = {"Identity": Identity(driver), "Controller": ControllerService(driver), "Node": NodeService(driver)}
     for service, implementation in offered.items():
         for method in csi_pb2.DESCRIPTOR.services_by_name[service].methods:
             assert (told[method.name] == "UNIMPLEMENTED") == (not hasattr(implementation, method.name)), method.name
@@ -81,13 +81,13 @@ def test_every_call_is_told_of_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("service", ["Controller", "Node"])
 async def test_every_capability_is_told(tmp_path: Path, service: str) -> None:
     told = {name: row[1] for row in rows("## Calls") for name in row[0].split(", ")}
-    driver = Driver("n", {"m": MemoryPool("m", 1)}, tmp_path)
+    driver = Driver("n", {"m": FakePool("m", 1)}, tmp_path)
     if service == "Controller":
-        answer = await Controller(driver).ControllerGetCapabilities(csi_pb2.ControllerGetCapabilitiesRequest())
+        answer = await ControllerService(driver).ControllerGetCapabilities(csi_pb2.ControllerGetCapabilitiesRequest())
         kinds = csi_pb2.ControllerServiceCapability.RPC.Type.Name
         offered = {kinds(item.rpc.type) for item in answer.capabilities}
     else:
-        node = await Node(driver).NodeGetCapabilities(csi_pb2.NodeGetCapabilitiesRequest())
+        node = await NodeService(driver).NodeGetCapabilities(csi_pb2.NodeGetCapabilitiesRequest())
         offered = {csi_pb2.NodeServiceCapability.RPC.Type.Name(item.rpc.type) for item in node.capabilities}
     assert set(re.findall(r"\b[A-Z]+_[A-Z_]+\b", told[f"{service}GetCapabilities"])) == offered
 

@@ -12,14 +12,14 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import InUse
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-class Held(MemoryPool):
+class Held(FakePool):
     """A pool that finds a volume in use as long as it is staged. looked: how often delete() found it so."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -38,7 +38,7 @@ def target(folder: Path) -> Path:
 
 
 async def test_it_comes_with_publish_and_goes_with_unpublish(
-    client: CsiClient, pool: MemoryPool, driver: Driver, target: Path
+    client: CsiClient, pool: FakePool, driver: Driver, target: Path
 ) -> None:
     for _ in range(2):
         await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "2Gi"})
@@ -71,14 +71,14 @@ async def test_it_comes_with_publish_and_goes_with_unpublish(
     ],
 )
 async def test_attributes_that_are_refused(
-    client: CsiClient, refused: Refused, pool: MemoryPool, target: Path, attributes: dict[str, str], texts: list[str]
+    client: CsiClient, refused: Refused, pool: FakePool, target: Path, attributes: dict[str, str], texts: list[str]
 ) -> None:
     publish = client.publish(HANDLE, target, MOUNT, context={**POD, **attributes})
     await refused(publish, Code.INVALID_ARGUMENT, "volumeAttributes", *texts)
     assert await pool.list() == []
 
 
-async def test_other_refusals(client: CsiClient, refused: Refused, pool: MemoryPool, target: Path) -> None:
+async def test_other_refusals(client: CsiClient, refused: Refused, pool: FakePool, target: Path) -> None:
     sized = {**POD, "size": "1Gi"}
     publish = client.publish
     bad = Code.INVALID_ARGUMENT
@@ -103,7 +103,7 @@ async def test_what_was_published_is_not_changed(client: CsiClient, refused: Ref
 
 
 async def test_inline_and_persistent_volumes_never_mix(
-    client: CsiClient, refused: Refused, pool: MemoryPool, target: Path
+    client: CsiClient, refused: Refused, pool: FakePool, target: Path
 ) -> None:
     made = await client.create_volume("csi-abc", GIB, [MOUNT])
     publish = client.publish("csi-abc", target, MOUNT, context={**POD, "size": "1Gi"})
@@ -116,7 +116,7 @@ async def test_inline_and_persistent_volumes_never_mix(
     await refused(create, Code.ALREADY_EXISTS, "inline volume of a pod")
 
 
-async def test_pmem_csi_attributes_under_its_name(driver: Driver, folder: Path, pool: MemoryPool, target: Path) -> None:
+async def test_pmem_csi_attributes_under_its_name(driver: Driver, folder: Path, pool: FakePool, target: Path) -> None:
     pmem = Driver("node-1", driver.pools, driver.state, name="pmem-csi.intel.com")
     attributes = {**POD, "size": "2Gi", "nsmode": "fsdax"}
     async with DriverEndpoint(pmem, folder / "p.sock") as served, CsiClient(served.socket) as client:
@@ -126,7 +126,7 @@ async def test_pmem_csi_attributes_under_its_name(driver: Driver, folder: Path, 
         await client.unpublish(HANDLE, target)
 
 
-class Failing(MemoryPool):
+class Failing(FakePool):
     """Fails at one step, once."""
 
     failing = ""
@@ -189,7 +189,7 @@ async def test_a_failed_repeat_keeps_the_volume_of_a_running_pod(folder: Path, r
 
 
 async def test_a_target_that_shows_another_volume_is_left_alone(
-    client: CsiClient, refused: Refused, pool: MemoryPool, target: Path
+    client: CsiClient, refused: Refused, pool: FakePool, target: Path
 ) -> None:
     await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
     other = client.publish("csi-other", target, MOUNT, context={**POD, "size": "1Gi"})

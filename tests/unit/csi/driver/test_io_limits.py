@@ -18,9 +18,9 @@ from tonnage.csi.driver.io_limits import Throttle, pod_of
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError
 from tonnage.host.iolimits import Cgroups
-from tonnage.pools.base.contract import Volume
+from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.parameters import LIMITS
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -32,10 +32,10 @@ FREE = "7:99 riops=max wiops=max rbps=max wbps=max"
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-class DevicePool(MemoryPool):
+class DevicePool(FakePool):
     """Says that its volumes are a device."""
 
-    parameters = modifiable = MemoryPool.parameters | LIMITS
+    parameters = modifiable = FakePool.parameters | LIMITS
 
     async def device(self, name: str) -> tuple[int, int] | None:
         """See Pool."""
@@ -44,7 +44,7 @@ class DevicePool(MemoryPool):
 
 
 @pytest.fixture
-def pool() -> MemoryPool:
+def pool() -> FakePool:
     """Instead of the plain one."""
     return DevicePool("default", 100 * GIB)
 
@@ -61,7 +61,7 @@ def top(folder: Path) -> Path:
 
 
 @pytest.fixture
-def driver(folder: Path, pool: MemoryPool, fast: MemoryPool, top: Path) -> Driver:
+def driver(folder: Path, pool: FakePool, fast: FakePool, top: Path) -> Driver:
     """With that hierarchy."""
     throttle = Throttle(Cgroups(top))
     return Driver("node-1", {"default": pool, "fast": fast}, folder / "state", throttle=throttle)
@@ -178,7 +178,7 @@ async def test_an_inline_volume_has_limits_too(client: CsiClient, refused: Refus
 
 
 async def test_where_io_cannot_be_limited_it_is_refused_at_once(
-    client: CsiClient, refused: Refused, top: Path, pool: MemoryPool
+    client: CsiClient, refused: Refused, top: Path, pool: FakePool
 ) -> None:
     volume = await client.create_volume("b", GIB, [MOUNT])
     (top / "cgroup.controllers").write_text("memory")
@@ -190,7 +190,7 @@ async def test_where_io_cannot_be_limited_it_is_refused_at_once(
     assert [found.name for found in await pool.list()] == ["b"]
 
 
-async def test_a_group_of_the_orchestrator(folder: Path, pool: MemoryPool, top: Path) -> None:
+async def test_a_group_of_the_orchestrator(folder: Path, pool: FakePool, top: Path) -> None:
     group = top / "nomad.slice"
     group.mkdir()
     (group / "io.max").touch()
@@ -211,14 +211,14 @@ async def test_a_group_of_the_orchestrator(folder: Path, pool: MemoryPool, top: 
 
 
 @asynccontextmanager
-async def _served(folder: Path, pool: MemoryPool, throttle: Throttle) -> AsyncIterator[CsiClient]:
+async def _served(folder: Path, pool: FakePool, throttle: Throttle) -> AsyncIterator[CsiClient]:
     driver = Driver("n", {pool.name: pool}, folder / "state", throttle=throttle)
     async with DriverEndpoint(driver, folder / "own.sock") as endpoint, CsiClient(endpoint.socket) as client:
         yield client
 
 
 async def test_v1_containers_that_come_later_are_limited_too(
-    folder: Path, pool: MemoryPool, until: Callable[[Callable[[], bool]], Awaitable[None]]
+    folder: Path, pool: FakePool, until: Callable[[Callable[[], bool]], Awaitable[None]]
 ) -> None:
     pod = folder / "cgroup" / "blkio" / "kubepods" / f"pod{UIDS[0]}"
     files = [f"blkio.throttle.{key}_device" for key in ("read_iops", "write_iops", "read_bps", "write_bps")]
@@ -254,5 +254,5 @@ def test_a_pod_is_read_from_a_kubelets_paths() -> None:
 
 
 def test_a_record_with_limits_is_read_as_the_class_and_what_was_changed() -> None:
-    volume = Volume("a", 1, parameters=SLOW, mutable={"iops": "7"})
+    volume = PoolVolume("a", 1, parameters=SLOW, mutable={"iops": "7"})
     assert dict(volume.effective) == {"iops": "7", "bandwidth": "1Mi"}

@@ -15,7 +15,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.host.iolimits import Group
+from tonnage.host.iolimits import Cgroup
 from tonnage.pools.base.contract import Pool
 from tonnage.pools.config import make, parse
 
@@ -31,7 +31,7 @@ class Rig:
     """A driver that can be started anew, and the group of one pod."""
 
     folder: Path
-    group: Group
+    group: Cgroup
 
     @property
     def uid(self) -> str:
@@ -97,7 +97,7 @@ def device_of(path: Path) -> str:
 
 
 @pytest.fixture
-def rig(real_folder: Path, own_group: Group) -> Rig:
+def rig(real_folder: Path, own_group: Cgroup) -> Rig:
     return Rig(real_folder, own_group)
 
 

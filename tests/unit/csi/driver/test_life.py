@@ -19,7 +19,7 @@ from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 MIB = 1 << 20
 SIZE = 10 * MIB
@@ -37,7 +37,7 @@ class Life(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="life"))
         (self.folder / "staging").mkdir()
         self.runner = asyncio.Runner()
-        self.pool = MemoryPool("p", SIZE)
+        self.pool = FakePool("p", SIZE)
         self.driver = Driver("node", {"p": self.pool}, self.folder / "state")
         self.endpoint = DriverEndpoint(self.driver, self.folder / "csi.sock")
         self.client = CsiClient(self.endpoint.socket)

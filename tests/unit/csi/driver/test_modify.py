@@ -12,8 +12,8 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server.connection import Connection
-from tonnage.pools.fake import MemoryPool
+from tonnage.csi.server.connection import GrpcConnection
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
@@ -22,11 +22,11 @@ CLASS = {"erase": "none"}
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-async def _erase(pool: MemoryPool, name: str = "a") -> str:
+async def _erase(pool: FakePool, name: str = "a") -> str:
     return (await pool.get(name)).effective.get("erase", "")
 
 
-async def test_mutable_parameters_stand_above_those_of_the_class(client: CsiClient, pool: MemoryPool) -> None:
+async def test_mutable_parameters_stand_above_those_of_the_class(client: CsiClient, pool: FakePool) -> None:
     made = await client.create_volume("a", GIB, MOUNT, parameters=CLASS, mutable_parameters={"erase": "zero"})
     assert await _erase(pool) == "zero"
     assert await client.create_volume("a", GIB, MOUNT, parameters=CLASS, mutable_parameters={"erase": "zero"}) == made
@@ -36,7 +36,7 @@ async def test_mutable_parameters_stand_above_those_of_the_class(client: CsiClie
     assert await _erase(pool) == "shred", "what is not named is not changed"
 
 
-async def test_a_volume_is_modified_and_back_any_number_of_times(client: CsiClient, pool: MemoryPool) -> None:
+async def test_a_volume_is_modified_and_back_any_number_of_times(client: CsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters=CLASS)
     for wanted, now in (("zero", "zero"), ("shred", "shred"), ("", "none")):
         for _ in range(2):
@@ -54,7 +54,7 @@ async def test_a_volume_is_modified_and_back_any_number_of_times(client: CsiClie
     ],
 )
 async def test_changes_that_are_refused_change_nothing(
-    client: CsiClient, refused: Refused, pool: MemoryPool, wanted: Mapping[str, str], texts: list[str]
+    client: CsiClient, refused: Refused, pool: FakePool, wanted: Mapping[str, str], texts: list[str]
 ) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters=CLASS)
     bad = Code.INVALID_ARGUMENT
@@ -75,7 +75,7 @@ async def test_modify_needs_a_volume_and_something_to_change(client: CsiClient, 
 
 async def test_mutable_parameters_are_validated(client: CsiClient, endpoint: DriverEndpoint) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters=CLASS, mutable_parameters={"erase": "zero"})
-    connection = Connection(endpoint.socket)
+    connection = GrpcConnection(endpoint.socket)
     validate = csi_grpc.ControllerStub(connection.channel).ValidateVolumeCapabilities
     mode = csi_pb2.VolumeCapability.AccessMode(mode=csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER)
     use = csi_pb2.VolumeCapability(access_mode=mode, mount=csi_pb2.VolumeCapability.MountVolume())

@@ -15,8 +15,8 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.pool_opener import PAUSE, Openings
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError, Invalid, NotFound, TonnageError, Unavailable
-from tonnage.pools.base.contract import Pool, Volume, VolumeRequest
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.base.contract import Pool, PoolVolume, VolumeRequest
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -24,7 +24,7 @@ INLINE = {"csi.storage.k8s.io/ephemeral": "true", "size": "16Mi"}
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-class Lost(MemoryPool):
+class Lost(FakePool):
     """A pool whose disk is away until somebody brings it. dead: it does not answer at all."""
 
     def __init__(self, name: str) -> None:
@@ -46,15 +46,15 @@ class Lost(MemoryPool):
         if not self.is_open:
             raise Unavailable(f"{self.name} is not open")
 
-    async def get(self, name: str) -> Volume:
+    async def get(self, name: str) -> PoolVolume:
         self._check()
         return await super().get(name)
 
-    async def list(self) -> list[Volume]:
+    async def list(self) -> list[PoolVolume]:
         self._check()
         return list(await super().list())
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         self._check()
         return await super().create(request)
 
@@ -83,7 +83,7 @@ class Bench:
     """A driver over a pool that is well and one that is lost, its openings and a client."""
 
     def __init__(self, folder: Path) -> None:
-        self.lost, self.well, self.time = Lost("lost"), MemoryPool("well", 10 * GIB), Time()
+        self.lost, self.well, self.time = Lost("lost"), FakePool("well", 10 * GIB), Time()
         self.late: list[str] = []
         self.pools: dict[str, Pool] = {"lost": self.lost, "well": self.well}
         self.openings = Openings(self.pools, opened=self._opened, clock=self.time)
@@ -189,7 +189,7 @@ async def test_a_pool_that_does_not_answer_at_start_is_not_waited_for(monkeypatc
     monkeypatch.setattr("tonnage.csi.driver.pool_opener.START_PATIENCE", 0.05)
     lost = Lost("lost")
     lost.dead, lost.failure = asyncio.Event(), None
-    openings = Openings({"lost": lost, "well": MemoryPool("well", GIB)})
+    openings = Openings({"lost": lost, "well": FakePool("well", GIB)})
     await openings.open()
     assert "has not answered" in openings.why("lost")
     assert openings.why("well") == ""

@@ -14,7 +14,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.errors import Code
 from tonnage.csi.server.dispatch import LONGEST_MESSAGE, Calls
-from tonnage.csi.server.http2 import LARGEST_BODY, Answer, Request
+from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
 from tonnage.csi.server.service import Service
 from tonnage.errors import Invalid
@@ -59,10 +59,10 @@ class Caller:
 
         services = [Service(service, self.identity, key=key_of)]
         self.calls = Calls("test", services, InFlight(), RealClock())
-        self.answers: list[Answer] = []
+        self.answers: list[Http2Response] = []
         self.answered = asyncio.Event()
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Http2Response) -> None:
         self.answers.append(answer)
         self.answered.set()
 
@@ -72,7 +72,7 @@ class Caller:
         """Begin a call; an empty field is left out."""
         changed = {**FIELDS, **{name.encode(): value for name, value in fields.items()}}
         kept = {name: value for name, value in changed.items() if value}
-        return self.calls.begin(Request(kept, body, is_long), self._take)
+        return self.calls.begin(Http2Request(kept, body, is_long), self._take)
 
     def trailers(self) -> dict[str, str]:
         """Of the last answer."""

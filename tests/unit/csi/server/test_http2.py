@@ -22,12 +22,12 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
 from tonnage.csi.server import frames
-from tonnage.csi.server.frames import END_HEADERS, END_STREAM, PREFACE, Kind, Reason
-from tonnage.csi.server.http2 import AT_ONCE, LARGEST_BODY, LARGEST_HEAD, Answer, Request, ServerConnection
+from tonnage.csi.server.frames import END_HEADERS, END_STREAM, PREFACE, FrameType, Reason
+from tonnage.csi.server.http2 import AT_ONCE, LARGEST_BODY, LARGEST_HEAD, Http2Request, Http2Response, ServerConnection
 
 SETTINGS = frames.settings([])
-PING = frames.frame(Kind.PING, payload=b"tonnage!")
-PONG = frames.frame(Kind.PING, frames.ACK, payload=b"tonnage!")
+PING = frames.frame(FrameType.PING, payload=b"tonnage!")
+PONG = frames.frame(FrameType.PING, frames.ACK, payload=b"tonnage!")
 HEAD, END = frames.block([(":status", "200")]), frames.block([("grpc-status", "0")])
 FIELDS = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "x"), ("te", "trailers")]
 ASKED = frames.block(FIELDS)
@@ -69,13 +69,13 @@ class Server:
 
     def __init__(self) -> None:
         self.wire = Wire()
-        self.asked: list[tuple[Request, Callable[[Answer], None]]] = []
+        self.asked: list[tuple[Http2Request, Callable[[Http2Response], None]]] = []
         self.left: list[int] = []
         self.lost = 0
         self.connection = ServerConnection(self._begin, self._lost)
         self.connection.connection_made(self.wire)
 
-    def _begin(self, request: Request, reply: Callable[[Answer], None]) -> Callable[[], None]:
+    def _begin(self, request: Http2Request, reply: Callable[[Http2Response], None]) -> Callable[[], None]:
         number = len(self.asked)
         self.asked.append((request, reply))
         return lambda: self.left.append(number)
@@ -90,7 +90,7 @@ class Server:
 
     def answer(self, number: int, body: bytes) -> None:
         """Answer a request."""
-        self.asked[number][1](Answer(END, HEAD, body))
+        self.asked[number][1](Http2Response(END, HEAD, body))
 
     def said(self) -> list[frames.Frame]:
         """The frames sent since the last time."""
@@ -197,19 +197,21 @@ def test_the_longest_request_and_one_longer() -> None:
 def test_a_header_block_in_parts_with_trailers_after_the_body() -> None:
     server = Server()
     server.hear(PREFACE + SETTINGS)
-    server.hear(frames.frame(Kind.HEADERS, 0, 1, ASKED[:5]), frames.frame(Kind.CONTINUATION, 0, 1, ASKED[5:9]))
+    server.hear(
+        frames.frame(FrameType.HEADERS, 0, 1, ASKED[:5]), frames.frame(FrameType.CONTINUATION, 0, 1, ASKED[5:9])
+    )
     assert not server.asked
-    server.hear(frames.frame(Kind.CONTINUATION, END_HEADERS, 1, ASKED[9:]))
-    server.hear(frames.frame(Kind.DATA, 0, 1, b"body"), frames.frame(Kind.DATA, 0, 1))
+    server.hear(frames.frame(FrameType.CONTINUATION, END_HEADERS, 1, ASKED[9:]))
+    server.hear(frames.frame(FrameType.DATA, 0, 1, b"body"), frames.frame(FrameType.DATA, 0, 1))
     assert not server.asked
-    server.hear(frames.frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, frames.block([("x", "y")])))
+    server.hear(frames.frame(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, frames.block([("x", "y")])))
     ((request, _),) = server.asked
     assert (request.body, request.fields[b":path"]) == (b"body", b"/a")
 
 
 def _asked(server: Server, stream: int, body: bytes = b"b") -> None:
-    server.hear(frames.frame(Kind.HEADERS, END_HEADERS, stream, ASKED))
-    server.hear(frames.frame(Kind.DATA, END_STREAM, stream, body))
+    server.hear(frames.frame(FrameType.HEADERS, END_HEADERS, stream, ASKED))
+    server.hear(frames.frame(FrameType.DATA, END_STREAM, stream, body))
 
 
 def test_who_goes_away_is_told_of() -> None:
@@ -217,7 +219,7 @@ def test_who_goes_away_is_told_of() -> None:
     server.hear(PREFACE + SETTINGS)
     for stream in (1, 3, 5):
         _asked(server, stream)
-    server.hear(frames.number(Kind.RST_STREAM, 3, Reason.NO_ERROR))
+    server.hear(frames.number(FrameType.RST_STREAM, 3, Reason.NO_ERROR))
     assert server.left == [1]
     server.said()
     server.answer(1, b"too late")
@@ -234,7 +236,7 @@ def test_more_calls_than_allowed_are_refused_and_the_others_go_on() -> None:
     for number in range(AT_ONCE + 1):
         _asked(server, 2 * number + 1)
     (refused,) = server.said()
-    assert (refused.kind, refused.stream, refused.number()) == (Kind.RST_STREAM, 201, Reason.REFUSED_STREAM)
+    assert (refused.kind, refused.stream, refused.number()) == (FrameType.RST_STREAM, 201, Reason.REFUSED_STREAM)
     assert len(server.asked) == AT_ONCE
     server.answer(0, b"x")
     _asked(server, 203)
@@ -244,17 +246,17 @@ def test_more_calls_than_allowed_are_refused_and_the_others_go_on() -> None:
 def test_an_answer_before_the_end_of_the_request_ends_it() -> None:
     server = Server()
     server.hear(PREFACE + SETTINGS)
-    server.hear(frames.frame(Kind.HEADERS, END_HEADERS, 1, ASKED))
+    server.hear(frames.frame(FrameType.HEADERS, END_HEADERS, 1, ASKED))
     for _ in range(LARGEST_BODY // frames.FRAME_SIZE + 1):
-        server.hear(frames.frame(Kind.DATA, 0, 1, bytes(frames.FRAME_SIZE)))
+        server.hear(frames.frame(FrameType.DATA, 0, 1, bytes(frames.FRAME_SIZE)))
     server.said()
     server.answer(0, b"")
     assert [(f.kind, f.stream) for f in server.said()] == [
-        (Kind.HEADERS, 1),
-        (Kind.HEADERS, 1),
-        (Kind.RST_STREAM, 1),
+        (FrameType.HEADERS, 1),
+        (FrameType.HEADERS, 1),
+        (FrameType.RST_STREAM, 1),
     ]
-    server.hear(frames.frame(Kind.DATA, END_STREAM, 1, b"what was on its way"), PING)
+    server.hear(frames.frame(FrameType.DATA, END_STREAM, 1, b"what was on its way"), PING)
     assert server.wire.take() == PONG
 
 
@@ -273,7 +275,7 @@ def test_hanging_up_says_so_and_nothing_follows() -> None:
     server.said()
     server.connection.hang_up()
     server.connection.hang_up()
-    assert [f.kind for f in server.said()] == [Kind.GOAWAY]
+    assert [f.kind for f in server.said()] == [FrameType.GOAWAY]
     assert server.wire.closed
     server.answer(0, b"x")
     server.hear(PING)
@@ -289,35 +291,39 @@ def test_hanging_up_before_there_is_a_connection() -> None:
 
 
 BREAKS = {
-    "a stream that is even": (frames.frame(Kind.HEADERS, END_HEADERS, 2, ASKED), Reason.PROTOCOL_ERROR),
-    "a request on no stream": (frames.frame(Kind.HEADERS, END_HEADERS, 0, ASKED), Reason.PROTOCOL_ERROR),
-    "data before a request": (frames.frame(Kind.DATA, 0, 5, b"x"), Reason.PROTOCOL_ERROR),
-    "data after the end": (frames.frame(Kind.DATA, 0, 1, b"x"), Reason.STREAM_CLOSED),
-    "trailers after the end": (frames.frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, ASKED), Reason.PROTOCOL_ERROR),
-    "a reset of nothing": (frames.number(Kind.RST_STREAM, 7, 0), Reason.PROTOCOL_ERROR),
-    "a short reset": (frames.frame(Kind.RST_STREAM, 0, 1, b"x"), Reason.FRAME_SIZE_ERROR),
-    "no more window": (frames.number(Kind.WINDOW_UPDATE, 0, 0), Reason.PROTOCOL_ERROR),
-    "too large a window": (frames.number(Kind.WINDOW_UPDATE, 0, 2**31 - 1), Reason.FLOW_CONTROL_ERROR),
-    "too large a window of a call": (frames.number(Kind.WINDOW_UPDATE, 1, 2**31 - 1), Reason.FLOW_CONTROL_ERROR),
+    "a stream that is even": (frames.frame(FrameType.HEADERS, END_HEADERS, 2, ASKED), Reason.PROTOCOL_ERROR),
+    "a request on no stream": (frames.frame(FrameType.HEADERS, END_HEADERS, 0, ASKED), Reason.PROTOCOL_ERROR),
+    "data before a request": (frames.frame(FrameType.DATA, 0, 5, b"x"), Reason.PROTOCOL_ERROR),
+    "data after the end": (frames.frame(FrameType.DATA, 0, 1, b"x"), Reason.STREAM_CLOSED),
+    "trailers after the end": (
+        frames.frame(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, ASKED),
+        Reason.PROTOCOL_ERROR,
+    ),
+    "a reset of nothing": (frames.number(FrameType.RST_STREAM, 7, 0), Reason.PROTOCOL_ERROR),
+    "a short reset": (frames.frame(FrameType.RST_STREAM, 0, 1, b"x"), Reason.FRAME_SIZE_ERROR),
+    "no more window": (frames.number(FrameType.WINDOW_UPDATE, 0, 0), Reason.PROTOCOL_ERROR),
+    "too large a window": (frames.number(FrameType.WINDOW_UPDATE, 0, 2**31 - 1), Reason.FLOW_CONTROL_ERROR),
+    "too large a window of a call": (frames.number(FrameType.WINDOW_UPDATE, 1, 2**31 - 1), Reason.FLOW_CONTROL_ERROR),
     "too large a first window": (
         frames.settings([(frames.Setting.INITIAL_WINDOW_SIZE, 2**31)]),
         Reason.FLOW_CONTROL_ERROR,
     ),
     "too small frames": (frames.settings([(frames.Setting.MAX_FRAME_SIZE, 100)]), Reason.PROTOCOL_ERROR),
-    "a short ping": (frames.frame(Kind.PING, payload=b"x"), Reason.FRAME_SIZE_ERROR),
-    "a push": (frames.frame(Kind.PUSH_PROMISE, 0, 1, b"1234"), Reason.PROTOCOL_ERROR),
-    "a continuation of nothing": (frames.frame(Kind.CONTINUATION, 0, 1), Reason.PROTOCOL_ERROR),
+    "a short ping": (frames.frame(FrameType.PING, payload=b"x"), Reason.FRAME_SIZE_ERROR),
+    "a push": (frames.frame(FrameType.PUSH_PROMISE, 0, 1, b"1234"), Reason.PROTOCOL_ERROR),
+    "a continuation of nothing": (frames.frame(FrameType.CONTINUATION, 0, 1), Reason.PROTOCOL_ERROR),
     "a block that is broken off": (
-        frames.frame(Kind.HEADERS, 0, 3, ASKED) + frames.frame(Kind.DATA, 0, 1),
+        frames.frame(FrameType.HEADERS, 0, 3, ASKED) + frames.frame(FrameType.DATA, 0, 1),
         Reason.PROTOCOL_ERROR,
     ),
     "a block that is none": (
-        frames.frame(Kind.HEADERS, END_HEADERS, 3, b"\xff\xff\xff\xff\xff"),
+        frames.frame(FrameType.HEADERS, END_HEADERS, 3, b"\xff\xff\xff\xff\xff"),
         Reason.COMPRESSION_ERROR,
     ),
     "a block without end": (
-        frames.frame(Kind.HEADERS, 0, 3)
-        + frames.frame(Kind.CONTINUATION, 0, 3, bytes(frames.FRAME_SIZE)) * (LARGEST_HEAD // frames.FRAME_SIZE + 1),
+        frames.frame(FrameType.HEADERS, 0, 3)
+        + frames.frame(FrameType.CONTINUATION, 0, 3, bytes(frames.FRAME_SIZE))
+        * (LARGEST_HEAD // frames.FRAME_SIZE + 1),
         Reason.ENHANCE_YOUR_CALM,
     ),
 }
@@ -332,11 +338,11 @@ def test_who_breaks_the_rules_is_told_why_and_hung_up_on(name: str) -> None:
     server.said()
     server.hear(said)
     last = server.said()[-1]
-    assert (last.kind, int.from_bytes(last.payload[4:8], "big")) == (Kind.GOAWAY, reason)
+    assert (last.kind, int.from_bytes(last.payload[4:8], "big")) == (FrameType.GOAWAY, reason)
     assert server.wire.closed
 
 
-kinds = st.sampled_from([*Kind, 77])
+kinds = st.sampled_from([*FrameType, 77])
 spoken = st.builds(
     lambda kind, flags, stream, payload: frames.frame(kind, flags, stream, payload),
     kinds,

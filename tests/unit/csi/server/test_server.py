@@ -16,8 +16,8 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import Precondition
-from tonnage.pools.base.contract import Volume, VolumeRequest
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
@@ -25,14 +25,14 @@ MOUNT = [VolumeCapability()]
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-class Slow(MemoryPool):
+class Slow(FakePool):
     """create() waits until it is let go; `started` tells that it waits."""
 
     def __init__(self) -> None:
         super().__init__("default", 100 * GIB)
         self.started, self.let_go = asyncio.Event(), asyncio.Event()
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         if request.name == "slow":
             self.started.set()
             await self.let_go.wait()

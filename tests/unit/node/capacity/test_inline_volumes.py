@@ -10,14 +10,14 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 
 
-def _pool(inline: int, size: int = 30 * GIB) -> MemoryPool:
-    pool = MemoryPool("scratch", size)
+def _pool(inline: int, size: int = 30 * GIB) -> FakePool:
+    pool = FakePool("scratch", size)
     pool.inline = inline
     return pool
 

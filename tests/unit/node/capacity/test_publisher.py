@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.claims.node_scope import Source
+from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 
@@ -158,7 +158,7 @@ async def test_the_count_is_told_even_if_the_number_stays(make_node: Any, make_c
     await eventually(lambda: node.bound("old"))
     await eventually(lambda: node.shows("6Gi", "6Gi"))
     agent = node.agents[0]
-    source = Source(names.DRIVER, "late", "pool/scratch")
+    source = CapacitySource(names.DRIVER, "late", "pool/scratch")
     await asyncio.sleep(2.0)
     agent.ledger.read(source, agent.ledger.begin(), 10 * GIB, 10 * GIB)  # room comes up at the moment ...
     await make_claim("new", "4Gi", storageClassName="late")

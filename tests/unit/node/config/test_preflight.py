@@ -13,7 +13,7 @@ import pytest
 from tonnage.errors import HostError, Invalid, Precondition, Unavailable
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
-from tonnage.node.config.preflight import Finding
+from tonnage.node.config.preflight import PreflightFinding
 from tonnage.observe.exporter import Address
 from tonnage.pools.config import parse
 
@@ -37,7 +37,7 @@ def make(folder: Path) -> Make:
     return config
 
 
-def _of(findings: list[Finding], what: str) -> Finding:
+def _of(findings: list[PreflightFinding], what: str) -> PreflightFinding:
     (found,) = [finding for finding in findings if finding.what == what]
     return found
 

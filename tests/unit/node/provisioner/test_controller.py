@@ -14,20 +14,20 @@ from tonnage.errors import Busy, HostError, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node.provisioner.group_state import LOOK_EVERY
-from tonnage.pools.base.contract import Volume, VolumeRequest
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.pools.fake import FakePool
 
 pytestmark = pytest.mark.virtual_time
 
 
-class _Gated(MemoryPool):
+class _Gated(FakePool):
     """create() waits at the gate, before it makes anything."""
 
     def __init__(self, size: str) -> None:
         super().__init__("scratch", to_bytes(size), directories=False)
         self.gate, self.waiting = asyncio.Event(), asyncio.Event()
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         self.waiting.set()
         await self.gate.wait()
         return await super().create(request)
@@ -221,7 +221,7 @@ async def test_a_volume_that_takes_long_is_told_of_once(
     assert await told() == ['External provisioner is provisioning volume for claim "default/data"']
 
 
-class _Faulty(MemoryPool):
+class _Faulty(FakePool):
     """create() fails with `failures`, one after the other; `made`: after it has made the volume."""
 
     def __init__(self, *failures: Exception, made: bool = False) -> None:
@@ -229,7 +229,7 @@ class _Faulty(MemoryPool):
         self.failures, self._made_first = list(failures), made
         self.calls: list[float] = []
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         self.calls.append(asyncio.get_running_loop().time())
         if self.failures:
             if self._made_first:

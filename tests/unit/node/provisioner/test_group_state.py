@@ -15,18 +15,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tonnage.capacity.ledger import Ledger, Stage
-from tonnage.claims.node_scope import Source
+from tonnage.claims.node_scope import CapacitySource
 from tonnage.node.provisioner.group_state import (
     LONGEST_WAIT,
     LOOK_EVERY,
     SHORTEST_WAIT,
     Action,
     ClaimGroup,
+    GroupPace,
     Member,
-    Pace,
 )
 
-SOURCE = Source("csi", "late", "pool/x")
+SOURCE = CapacitySource("csi", "late", "pool/x")
 TROUBLE = 90.0
 """Seconds of faults, and as long again at most until all is well."""
 LIMIT = 900.0
@@ -119,7 +119,7 @@ class Agent:
     def _begin(self) -> None:
         self.life += 1
         self.up_since = self.world.now
-        self.ledger, self.pace = Ledger(), Pace()
+        self.ledger, self.pace = Ledger(), GroupPace()
         self.groups: dict[str, ClaimGroup] = {}
         self.cache: dict[str, Claim] = {}
         self.versions: dict[str, int] = {}
@@ -387,7 +387,7 @@ def test_every_pod_gets_its_node_and_no_part_of_a_group_stays(
 
 def _rejected(*arrived: float, now: float = 100.0) -> ClaimGroup:
     """A group whose first claims, one of which came at each of these times, did not fit and have gone back."""
-    group = ClaimGroup(Pace())
+    group = ClaimGroup(GroupPace())
     members = [Member(f"early-{at}", 0, when) for at, when in enumerate(arrived)]
     assert group.decide(members, now, missing=True, fits=False).action is Action.REJECT
     group.reject(members, now, missing=True)
@@ -400,13 +400,13 @@ def _rejected(*arrived: float, now: float = 100.0) -> ClaimGroup:
 
 
 def test_who_arrives_while_expected_goes_back_at_once_and_later_ones_wait() -> None:
-    until = 100.0 + Pace().wait
+    until = 100.0 + GroupPace().wait
     late = Member("late", 0, until - 0.1)
     decision = _rejected(100.0).decide([late], until, missing=True)
     assert (decision.action, decision.uids, decision.reschedules) == (Action.RESCHEDULE, ("late",), 1)
     fresh = Member("fresh", 0, until + 0.1)
     decision = _rejected(100.0).decide([fresh], until + 0.1, missing=True)
-    assert (decision.action, decision.look_at) == (Action.WAIT, until + 0.1 + Pace().wait)
+    assert (decision.action, decision.look_at) == (Action.WAIT, until + 0.1 + GroupPace().wait)
     again = Member("early-0", 1, 101.0)
     assert _rejected(100.0).decide([again], 101.0, missing=True).action is Action.WAIT, "a new round"
 
@@ -417,7 +417,7 @@ def test_a_group_with_all_its_claims_is_judged_anew_whatever_they_carry() -> Non
 
 
 def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_again_in_the_end() -> None:
-    group = ClaimGroup(Pace())
+    group = ClaimGroup(GroupPace())
     both = [Member("a", 0, 100.0), Member("b", 0, 100.0)]
     group.reject(both, 100.0, missing=False)
     group.patched("a", 100.0)
@@ -432,7 +432,7 @@ def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_
 
 @given(st.lists(st.floats(0.0, 600.0), max_size=40))
 def test_the_wait_for_siblings_follows_the_pace_within_bounds(gaps: list[float]) -> None:
-    pace = Pace()
+    pace = GroupPace()
     for gap in gaps:
         pace.observe(gap)
     assert SHORTEST_WAIT <= pace.wait <= LONGEST_WAIT < LOOK_EVERY
@@ -451,7 +451,7 @@ def test_the_wait_for_siblings_follows_the_pace_within_bounds(gaps: list[float])
 def test_every_decision_has_a_next_look(
     claims: list[tuple[int, int, float]], missing: bool, fits: bool, confirmed: bool
 ) -> None:
-    group, now = ClaimGroup(Pace()), 40.0
+    group, now = ClaimGroup(GroupPace()), 40.0
     members = [Member(f"u{uid}", count, arrived) for uid, count, arrived in claims]
     for step in range(6):
         decision = group.decide(members, now, missing=missing, fits=fits, confirmed=confirmed)

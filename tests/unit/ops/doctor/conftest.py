@@ -14,7 +14,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
 from tonnage.capacity.object import managed_by, object_name
 from tonnage.node.config.node import NodeFile
-from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View, Workload
+from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View, WorkloadPods
 
 NOW = 1_800_000_000.0
 DRIVER_SPEC = {
@@ -59,8 +59,8 @@ class Ward:
             self.node(f"n{number}")
         self.storage_class("fast")
 
-    def _workload(self, name: str, **status: int) -> Workload:
-        return msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, Workload)
+    def _workload(self, name: str, **status: int) -> WorkloadPods:
+        return msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, WorkloadPods)
 
     def lead(self, renewed: float) -> None:
         """Some controller leads, renewed at that time."""

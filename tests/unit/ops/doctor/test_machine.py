@@ -15,7 +15,7 @@ from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.capacity.object import object_name
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.types import TopologyRequirement, VolumeCapability
+from tonnage.csi.client.types import CsiTopologyRequirement, VolumeCapability
 from tonnage.kube.client import Client
 from tonnage.node.config import node
 from tonnage.node.config.node import NodeConfig, NodeFile
@@ -166,7 +166,7 @@ async def test_a_volume_of_nobody(kube: Client, config: NodeConfig, driver: Stan
         names.PARAM_CLUSTER: cluster,
     }
     async with CsiClient(config.driver.endpoint) as csi:
-        topology = TopologyRequirement([place], [place])
+        topology = CsiTopologyRequirement([place], [place])
         await csi.create_volume("pvc-1", 1 << 30, [VolumeCapability()], parameters=record, topology=topology)
 
     found = (await _look(kube, config))["orphans"]

@@ -20,7 +20,7 @@ from tonnage.node.config.node import NodeFile
 from tonnage.ops.install.manifests import METRICS_PORT, PARTS, render, template
 from tonnage.ops.install.options import Class, Installation
 from tonnage.pools import config as pool_config
-from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 Objects = dict[tuple[str, str], Any]
 
@@ -110,7 +110,7 @@ def test_no_more_power_than_needed() -> None:
 
 def test_a_scheduler_where_asked_for() -> None:
     assert not [name for _, name in objects(Installation()) if name == names.SCHEDULER]
-    found = objects(Installation(scheduler=Strategy.BALANCED))
+    found = objects(Installation(scheduler=ScoringStrategy.BALANCED))
     kinds = {kind for kind, name in found if name == names.SCHEDULER}
     deployment = {"Deployment", "PodDisruptionBudget", "ServiceAccount"}
     assert kinds == deployment | {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}

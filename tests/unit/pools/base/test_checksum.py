@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from tonnage.errors import Unavailable
 from tonnage.pools.base import checksum
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.directory.directory import MARKER, Damage, Directory, Marker, read_marker
 from tonnage.pools.directory.erase_queue import _Entry
-from tonnage.pools.lvm.tags import Entry, Kind, decode, encode, is_ours
+from tonnage.pools.lvm.tags import TagEntry, TagKind, decode, encode, is_ours
 from tonnage.pools.static.records import DiskRecord
 
 UUID_ = UUID("0b1c3cf0-3a5f-4a2b-8a7e-1d2e3f4a5b6c")
-RECORD = Record(
+RECORD = VolumeRecord(
     "v", 4096, UUID_, length=8192, fstype="ext4", state="formatted", parameters={"erase": "zero"},
     owner={"claim": "default/x"}, created=12.5, mutable={"iops": "5"},
 )  # fmt: skip
@@ -65,7 +65,7 @@ def test_every_flipped_bit_and_every_truncation_of_a_marker_is_damage() -> None:
 
 def test_every_flipped_bit_of_a_tag_is_damage() -> None:
     """LVM's own metadata have a checksum too; a person's lvchange has none."""
-    tags = encode(Entry(Kind.VOLUME, RECORD))
+    tags = encode(TagEntry(TagKind.VOLUME, RECORD))
     for number, tag in enumerate(tags):
         others = tags[:number] + tags[number + 1 :]
         for damaged in [*flips(tag.encode()), b""]:
@@ -75,32 +75,32 @@ def test_every_flipped_bit_of_a_tag_is_damage() -> None:
                 decode(found)
 
 
-@pytest.mark.parametrize("field", Record.__struct_fields__)
+@pytest.mark.parametrize("field", VolumeRecord.__struct_fields__)
 def test_no_field_has_a_default_when_it_is_read(field: str) -> None:
     """Also in the first format, which has no checksum."""
     plain = msgspec.json.decode(checksum.encode(replace(RECORD, version=1)))
-    assert checksum.decode(msgspec.json.encode(plain), Record).version == 1
+    assert checksum.decode(msgspec.json.encode(plain), VolumeRecord).version == 1
     for changed in ({k: v for k, v in plain.items() if k != field}, {**plain, f"{field}x": 1}):
         with pytest.raises(ValueError, match="it"):
-            checksum.decode(msgspec.json.encode(changed), Record)
+            checksum.decode(msgspec.json.encode(changed), VolumeRecord)
 
 
 def test_the_second_format_cannot_become_the_first() -> None:
     text = checksum.encode(RECORD)
     unsealed = msgspec.json.encode(RECORD)
     with pytest.raises(ValueError, match="it has no checksum"):
-        checksum.decode(unsealed, Record)
+        checksum.decode(unsealed, VolumeRecord)
     for damaged in (text.replace(b'"version":2', b'"version":1'), text.replace(b'"checksum"', b'"checksun"')):
         with pytest.raises(ValueError, match="it"):
-            checksum.decode(damaged, Record)
+            checksum.decode(damaged, VolumeRecord)
     old = checksum.encode(replace(RECORD, version=1))
     with pytest.raises(ValueError, match="it"):  # the first format with a checksum of its own
-        checksum.decode(old[:-1] + b',"checksum":"' + checksum.checksum(old).encode() + b'"}', Record)
+        checksum.decode(old[:-1] + b',"checksum":"' + checksum.checksum(old).encode() + b'"}', VolumeRecord)
 
 
 def test_of_a_later_tonnage() -> None:
     with pytest.raises(ValueError, match=r"newer tonnage \(format 3\)"):
-        checksum.decode(checksum.encode(replace(RECORD, version=3)), Record)
+        checksum.decode(checksum.encode(replace(RECORD, version=3)), VolumeRecord)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_odd_values_are_damage_of_that_record_only(directory: Directory, change:
         (directory.path / "v.json").write_bytes(text)
         damaged, whole = directory.records()
         assert isinstance(damaged, Damage)
-        assert isinstance(whole, Record)
+        assert isinstance(whole, VolumeRecord)
         assert (damaged.name, whole.name) == ("v", "w")
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_record_stops_nothing(directory: Directory, odd: str) -> None
     ODD[odd](directory.path / "v.json")
     found = list(directory.records())
     assert isinstance(found[0], Damage)
-    assert isinstance(found[1], Record)
+    assert isinstance(found[1], VolumeRecord)
 
 
 @pytest.fixture

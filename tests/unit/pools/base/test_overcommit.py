@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import Exhausted
-from tonnage.pools.base.overcommit import Disk, Disks, Keep
+from tonnage.pools.base.overcommit import Disks, Keep, SharedDisk
 
 MI = 1024**2
 ANY = float("inf")
 ANY_SIZE = 2**62
 
 
-class Small(Disk):
+class Small(SharedDisk):
     """A disk with so much free."""
 
     def __init__(self, path: Path, free: int) -> None:

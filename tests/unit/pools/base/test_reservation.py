@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tonnage.errors import Exhausted, OutOfRange
 from tonnage.pools.base import reservation
-from tonnage.pools.base.contract import INLINE, Capacity, Volume, VolumeRequest
+from tonnage.pools.base.contract import INLINE, Capacity, PoolVolume, VolumeRequest
 from tonnage.pools.base.reservation import Reserve, reserve
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GI = 1024**3
-POOL = MemoryPool("p", 10 * GI)
+POOL = FakePool("p", 10 * GI)
 BYTES = st.integers(0, 2**62)
 MADE_INLINE = {INLINE: "true"}
 
@@ -49,13 +49,13 @@ def test_messages_tell_of_the_reserve() -> None:
     with pytest.raises(OutOfRange, match="holds 4Gi at most, beside the 6Gi that the class leaves to others"):
         reservation.check_room(POOL, "v", 5 * GI, free, six)
     with pytest.raises(Exhausted, match=r"has 2Gi free, beside the 6Gi .* \(2Gi of 10Gi promised\)"):
-        reservation.check_more(POOL, Volume("v", GI), 4 * GI, free, six)
+        reservation.check_more(POOL, PoolVolume("v", GI), 4 * GI, free, six)
     with pytest.raises(OutOfRange, match="holds 4Gi at most, beside the 6Gi"):
-        reservation.check_more(POOL, Volume("v", GI), 5 * GI, free, six)
+        reservation.check_more(POOL, PoolVolume("v", GI), 5 * GI, free, six)
 
 
 def test_messages_tell_of_what_is_kept_for_inline_volumes() -> None:
-    kept = reserve(3 * GI, [Volume("i", GI, owner=MADE_INLINE), Volume("v", GI)], of_class=GI)
+    kept = reserve(3 * GI, [PoolVolume("i", GI, owner=MADE_INLINE), PoolVolume("v", GI)], of_class=GI)
     assert (kept.now, kept.ever) == (3 * GI, 4 * GI)
     free = reservation.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), kept)
     assert (free.total, free.free) == (6 * GI, 5 * GI)
@@ -73,7 +73,7 @@ _STEPS = st.lists(st.tuples(st.sampled_from(["claim", "inline", "gone"]), st.int
 async def test_claims_never_take_what_is_kept_and_inline_volumes_may_have_all_that_is_free(
     steps: list[tuple[str, int]], budget: int
 ) -> None:
-    pool = MemoryPool("p", 12, directories=False)
+    pool = FakePool("p", 12, directories=False)
     pool.inline = budget
     have: dict[str, tuple[bool, int]] = {}
     for number, (what, size) in enumerate(steps):
@@ -99,7 +99,7 @@ async def test_claims_never_take_what_is_kept_and_inline_volumes_may_have_all_th
 
 
 async def test_snapshots_and_growth_leave_what_is_kept_too() -> None:
-    pool = MemoryPool("p", 10 * GI, directories=False)
+    pool = FakePool("p", 10 * GI, directories=False)
     pool.inline = 4 * GI
     await pool.create(VolumeRequest("v", 4 * GI))
     with pytest.raises(Exhausted, match="4Gi that are kept for inline volumes"):

@@ -14,13 +14,13 @@ import pytest
 from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
 from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Bounds, Source, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.btrfs.pool import BtrfsPool
 
 pytestmark = pytest.mark.real
 MI = 1024**2
-ANY = Bounds(size=500 * MI, sparse=True, ratio=float("inf"))
+ANY = PoolLimits(size=500 * MI, sparse=True, ratio=float("inf"))
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ async def test_groups_of_deleted_volumes_go(pool: BtrfsPool, real_folder: Path) 
 
 async def test_directory_of_a_btrfs_that_is_there(pool: BtrfsPool, real_folder: Path) -> None:
     place = real_folder / "pool" / "mounted" / "mine" / "below"
-    inner = BtrfsPool("q", place, Bounds(size=50 * MI), disks=Disks())
+    inner = BtrfsPool("q", place, PoolLimits(size=50 * MI), disks=Disks())
     await inner.open()
     await inner.create(VolumeRequest("v", 20 * MI))
     assert (await inner.capacity()).free == 30 * MI
@@ -248,7 +248,7 @@ async def test_a_volume_with_snapshots_is_overwritten_and_keeps_its_limit(native
         _overwrite(staging / "file", 15 * MI)  # 60 MiB in all are kept, the volume shows 15
         await pool.create_snapshot(f"s{number}", "a")
     _overwrite(staging / "file", 15 * MI)
-    await pool.create(VolumeRequest("b", 20 * MI, source=Source(snapshot="s0")))
+    await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s0")))
     for number in range(3):
         await pool.delete_snapshot(f"s{number}")
     await pool.unstage("a", staging)

@@ -14,7 +14,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.errors import HostError
 from tonnage.pools.base.threads import Threads
 from tonnage.pools.core import eraser
-from tonnage.pools.core.eraser import Eraser, EraseRecords, Pace
+from tonnage.pools.core.eraser import ErasePace, Eraser, EraseRecords
 from tonnage.pools.core.wipe import CHUNK, EraseJob
 
 
@@ -199,7 +199,7 @@ async def test_a_finished_job_is_only_removed(files: Files, make: Make) -> None:
 
 
 def test_the_pace_holds_and_saves_nothing_up() -> None:
-    pace = Pace(100)
+    pace = ErasePace(100)
     now = slept = 0.0
     for _ in range(50):
         now += 0.01  # the work itself
@@ -209,4 +209,4 @@ def test_the_pace_holds_and_saves_nothing_up() -> None:
     assert 4.8 <= now <= 5.1, "500 bytes take 5 seconds"
     now += 3600
     assert [pace.pause(100, now) for _ in range(3)] == [pytest.approx(x) for x in (0.0, 1.0, 2.0)]
-    assert Pace(0).pause(10**9, 0.0) == 0.0
+    assert ErasePace(0).pause(10**9, 0.0) == 0.0

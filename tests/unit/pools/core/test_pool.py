@@ -12,11 +12,11 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable, Unsupported
-from tonnage.pools.base.contract import Capacity, Source, Stats, VolumeRequest
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.contract import Capacity, Stats, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import RecordStore
 from tonnage.pools.core.pool import StoredPool
-from tonnage.pools.core.request import Want
+from tonnage.pools.core.request import RequestedVolume
 
 MI = 1024**2
 
@@ -45,10 +45,10 @@ class Shelf(RecordStore):
         free = self.most - self.used
         return Capacity(self.most, free, free, 4096, self.used)
 
-    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         self.gate.wait(60)
         self.calls.append(f"create {request.name}")
-        record = Record(request.name, want.size, uuid4(), fstype=want.fstype, parameters=dict(request.parameters))
+        record = VolumeRecord(request.name, want.size, uuid4(), fstype=want.fstype, parameters=dict(request.parameters))
         self.book(record.name, record.size)
         self.write(record)
         return record
@@ -58,7 +58,7 @@ class Shelf(RecordStore):
         if record := self.records.pop(name, None):
             self.book(name, -record.size)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: VolumeRecord) -> None:
         self.records[record.name] = record
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
@@ -176,7 +176,7 @@ async def test_what_a_kind_does_not_offer(pool: ShelfPool, tmp_path: Path) -> No
     for call, what in (
         (pool.create_snapshot("s", "a"), "snapshots"),
         (pool.delete_snapshot("s"), "snapshots"),
-        (pool.create(VolumeRequest("b", MI, source=Source(volume="a"))), "made from a volume a"),
+        (pool.create(VolumeRequest("b", MI, source=VolumeOrigin(volume="a"))), "made from a volume a"),
         (pool.expand("a", 2 * MI), "larger volumes"),
         (pool.grow("a", tmp_path), "larger volumes"),
         (pool.device("a"), "block devices"),

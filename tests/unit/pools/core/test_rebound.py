@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import Exhausted, OutOfRange, Unsupported
-from tonnage.pools.base.contract import Bounds, Pool, VolumeRequest
+from tonnage.pools.base.contract import Pool, PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Keep
 from tonnage.pools.core.pool import StoredPool
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 from tonnage.pools.image.pool import ImagePool
 
 GIB, MIB = 1 << 30, 1 << 20
 KINDS: dict[str, Callable[[Path], Pool]] = {
-    "memory": lambda _: MemoryPool("p", 100 * MIB),
-    "image": lambda path: ImagePool("p", path / "pool", Bounds(100 * MIB, sparse=True)),
+    "memory": lambda _: FakePool("p", 100 * MIB),
+    "image": lambda path: ImagePool("p", path / "pool", PoolLimits(100 * MIB, sparse=True)),
 }
 
 
@@ -32,10 +32,10 @@ async def test_more_and_less_may_be_promised(pool: Pool) -> None:
     await pool.create(VolumeRequest("a", 80 * MIB, block=True))
     with pytest.raises((Exhausted, OutOfRange)):
         await pool.create(VolumeRequest("b", 80 * MIB, block=True))
-    pool.rebound(Bounds(200 * MIB, sparse=True))
+    pool.rebound(PoolLimits(200 * MIB, sparse=True))
     assert (await pool.capacity(block=True)).free == 120 * MIB
     await pool.create(VolumeRequest("b", 80 * MIB, block=True))
-    pool.rebound(Bounds(100 * MIB, sparse=True))
+    pool.rebound(PoolLimits(100 * MIB, sparse=True))
     room = await pool.capacity(block=True)
     assert (room.total, room.free, room.largest, room.used) == (100 * MIB, 0, 0, 160 * MIB)
     with pytest.raises((Exhausted, OutOfRange)):
@@ -47,23 +47,23 @@ async def test_more_and_less_may_be_promised(pool: Pool) -> None:
 
 
 async def test_what_is_kept_free_and_overcommit_hold_at_once(tmp_path: Path) -> None:
-    pool = ImagePool("p", tmp_path / "pool", Bounds(sparse=True))
+    pool = ImagePool("p", tmp_path / "pool", PoolLimits(sparse=True))
     await pool.open()
     before = (await pool.capacity(block=True)).free
-    pool.rebound(Bounds(sparse=True, keep=Keep(percent=99.0)))
+    pool.rebound(PoolLimits(sparse=True, keep=Keep(percent=99.0)))
     assert (await pool.capacity(block=True)).free < before
-    pool.rebound(Bounds(4 * before, float("inf"), sparse=True))
+    pool.rebound(PoolLimits(4 * before, float("inf"), sparse=True))
     assert (await pool.capacity(block=True)).free == 4 * before
     await pool.close()
 
 
 async def test_the_rate_of_erasing_changes_while_it_erases(tmp_path: Path) -> None:
-    pool = ImagePool("p", tmp_path / "pool", Bounds(GIB), erase_rate=1)
+    pool = ImagePool("p", tmp_path / "pool", PoolLimits(GIB), erase_rate=1)
     await pool.open()
     await pool.create(VolumeRequest("a", 4 * MIB, block=True, parameters={"erase": "zero"}))
     await pool.delete("a")
     assert [e.name for e in await pool.erasing()] == ["a"]
-    pool.rebound(Bounds(GIB), erase_rate=0)
+    pool.rebound(PoolLimits(GIB), erase_rate=0)
     assert isinstance(pool, StoredPool)
     assert pool._eraser is not None
     assert pool._eraser._pace.pause(GIB, 0.0) == 0.0
@@ -71,8 +71,8 @@ async def test_the_rate_of_erasing_changes_while_it_erases(tmp_path: Path) -> No
 
 
 async def test_a_kind_that_cannot_says_so() -> None:
-    class Fixed(MemoryPool):
+    class Fixed(FakePool):
         rebound = Pool.rebound
 
     with pytest.raises(Unsupported, match="'p' \\(fake\\) does not offer other bounds without a restart"):
-        Fixed("p", GIB).rebound(Bounds(GIB))
+        Fixed("p", GIB).rebound(PoolLimits(GIB))

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tonnage.errors import Invalid
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core import request as requests
 
 GI = 1024**3
@@ -21,8 +21,8 @@ def test_raw_block_volumes_have_no_file_system_to_speak_of() -> None:
 
 
 def test_a_copy_is_made_as_what_it_is_filled_from() -> None:
-    plain = Record("o", GI, uuid4(), fstype="ext4")
-    special = Record("o", GI, uuid4(), fstype="ext4", mkfs="-i4096 -I 512")
+    plain = VolumeRecord("o", GI, uuid4(), fstype="ext4")
+    special = VolumeRecord("o", GI, uuid4(), fstype="ext4", mkfs="-i4096 -I 512")
     requests.check_content({"mkfsOptions": "-i 4096 -I 512"}, "ext4", special)
     requests.check_content({}, "ext4", special)
     with pytest.raises(Invalid, match="made with 'none' and is copied as it is"):

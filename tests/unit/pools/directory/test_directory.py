@@ -13,10 +13,10 @@ import pytest
 from tonnage.errors import Exhausted, NotFound, Unavailable
 from tonnage.host import fstab, mount
 from tonnage.pools.base import checksum
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import MARKER, NOTE, Damage, Directory, Marker, is_unmounted
 
-RECORD = Record("v", 4096, uuid4(), fstype="ext4", owner={"claim": "default/x"}, created=12.5)
+RECORD = VolumeRecord("v", 4096, uuid4(), fstype="ext4", owner={"claim": "default/x"}, created=12.5)
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from tonnage.errors import Precondition
 from tonnage.host import loop, mount, ondisk
-from tonnage.pools.base.contract import Bounds, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import form_of
 from tonnage.pools.image import file as image_file
@@ -26,11 +26,11 @@ MI = 1024**2
 
 
 @pytest.fixture(params=["ext4", "xfs", "btrfs"])
-def made(request: pytest.FixtureRequest, real_folder: Path) -> Iterator[tuple[int, Path, Record]]:
+def made(request: pytest.FixtureRequest, real_folder: Path) -> Iterator[tuple[int, Path, VolumeRecord]]:
     """An image with a new file system, as a pool makes it, and its record."""
     fstype = request.param
     size = 304 * MI if fstype == "xfs" else 20 * MI
-    record = Record("v", size, uuid4(), length=form_of(fstype).length(size), sparse=True, fstype=fstype)
+    record = VolumeRecord("v", size, uuid4(), length=form_of(fstype).length(size), sparse=True, fstype=fstype)
     path = real_folder / "v.img"
     image_file.make(path, record)
     fd = image_file.open_image(path)
@@ -39,7 +39,7 @@ def made(request: pytest.FixtureRequest, real_folder: Path) -> Iterator[tuple[in
     os.close(fd)
 
 
-def _shown(fd: int, path: Path, record: Record, work: str, *options: str) -> None:
+def _shown(fd: int, path: Path, record: VolumeRecord, work: str, *options: str) -> None:
     """Mount it, let a shell work in it, unmount it."""
     where = path.with_name("mnt")
     where.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ def _shown(fd: int, path: Path, record: Record, work: str, *options: str) -> Non
     mount.umount(where)
 
 
-def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, Record]) -> None:
+def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, VolumeRecord]) -> None:
     fd, path, record = made
     assert record.length - 16 * MI < ondisk.length(fd) <= record.length
     assert ondisk.is_unused(fd)
@@ -62,7 +62,7 @@ def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, Record
 
 
 @pytest.mark.parametrize("work", ["true", "echo x >file; sync", "echo x >file; sync; rm file", "mkdir folder"])
-def test_one_that_was_ever_mounted_is_kept(made: tuple[int, Path, Record], work: str) -> None:
+def test_one_that_was_ever_mounted_is_kept(made: tuple[int, Path, VolumeRecord], work: str) -> None:
     fd, path, record = made
     if record.fstype == "btrfs" and work == "true":
         work = "chmod 700 ."  # its superblock is written with the first commit, and no sooner
@@ -73,7 +73,7 @@ def test_one_that_was_ever_mounted_is_kept(made: tuple[int, Path, Record], work:
     assert os.fstat(fd).st_mtime_ns == before
 
 
-def test_one_that_is_mounted_and_holds_a_file_is_kept(made: tuple[int, Path, Record]) -> None:
+def test_one_that_is_mounted_and_holds_a_file_is_kept(made: tuple[int, Path, VolumeRecord]) -> None:
     """As after a power cut: it was never unmounted."""
     fd, path, record = made
     _shown(fd, path, record, f"echo x >file; sync; cp {path} {path}.cut")
@@ -98,7 +98,7 @@ def test_files_that_came_without_a_mount_are_files_and_lost_found_is_none(real_f
 @pytest.fixture
 def pool(real_folder: Path) -> ImagePool:
     """An image pool, not yet open."""
-    return ImagePool("p", real_folder / "pool", Bounds(2**30, float("inf"), sparse=True), disks=Disks())
+    return ImagePool("p", real_folder / "pool", PoolLimits(2**30, float("inf"), sparse=True), disks=Disks())
 
 
 @pytest.mark.parametrize("block", [False, True])

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tonnage.host import loop
-from tonnage.pools.base.contract import Bounds
+from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.image.pool import ImagePool
 
 pytestmark = pytest.mark.real
-ANY = Bounds(size=1024**3, sparse=True, ratio=float("inf"))
+ANY = PoolLimits(size=1024**3, sparse=True, ratio=float("inf"))
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 from tonnage.errors import Exhausted, Invalid, Precondition, Unsupported
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Bounds, Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import Pool, PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import CHUNK, Wiper
 from tonnage.pools.directory.directory import Directory
 from tonnage.pools.image.pool import ImagePool
@@ -34,7 +34,9 @@ async def opened(real_folder: Path) -> AsyncIterator[Opener]:
     async with AsyncExitStack() as stack:
 
         async def open_(rate: int = 0) -> ImagePool:
-            pool = ImagePool("p", real_folder / "pool", Bounds(1024 * MI, sparse=True), disks=disks, erase_rate=rate)
+            pool = ImagePool(
+                "p", real_folder / "pool", PoolLimits(1024 * MI, sparse=True), disks=disks, erase_rate=rate
+            )
             await pool.open()
             stack.push_async_callback(pool.close)
             return pool
@@ -174,7 +176,7 @@ async def test_a_disk_that_is_full_to_the_last_byte(real_folder: Path) -> None:
     place = real_folder / "disk"
     place.mkdir()
     mount.mount("none", place, "tmpfs", ["size=64m", "nr_inodes=20"])
-    pool = ImagePool("p", place / "pool", Bounds(), disks=Disks())
+    pool = ImagePool("p", place / "pool", PoolLimits(), disks=Disks())
     await pool.open()
     await pool.create(VolumeRequest("v", 32 * MI, block=True, parameters={"erase": "zero"}))
     _write(place / "pool" / "v.img", 32 * MI)
@@ -226,7 +228,7 @@ async def test_half_a_copy_of_what_is_to_be_erased_is_erased(opened: Opener, rea
 
 
 async def test_a_copy_that_fails_is_erased(opened: Opener, real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Directory, record: Record, *, durable: bool = True) -> None:
+    def full(self: Directory, record: VolumeRecord, *, durable: bool = True) -> None:
         os.link(real_folder / "pool" / f"{record.name}.img", kept)
         raise Exhausted("no room to write")
 
@@ -236,7 +238,7 @@ async def test_a_copy_that_fails_is_erased(opened: Opener, real_folder: Path, mo
     with monkeypatch.context() as no_room:
         no_room.setattr(Directory, "write", full)
         with pytest.raises(Exhausted):
-            await pool.create(VolumeRequest("c", 8 * MI, block=True, source=Source(volume="v")))
+            await pool.create(VolumeRequest("c", 8 * MI, block=True, source=VolumeOrigin(volume="v")))
     await _erased(pool)
     await pool.close()
     pool = await opened()
@@ -359,7 +361,7 @@ def reflinks(real_folder: Path, need_program: Callable[[str], None]) -> Iterator
 
 
 async def test_what_will_be_overwritten_shares_no_blocks(reflinks: Path) -> None:
-    pool = ImagePool("p", reflinks / "pool", Bounds(300 * MI, sparse=True), disks=Disks(), erase_rate=0)
+    pool = ImagePool("p", reflinks / "pool", PoolLimits(300 * MI, sparse=True), disks=Disks(), erase_rate=0)
     await pool.open()
     try:
         await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
@@ -371,7 +373,9 @@ async def test_what_will_be_overwritten_shares_no_blocks(reflinks: Path) -> None
             await pool.modify("plain", {"erase": "zero"})
         await pool.modify("v", {"erase": "shred"})
         await pool.create(
-            VolumeRequest("c", 8 * MI, block=True, source=Source(snapshot="s-plain"), parameters={"erase": "zero"})
+            VolumeRequest(
+                "c", 8 * MI, block=True, source=VolumeOrigin(snapshot="s-plain"), parameters={"erase": "zero"}
+            )
         )
         shared = [
             name

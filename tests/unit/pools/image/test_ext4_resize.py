@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import Busy, HostError
 from tonnage.host import loop, mount
-from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs.formats import MI
 from tonnage.pools.image import ext4_resize
 from tonnage.pools.image import file as image_file
@@ -41,8 +41,10 @@ def image(real_folder: Path, need_program: Callable[[str], None]) -> Path:
 _UUID = uuid4()
 
 
-def _record() -> Record:
-    return Record("v", 20 * MI, _UUID, length=64 * MI, sparse=True, fstype="ext4", state="formatted", pending=True)
+def _record() -> VolumeRecord:
+    return VolumeRecord(
+        "v", 20 * MI, _UUID, length=64 * MI, sparse=True, fstype="ext4", state="formatted", pending=True
+    )
 
 
 class _Mounted:
@@ -82,7 +84,7 @@ def _tear(image: Path) -> None:
         file.write(os.urandom(64))
 
 
-def _grow(image: Path, record: Record) -> None:
+def _grow(image: Path, record: VolumeRecord) -> None:
     fd = image_file.open_image(image)
     try:
         ext4_resize.grow(fd, image, record)

@@ -24,7 +24,7 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
 from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
-from tonnage.pools.base.contract import Bounds, State, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.fs.ext4_template import Templates
 from tonnage.pools.image import file as image_file
@@ -44,7 +44,7 @@ async def opened(real_folder: Path) -> AsyncIterator[Opener]:
 
         async def open_(name: str = "pool", folder: Path = real_folder, **bounds: float) -> ImagePool:
             chosen = {"size": GI, "sparse": True, "ratio": float("inf"), **bounds}
-            pool = ImagePool("pool", folder / name, Bounds(**chosen), disks=disks)  # type: ignore[arg-type]
+            pool = ImagePool("pool", folder / name, PoolLimits(**chosen), disks=disks)  # type: ignore[arg-type]
             await pool.open()
             stack.push_async_callback(pool.close)
             return pool
@@ -90,11 +90,11 @@ async def test_every_file_system(
     need_program(f"mkfs.{fstype}")
     pool, staging = await opened(), real_folder / "staging"
     volume = await pool.create(VolumeRequest("v", 320 * MI, fstype=fstype))
-    assert (volume.state, volume.fstype) == (State.NEW, fstype)
+    assert (volume.state, volume.fstype) == (VolumeState.NEW, fstype)
 
     for attempt in range(2):
         await pool.stage("v", staging)
-        assert (await pool.get("v")).state is State.FORMATTED
+        assert (await pool.get("v")).state is VolumeState.FORMATTED
         await pool.stage("v", staging)
         if attempt == 0:
             (staging / "file").write_text("content")
@@ -151,7 +151,7 @@ class TestFormatOnce:
         record.write_bytes(new)  # killed between mkfs and the record
         pool = await opened()
         await pool.stage("v", real_folder / "staging")
-        assert (await pool.get("v")).state is State.FORMATTED
+        assert (await pool.get("v")).state is VolumeState.FORMATTED
         await pool.unstage("v", real_folder / "staging")
 
     async def test_formatted_and_broken_is_an_error(self, opened: Opener, real_folder: Path) -> None:
@@ -449,7 +449,7 @@ class TestDiskTrouble:
                 file.write(bytes(4096))
         with pytest.raises(HostError, match=r"(?i)no space left|mkfs\.ext4"):
             await pool.stage("v", staging)
-        assert (await pool.get("v")).state is State.NEW
+        assert (await pool.get("v")).state is VolumeState.NEW
         with pytest.raises(Exhausted):
             await pool.create(VolumeRequest("w", MI, block=True))
         assert _loops(small_disk) == []

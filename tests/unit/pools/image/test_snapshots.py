@@ -11,7 +11,7 @@ import pytest
 from tonnage.errors import Exhausted, Precondition
 from tonnage.host import device, loop, mount, superblock
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Bounds, Source, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.fs.formats import EXT4
 from tonnage.pools.image.pool import ImagePool
@@ -21,7 +21,7 @@ MI = 1024**2
 
 
 def _pool(folder: Path, *, size: int = 1024 * MI, sparse: bool = True, ratio: float = float("inf")) -> ImagePool:
-    return ImagePool("p", folder / "pool", Bounds(size=size, sparse=sparse, ratio=ratio), disks=Disks())
+    return ImagePool("p", folder / "pool", PoolLimits(size=size, sparse=sparse, ratio=ratio), disks=Disks())
 
 
 @pytest.fixture(params=["xfs", "btrfs"])
@@ -59,7 +59,7 @@ async def test_blocks_are_shared_where_the_disk_can_and_promised_all_the_same(sh
     os.sync()
     before = os.statvfs(sharing).f_bfree * os.statvfs(sharing).f_frsize
     await pool.create_snapshot("s", "a")
-    await pool.create(VolumeRequest("b", 150 * MI, source=Source(snapshot="s")))
+    await pool.create(VolumeRequest("b", 150 * MI, source=VolumeOrigin(snapshot="s")))
     after = os.statvfs(sharing).f_bfree * os.statvfs(sharing).f_frsize
     assert before - after < 50 * MI
     with pytest.raises(Exhausted):  # all three may be overwritten
@@ -140,8 +140,8 @@ async def test_every_copy_has_a_uuid_of_its_own(
     await pool.open()
     await pool.create(VolumeRequest("a", 300 * MI, fstype=fstype))
     await pool.stage("a", staging)
-    await pool.create(VolumeRequest("b", 300 * MI, source=Source(volume="a")))  # its log is not empty
-    await pool.create(VolumeRequest("c", 300 * MI, source=Source(volume="b")))  # a copy of a copy
+    await pool.create(VolumeRequest("b", 300 * MI, source=VolumeOrigin(volume="a")))  # its log is not empty
+    await pool.create(VolumeRequest("c", 300 * MI, source=VolumeOrigin(volume="b")))  # a copy of a copy
     found = []
     for name in "abc":
         fd = os.open(real_folder / "pool" / f"{name}.img", os.O_RDONLY)

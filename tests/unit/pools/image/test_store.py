@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.errors import HostError, Invalid, OutOfRange, Precondition
 from tonnage.host import loop
-from tonnage.pools.base.contract import Bounds, Source, State, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.fs import populate
 from tonnage.pools.image.pool import ImagePool
@@ -23,7 +23,7 @@ GI = 1024**3
 @pytest.fixture
 async def pool(real_folder: Path) -> AsyncIterator[ImagePool]:
     """An image pool of sparse files."""
-    made = ImagePool("p", real_folder / "pool", Bounds(8 * GI, float("inf"), sparse=True), disks=Disks())
+    made = ImagePool("p", real_folder / "pool", PoolLimits(8 * GI, float("inf"), sparse=True), disks=Disks())
     await made.open()
     yield made
     await made.close()
@@ -97,10 +97,12 @@ async def test_a_copy_is_made_as_its_source_and_grows_so(pool: ImagePool, real_f
     await pool.create(VolumeRequest("a", 64 * MI, parameters=many))
     inodes = await _inodes(pool, "a", real_folder / "staging")
     await pool.create_snapshot("s", "a")
-    await pool.create(VolumeRequest("same", 64 * MI, parameters=many, source=Source(snapshot="s")))
-    await pool.create(VolumeRequest("none", 700 * MI, source=Source(volume="a")))
+    await pool.create(VolumeRequest("same", 64 * MI, parameters=many, source=VolumeOrigin(snapshot="s")))
+    await pool.create(VolumeRequest("none", 700 * MI, source=VolumeOrigin(volume="a")))
     with pytest.raises(Invalid, match="made with '-i 4096' and is copied as it is"):
-        await pool.create(VolumeRequest("other", 64 * MI, parameters=_made_with("-i 8192"), source=Source(volume="a")))
+        await pool.create(
+            VolumeRequest("other", 64 * MI, parameters=_made_with("-i 8192"), source=VolumeOrigin(volume="a"))
+        )
 
     assert await _inodes(pool, "same", real_folder / "staging") == inodes
     assert await _inodes(pool, "none", real_folder / "staging") > 5 * inodes
@@ -124,7 +126,7 @@ async def test_a_source_that_is_gone_when_it_is_needed(pool: ImagePool, seeds: P
     seeds.rename(real_folder / "away")
     with pytest.raises(Precondition, match="make that folder on the node"):
         await pool.stage("a", real_folder / "staging")
-    assert (await pool.get("a")).state is State.NEW
+    assert (await pool.get("a")).state is VolumeState.NEW
 
     (real_folder / "away").rename(seeds)
     (seeds / "huge").write_bytes(os.urandom(21 * MI))
@@ -132,7 +134,7 @@ async def test_a_source_that_is_gone_when_it_is_needed(pool: ImagePool, seeds: P
         await pool.stage("a", real_folder / "staging")
     (seeds / "huge").unlink()
     assert await _content(pool, "a", real_folder / "staging") == {"seed": "first"}
-    assert (await pool.get("a")).state is State.FORMATTED
+    assert (await pool.get("a")).state is VolumeState.FORMATTED
 
 
 async def test_killed_while_it_is_filled(
@@ -171,14 +173,14 @@ async def test_copies_have_their_sources_content(pool: ImagePool, seeds: Path, r
     staging = real_folder / "staging"
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
     await pool.create_snapshot("before", "a")
-    await pool.create(VolumeRequest("unused", 20 * MI, source=Source(volume="a")))
+    await pool.create(VolumeRequest("unused", 20 * MI, source=VolumeOrigin(volume="a")))
     assert await _content(pool, "a", staging) == {"seed": "first"}
     (seeds / "seed").write_text("second")
-    await pool.create(VolumeRequest("used", 20 * MI, parameters=_filled(seeds), source=Source(volume="a")))
+    await pool.create(VolumeRequest("used", 20 * MI, parameters=_filled(seeds), source=VolumeOrigin(volume="a")))
 
     assert await _content(pool, "used", staging) == {"seed": "first"}, "a copy's content is its source's"
     assert await _content(pool, "unused", staging) == {"seed": "second"}, "there was nothing yet to copy"
-    await pool.create(VolumeRequest("restored", 20 * MI, source=Source(snapshot="before")))
+    await pool.create(VolumeRequest("restored", 20 * MI, source=VolumeOrigin(snapshot="before")))
     assert await _content(pool, "restored", staging) == {"seed": "second"}
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import lvm
-from tonnage.host.lvm import Group, LogicalVolume, PhysicalVolume
-from tonnage.pools.lvm.accounting import Account, Booking
+from tonnage.host.lvm import LogicalVolume, PhysicalVolume, VolumeGroup
+from tonnage.pools.lvm.accounting import Account, ExtentReservation
 from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
 
 EXTENT = 4 * 1024**2
@@ -27,14 +27,14 @@ class Machine:
         self.volumes: dict[str, LogicalVolume] = {}
         self.missing = 0
 
-    def read(self, name: str) -> Group:
+    def read(self, name: str) -> VolumeGroup:
         self.reads += 1
         first = min(100, self.used)
         disks = (
             PhysicalVolume("/dev/a", 100, 100 - first, missing=False),
             PhysicalVolume("/dev/b", 100, 100 - (self.used - first), missing=False),
         )
-        return Group(name, EXTENT, 200, 200 - self.used, self.missing, True, disks, dict(self.volumes))
+        return VolumeGroup(name, EXTENT, 200, 200 - self.used, self.missing, True, disks, dict(self.volumes))
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def account(*, thin: str = "", ratio: float = 1.0) -> Account:
     return Account("vg0", thin=thin, ratio=ratio, on_read=lambda group: None, monotonic=lambda: 0.0)
 
 
-def booking(name: str, extents: int, layout: Layout = LINEAR, *, had: int = 0, origin: str = "") -> Booking:
-    return Booking(name, layout, extents, extents * EXTENT, origin=origin, had=had)
+def booking(name: str, extents: int, layout: Layout = LINEAR, *, had: int = 0, origin: str = "") -> ExtentReservation:
+    return ExtentReservation(name, layout, extents, extents * EXTENT, origin=origin, had=had)
 
 
 def test_what_is_made_and_removed_is_counted_without_another_report(machine: Machine) -> None:

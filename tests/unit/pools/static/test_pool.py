@@ -40,7 +40,7 @@ class Bench:
     """A discovery directory and its pool. images: of loop devices, by entry."""
 
     folder: Path
-    loops: list[loop.Loop] = field(default_factory=list)
+    loops: list[loop.LoopDevice] = field(default_factory=list)
     images: dict[str, Path] = field(default_factory=dict)
     pool: StaticPool | None = None
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.explain import explain
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 
 NO_SOURCE = "2 node(s) did not have the volume that a claim is to be a copy of"
 
@@ -61,10 +61,10 @@ def test_no_room_at_the_source_says_so_and_room_there_helps(stage: Any) -> None:
     refusal = stage.decide(pod)
     assert isinstance(refusal, Refusal)
     assert refusal.message == (f"0/3 nodes are available: 1 node(s) did not have enough free storage, {NO_SOURCE}.")
-    assert refusal.causes == Cause.STORAGE | Cause.BINDING
+    assert refusal.causes == RejectionCause.STORAGE | RejectionCause.BINDING
     stage.capacity("node-2", "1Gi")
     decision = stage.decide(pod)
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, SchedulingDecision)
     assert decision.node == "node-2"
 
 

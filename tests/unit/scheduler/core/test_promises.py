@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 
 CLASSES = ("late", "other")
 CPU = 4
@@ -131,8 +131,8 @@ class Promises(RuleBasedStateMachine):
     def waiting(self) -> list[Pod]:
         return [pod for pod in self.pods.values() if not pod.node]
 
-    def decide(self, pod: Pod) -> Decision | Refusal:
-        outcome: Decision | Refusal = self.world.decide(self.pod_object(pod))
+    def decide(self, pod: Pod) -> SchedulingDecision | Refusal:
+        outcome: SchedulingDecision | Refusal = self.world.decide(self.pod_object(pod))
         return outcome
 
     def pod_object(self, pod: Pod) -> Any:
@@ -284,7 +284,7 @@ class Promises(RuleBasedStateMachine):
             self.show(claim)
         assert self.world.cluster.published.outstanding() == 0
         for pod in self.waiting():
-            assert isinstance(self.decide(pod), Decision) == self.fits(pod), pod
+            assert isinstance(self.decide(pod), SchedulingDecision) == self.fits(pod), pod
 
     def fits(self, pod: Pod) -> bool:
         pinned = {c.node for c in pod.claims if c.node}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
-from tonnage.scheduler.framework.queue import LEFTOVER, Entry, Place, SchedulingQueue, backoff
+from tonnage.scheduler.framework.queue import LEFTOVER, QueuedPod, QueuePlace, SchedulingQueue, backoff
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def add(world: Any, queue: SchedulingQueue, name: str, **spec: Any) -> None:
     queue.add(f"uid-{name}", compile_ask(world.pod(name, **spec)), 0.0)
 
 
-def take(queue: SchedulingQueue) -> Entry:
+def take(queue: SchedulingQueue) -> QueuedPod:
     entry = queue.pop()
     assert entry is not None
     return entry
@@ -46,9 +46,9 @@ def test_priority_then_age(world: Any, queue: SchedulingQueue) -> None:
 
 def test_older_pods_are_not_overtaken(world: Any, queue: SchedulingQueue) -> None:
     add(world, queue, "large")
-    queue.refuse(take(queue), Cause.STORAGE, 0.0)
+    queue.refuse(take(queue), RejectionCause.STORAGE, 0.0)
     add(world, queue, "small")
-    queue.wake_all(Cause.STORAGE, 100.0)
+    queue.wake_all(RejectionCause.STORAGE, 100.0)
 
     assert order(queue) == ["uid-large", "uid-small"]
 
@@ -59,10 +59,10 @@ def test_back_off_doubles_up_to_ten_seconds() -> None:
 
 def test_hint_waits_for_the_back_off(world: Any, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
-    queue.refuse(take(queue), Cause.RESOURCES, 10.0)
+    queue.refuse(take(queue), RejectionCause.RESOURCES, 10.0)
     assert queue.next_due() == 10.0 + LEFTOVER
 
-    queue.wake_all(Cause.RESOURCES, 10.2)
+    queue.wake_all(RejectionCause.RESOURCES, 10.2)
 
     assert queue.pop() is None
     assert queue.next_due() == 11.0
@@ -76,22 +76,22 @@ def test_hint_waits_for_the_back_off(world: Any, queue: SchedulingQueue) -> None
 def test_hint_for_something_else_does_not_wake(world: Any, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
     entry = take(queue)
-    queue.refuse(entry, Cause.STORAGE | Cause.NODE, 0.0)
+    queue.refuse(entry, RejectionCause.STORAGE | RejectionCause.NODE, 0.0)
 
-    queue.wake_all(Cause.RESOURCES, 50.0)
-    queue.wake_all(Cause.STORAGE, 50.0, lambda e: False)
-    queue.wake_users("default/unused", Cause.STORAGE, 50.0)
+    queue.wake_all(RejectionCause.RESOURCES, 50.0)
+    queue.wake_all(RejectionCause.STORAGE, 50.0, lambda e: False)
+    queue.wake_users("default/unused", RejectionCause.STORAGE, 50.0)
     assert queue.pop() is None
 
-    queue.wake_all(Cause.NODE, 50.0)
+    queue.wake_all(RejectionCause.NODE, 50.0)
     assert take(queue) is entry
 
 
 def test_what_was_not_really_tried_does_not_back_off(world: Any, queue: SchedulingQueue) -> None:
     add(world, queue, "p", ephemeral=["v"])
-    queue.refuse(take(queue), Cause.CLAIM, 5.0, counts=False)
+    queue.refuse(take(queue), RejectionCause.CLAIM, 5.0, counts=False)
 
-    queue.wake_users("default/p-v", Cause.CLAIM, 5.0)
+    queue.wake_users("default/p-v", RejectionCause.CLAIM, 5.0)
 
     assert take(queue).tries == 0
 
@@ -110,8 +110,8 @@ def test_failed_attempt_comes_again(world: Any, queue: SchedulingQueue) -> None:
 def test_leftovers_are_tried_again(world: Any, queue: SchedulingQueue) -> None:
     add(world, queue, "first")
     add(world, queue, "second")
-    queue.refuse(take(queue), Cause.UNSUPPORTED, 0.0)
-    queue.refuse(take(queue), Cause.UNSUPPORTED, 60.0)
+    queue.refuse(take(queue), RejectionCause.UNSUPPORTED, 0.0)
+    queue.refuse(take(queue), RejectionCause.UNSUPPORTED, 60.0)
 
     queue.advance(LEFTOVER)
     assert order(queue) == ["uid-first"]
@@ -127,15 +127,15 @@ def test_removed_wherever_it_is(world: Any, queue: SchedulingQueue, where: str) 
     if where != "ready":
         take(queue)
     if where == "waiting":
-        queue.refuse(entry, Cause.NODE, 0.0)
+        queue.refuse(entry, RejectionCause.NODE, 0.0)
     if where == "backing off":
         queue.retry(entry, 0.0)
 
     queue.remove("uid-p")
-    queue.refuse(entry, Cause.NODE, 0.0)
+    queue.refuse(entry, RejectionCause.NODE, 0.0)
     queue.retry(entry, 0.0)
     queue.wake(entry, 1000.0)
-    queue.wake_users("default/c", Cause.NODE, 1000.0)
+    queue.wake_users("default/c", RejectionCause.NODE, 1000.0)
     queue.advance(10_000.0)
 
     assert queue.pop() is None
@@ -145,10 +145,10 @@ def test_removed_wherever_it_is(world: Any, queue: SchedulingQueue, where: str) 
 def test_changed_pod_may_try_again(world: Any, queue: SchedulingQueue) -> None:
     add(world, queue, "p", requests={"cpu": "9"})
     entry = take(queue)
-    queue.refuse(entry, Cause.RESOURCES, 0.0)
+    queue.refuse(entry, RejectionCause.RESOURCES, 0.0)
 
     queue.add("uid-p", compile_ask(world.pod("p", requests={"cpu": "9"})), 50.0)
-    assert entry.place is Place.WAITING
+    assert entry.place is QueuePlace.WAITING
     queue.add("uid-p", compile_ask(world.pod("p", requests={"cpu": "1"})), 50.0)
 
     assert take(queue) is entry
@@ -160,7 +160,7 @@ def test_tells_when_there_is_something_to_do(world: Any) -> None:
     queue = SchedulingQueue(lambda: told.append(1))
     add(world, queue, "p")
     assert len(told) == 1
-    queue.refuse(take(queue), Cause.NODE, 0.0)
+    queue.refuse(take(queue), RejectionCause.NODE, 0.0)
     assert len(told) == 1
-    queue.wake_all(Cause.NODE, 0.5)
+    queue.wake_all(RejectionCause.NODE, 0.5)
     assert len(told) == 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
+from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
 
 GI = 1 << 30
 NODE = "node-1"
@@ -22,8 +22,8 @@ def stage(world: Any) -> Any:
     return world
 
 
-def offer(world: Any, storage_class: str = "late") -> Offer:
-    found: Offer = world.cluster.published.on(NODE)[storage_class][0]
+def offer(world: Any, storage_class: str = "late") -> PublishedCapacity:
+    found: PublishedCapacity = world.cluster.published.on(NODE)[storage_class][0]
     return found
 
 

@@ -13,7 +13,7 @@ from tests.unit.scheduler.conftest import World
 
 from tonnage.api import kinds, names
 from tonnage.api.pods import Pod
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.plugins import inter_pod
 
@@ -197,7 +197,7 @@ def refused(world: World, found: Pod) -> Any:
     entry = world.queue.pop()
     assert entry is not None
     outcome = world.cluster.cycle.decide(entry.ask)
-    assert Cause.NEIGHBOURS in outcome.causes  # type: ignore[union-attr]
+    assert RejectionCause.NEIGHBOURS in outcome.causes  # type: ignore[union-attr]
     world.queue.refuse(entry, outcome.causes, world.now)  # type: ignore[union-attr]
     return entry
 

@@ -12,7 +12,7 @@ from tests.unit.scheduler.conftest import World
 from tonnage.api import names
 from tonnage.scheduler.core.cycle import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
-from tonnage.scheduler.framework.queue import Entry
+from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.scheduler.plugins.messages import MOST
 
 NO_POOL = "there is no pool 'nope' (there is scratch)"
@@ -88,7 +88,7 @@ def test_a_node_without_the_fault_takes_the_pod(stage: Any) -> None:
 
 
 def test_a_reason_that_comes_or_goes_wakes_the_pods_that_it_concerns(stage: Any) -> None:
-    def refuse(pod: str, claim: str) -> Entry:
+    def refuse(pod: str, claim: str) -> QueuedPod:
         made = stage.pod(pod, claims=[claim])
         stage.queue.add(made.metadata.uid, compile_ask(made), stage.now)
         entry = stage.queue.pop()

@@ -13,7 +13,7 @@ from tonnage.api.kinds import CSI_NODES
 from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
 from tonnage.scheduler.core.cycle import NO_NODES, Refusal
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.cause import RejectionCause
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 SOFT = {"key": "old", "effect": "PreferNoSchedule"}
@@ -126,7 +126,7 @@ def test_reasons_are_counted_and_sorted_as_text(world: Any) -> None:
 
 
 def test_no_nodes(world: Any) -> None:
-    assert world.decide(world.pod("p")) == Refusal(NO_NODES, Cause.NODE)
+    assert world.decide(world.pod("p")) == Refusal(NO_NODES, RejectionCause.NODE)
 
 
 def test_host_ports(world: Any) -> None:

@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.scheduler.framework.storage_capacity import Offer
+from tonnage.scheduler.framework.storage_capacity import PublishedCapacity
 from tonnage.scheduler.plugins.pool_fit import MOST_CLAIMS, allot, fit_together
 
 CLASSES = ("a", "b")
 
 
-def offer(name: str, storage_class: str, capacity: int, *, pool: str = "", maximum: int | None = None) -> Offer:
+def offer(
+    name: str, storage_class: str, capacity: int, *, pool: str = "", maximum: int | None = None
+) -> PublishedCapacity:
     nothing: Any = None
     most = capacity if maximum is None else maximum
-    return Offer(name, storage_class, nothing, nothing, pool, capacity, most, counted=0)
+    return PublishedCapacity(name, storage_class, nothing, nothing, pool, capacity, most, counted=0)
 
 
-def by_class(*offers: Offer) -> dict[str, tuple[Offer, ...]]:
+def by_class(*offers: PublishedCapacity) -> dict[str, tuple[PublishedCapacity, ...]]:
     return {name: tuple(o for o in offers if o.storage_class == name) for name in CLASSES}
 
 
@@ -63,7 +65,7 @@ def test_it_finds_a_way_if_there_is_one(rooms: list[tuple[str, int, str, int]], 
         assert all(size <= left for size, left in taken)
 
 
-def _by_trying_all(offers: dict[str, tuple[Offer, ...]], needs: list[tuple[str, int]]) -> bool:
+def _by_trying_all(offers: dict[str, tuple[PublishedCapacity, ...]], needs: list[tuple[str, int]]) -> bool:
     for chosen in product(*(offers[name] for name, _ in needs)):
         taken: dict[object, int] = {}
         for one, (_, size) in zip(chosen, needs, strict=True):

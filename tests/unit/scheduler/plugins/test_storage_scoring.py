@@ -10,19 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tonnage.scheduler.core.cycle import Refusal
-from tonnage.scheduler.plugins.storage_scoring import Strategy, share, storage_score
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, share, storage_score
 
 GI = 1024**3
 NODES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 8)), min_size=1, max_size=6)
 """Of each node: room in Gi and cores."""
 
 
-def scored(world: Any, strategy: Strategy) -> Any:
+def scored(world: Any, strategy: ScoringStrategy) -> Any:
     world.cluster.cycle.strategy = strategy
     return world
 
 
-def build(world: Any, strategy: Strategy, nodes: list[tuple[int, int]]) -> Any:
+def build(world: Any, strategy: ScoringStrategy, nodes: list[tuple[int, int]]) -> Any:
     world.storage_class()
     for index, (room, cores) in enumerate(nodes):
         world.node(f"node-{index}", cpu=str(cores), memory=f"{cores}Gi")
@@ -31,9 +31,9 @@ def build(world: Any, strategy: Strategy, nodes: list[tuple[int, int]]) -> Any:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(nodes=NODES, size=st.integers(1, 60), strategy=st.sampled_from(list(Strategy)))
+@given(nodes=NODES, size=st.integers(1, 60), strategy=st.sampled_from(list(ScoringStrategy)))
 def test_the_best_node_of_those_that_fit(
-    make_world: Callable[[], Any], nodes: list[tuple[int, int]], size: int, strategy: Strategy
+    make_world: Callable[[], Any], nodes: list[tuple[int, int]], size: int, strategy: ScoringStrategy
 ) -> None:
     world = build(make_world(), strategy, nodes)
     world.claim("c", f"{size}Gi")
@@ -45,16 +45,18 @@ def test_the_best_node_of_those_that_fit(
         return
     room, _ = nodes[int(outcome.node.removeprefix("node-"))]
     assert room >= size
-    if strategy is Strategy.MOST_FREE:
+    if strategy is ScoringStrategy.MOST_FREE:
         assert room == max(fitting)
-    if strategy is Strategy.TIGHTEST_FIT:
+    if strategy is ScoringStrategy.TIGHTEST_FIT:
         assert room == min(fitting)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(nodes=NODES, sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12), strategy=st.sampled_from(Strategy))
+@given(
+    nodes=NODES, sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12), strategy=st.sampled_from(ScoringStrategy)
+)
 def test_no_strategy_promises_more_than_there_is_or_refuses_what_fits(
-    make_world: Callable[[], Any], nodes: list[tuple[int, int]], sizes: list[int], strategy: Strategy
+    make_world: Callable[[], Any], nodes: list[tuple[int, int]], sizes: list[int], strategy: ScoringStrategy
 ) -> None:
     world = build(make_world(), strategy, nodes)
     left = {f"node-{index}": room for index, (room, _) in enumerate(nodes)}
@@ -72,16 +74,16 @@ TAKES = st.tuples(st.integers(0, 100 * GI), st.integers(0, 100 * GI))
 
 
 @given(
-    strategy=st.sampled_from(Strategy),
+    strategy=st.sampled_from(ScoringStrategy),
     rooms=st.lists(TAKES, max_size=3),
     found=st.lists(TAKES, max_size=3),
     compute=st.lists(st.floats(0, 1), max_size=2),
 )
 def test_scores_are_between_0_and_100(
-    strategy: Strategy, rooms: list[tuple[int, int]], found: list[tuple[int, int]], compute: list[float]
+    strategy: ScoringStrategy, rooms: list[tuple[int, int]], found: list[tuple[int, int]], compute: list[float]
 ) -> None:
     score = storage_score(strategy, rooms, found, compute)
-    if strategy is Strategy.LEAST_ALLOCATED or not (rooms or found):
+    if strategy is ScoringStrategy.LEAST_ALLOCATED or not (rooms or found):
         assert score is None
     else:
         assert score is not None
@@ -90,13 +92,13 @@ def test_scores_are_between_0_and_100(
 
 @given(asked=st.integers(1, 10), room=st.integers(10, 1000), more=st.integers(1, 1000))
 def test_more_room_is_better_for_one_and_worse_for_the_other(asked: int, room: int, more: int) -> None:
-    def of(strategy: Strategy, there: int) -> float:
+    def of(strategy: ScoringStrategy, there: int) -> float:
         score = storage_score(strategy, [(asked * GI, there * GI)], [], (0.5,))
         assert score is not None
         return score
 
-    assert of(Strategy.MOST_FREE, room + more) > of(Strategy.MOST_FREE, room)
-    assert of(Strategy.TIGHTEST_FIT, room + more) < of(Strategy.TIGHTEST_FIT, room)
+    assert of(ScoringStrategy.MOST_FREE, room + more) > of(ScoringStrategy.MOST_FREE, room)
+    assert of(ScoringStrategy.TIGHTEST_FIT, room + more) < of(ScoringStrategy.TIGHTEST_FIT, room)
 
 
 def test_balanced_leaves_neither_cpu_nor_room_without_the_other(world: Any) -> None:
@@ -106,7 +108,7 @@ def test_balanced_leaves_neither_cpu_nor_room_without_the_other(world: Any) -> N
     world.node("much-room", cpu="2", memory="4Gi")
     for node, room in (("much-cpu", "4Gi"), ("alike", "8Gi"), ("much-room", "100Gi")):
         world.capacity(node, room)
-    scored(world, Strategy.BALANCED)
+    scored(world, ScoringStrategy.BALANCED)
     world.claim("c", "2Gi")
 
     pod = world.pod("p", requests={"cpu": "1", "memory": "2Gi"}, claims=["c"])
@@ -115,10 +117,14 @@ def test_balanced_leaves_neither_cpu_nor_room_without_the_other(world: Any) -> N
 
 @pytest.mark.parametrize(
     ("strategy", "node"),
-    [(Strategy.LEAST_ALLOCATED, "idle"), (Strategy.MOST_FREE, "roomy"), (Strategy.TIGHTEST_FIT, "tight")],
+    [
+        (ScoringStrategy.LEAST_ALLOCATED, "idle"),
+        (ScoringStrategy.MOST_FREE, "roomy"),
+        (ScoringStrategy.TIGHTEST_FIT, "tight"),
+    ],
 )
 def test_storage_decides_before_cpu_and_memory_only_where_it_was_asked_to(
-    world: Any, strategy: Strategy, node: str
+    world: Any, strategy: ScoringStrategy, node: str
 ) -> None:
     world.storage_class()
     for name, cpu, room in (("idle", "64", "20Gi"), ("roomy", "2", "50Gi"), ("tight", "2", "3Gi")):
@@ -137,7 +143,7 @@ def test_a_wish_outweighs_storage(world: Any) -> None:
     world.node("wished", labels={"disk": "new"})
     world.capacity("roomy", "100Gi")
     world.capacity("wished", "2Gi")
-    scored(world, Strategy.MOST_FREE)
+    scored(world, ScoringStrategy.MOST_FREE)
     world.claim("c", "2Gi")
     term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["new"]}]}
     wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
@@ -157,15 +163,15 @@ def test_classes_of_one_pool_count_together(world: Any) -> None:
     world.claim("b", "4Gi", storageClassName="other")
     pod = world.pod("p", claims=["a", "b"])
 
-    for strategy, node in ((Strategy.TIGHTEST_FIT, "shared"), (Strategy.MOST_FREE, "apart")):
+    for strategy, node in ((ScoringStrategy.TIGHTEST_FIT, "shared"), (ScoringStrategy.MOST_FREE, "apart")):
         outcome = scored(world, strategy).decide(pod)
         assert outcome.node == node
         assert world.cluster.volumes.takes(outcome.plan, "shared") == ([(8 * GI, 8 * GI)], [])
         assert world.cluster.volumes.takes(outcome.plan, "apart") == ([(4 * GI, 10 * GI)] * 2, [])
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
-def test_no_small_claim_takes_a_large_volume(world: Any, strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", list(ScoringStrategy))
+def test_no_small_claim_takes_a_large_volume(world: Any, strategy: ScoringStrategy) -> None:
     world.storage_class(provisioner="kubernetes.io/no-provisioner")
     for node, size in (("large", "100Gi"), ("small", "2Gi")):
         world.node(node)

@@ -9,8 +9,8 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.scheduler.core.cycle import Decision, Refusal
-from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.cause import RejectionCause
 
 NO_STORAGE = "0/1 nodes are available: 1 node(s) did not have enough free storage."
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
@@ -55,7 +55,7 @@ def test_what_stops_a_pod_everywhere(stage: Any, claim: dict[str, Any] | None, m
 
     outcome = stage.decide(stage.pod("p", claims=["c"]))
 
-    assert outcome == Refusal(f"0/1 nodes are available: {message}.", Cause.CLAIM)
+    assert outcome == Refusal(f"0/1 nodes are available: {message}.", RejectionCause.CLAIM)
 
 
 def test_ephemeral_claim_is_awaited(stage: Any) -> None:
@@ -82,7 +82,7 @@ def test_exclusive_claim_is_for_one_pod(stage: Any) -> None:
 
     outcome = stage.decide(stage.pod("b", claims=["c"]))
 
-    assert outcome.causes is Cause.EXCLUSIVE
+    assert outcome.causes is RejectionCause.EXCLUSIVE
     assert "with the same name and ReadWriteOncePod access mode" in outcome.message
 
 
@@ -208,7 +208,7 @@ def test_claim_that_was_sent_to_a_node_stays_there_and_is_not_measured_again(sta
 
     outcome = stage.decide(stage.pod("p", claims=["c"]))
 
-    assert isinstance(outcome, Decision)
+    assert isinstance(outcome, SchedulingDecision)
     assert outcome.node == "node-1"
     assert outcome.plan.made[0].is_sent_to("node-1")
 
@@ -254,8 +254,8 @@ def disks(world: Any) -> Any:
     return world
 
 
-def found(outcome: Decision | Refusal) -> list[str]:
-    assert isinstance(outcome, Decision), outcome
+def found(outcome: SchedulingDecision | Refusal) -> list[str]:
+    assert isinstance(outcome, SchedulingDecision), outcome
     return [volume.metadata.name for _, volume in outcome.plan.found]
 
 

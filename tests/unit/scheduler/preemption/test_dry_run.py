@@ -14,7 +14,7 @@ from tonnage.api.policy import NEVER
 from tonnage.scheduler.core.cycle import Refusal
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.dry_run import Preemption
-from tonnage.scheduler.preemption.victims import Budget, Candidate
+from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate
 
 POLICY = {"persistentVolumeReclaimPolicy": "Delete"}
 
@@ -192,7 +192,7 @@ def test_nothing_is_looked_at_twice_for_equal_pods(stage: Stage) -> None:
     asked: list[str] = []
 
     class Counted(Preemption):
-        def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> Candidate | None:
+        def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> PreemptionCandidate | None:
             asked.append(node)
             return super().on(node, ask, budgets)
 

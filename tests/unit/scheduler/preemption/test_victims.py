@@ -12,7 +12,15 @@ from hypothesis import given
 from tonnage.api.meta import LabelSelector, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from tonnage.scheduler.preemption.victims import Budget, Candidate, best, choose, compile_budgets, importance, split
+from tonnage.scheduler.preemption.victims import (
+    Budget,
+    PreemptionCandidate,
+    best,
+    choose,
+    compile_budgets,
+    importance,
+    split,
+)
 
 _TIMES = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", None)
 
@@ -116,8 +124,8 @@ def test_budgets_count_in_order_and_know_who_is_going() -> None:
     assert [p.metadata.name for p in others] == ["gone", "first", "free"]
 
 
-def of(*victims: Pod, broken: int = 0) -> Candidate:
-    return Candidate("-".join(one.metadata.name for one in victims), victims, broken)
+def of(*victims: Pod, broken: int = 0) -> PreemptionCandidate:
+    return PreemptionCandidate("-".join(one.metadata.name for one in victims), victims, broken)
 
 
 def test_the_node_that_costs_least() -> None:

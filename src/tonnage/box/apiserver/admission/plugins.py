@@ -16,7 +16,7 @@ from tonnage.box.apiserver.admission import limit_ranger, priority, quota
 from tonnage.box.apiserver.request import errors
 from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.resource import Admit, Context, Obj, Operation
-from tonnage.errors import ApiNotFound, Cause
+from tonnage.errors import ApiNotFound, FieldCause
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 _TOLERATED = 300
@@ -84,7 +84,7 @@ def check_namespace(context: Context, kind: Kind[Any]) -> None:
     if namespace is None:
         raise ApiNotFound(f'namespaces "{context.namespace}" not found', kind="namespaces", name=context.namespace)
     if namespace["metadata"].get("deletionTimestamp"):
-        cause = Cause(
+        cause = FieldCause(
             "metadata.namespace", f"namespace {context.namespace} is being terminated", "NamespaceTerminating"
         )
         why = f"unable to create new content in namespace {context.namespace} because it is being terminated"

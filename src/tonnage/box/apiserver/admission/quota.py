@@ -17,7 +17,7 @@ from tonnage.aio.tasks import Background
 from tonnage.api import kinds
 from tonnage.api.quantity import NANO, Quantity
 from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, apart
-from tonnage.box.apiserver.storage.store import Event, Key, Record, Store
+from tonnage.box.apiserver.storage.store import ObjectKey, Store, StoredObject, StoreEvent
 from tonnage.errors import Invalid
 
 log = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class _Namespace:
     """What is counted of a namespace, and what is still to be counted: records with 1, or -1 for those that went."""
 
     used: Counter[str] = field(default_factory=Counter)
-    waiting: deque[tuple[Record, int]] = field(default_factory=deque)
+    waiting: deque[tuple[StoredObject, int]] = field(default_factory=deque)
     counting: asyncio.Task[None] | None = None
 
     @property
@@ -173,7 +173,7 @@ class _Namespace:
         return self.counting is not None and not self.counting.done()
 
 
-class Ledger:
+class QuotaLedger:
     """What every namespace that has a quota uses. Costs nothing for those that have none.
 
     A change of small objects is counted at once. Large ones, and the many of a namespace that gets a quota, are counted
@@ -217,7 +217,7 @@ class Ledger:
         self._count(namespace, [(r, 1) for c in self._collections for r in self._store.records(c, namespace)])
         self._tell(namespace)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: StoreEvent) -> None:
         collection, namespace, _ = event.record.key
         if namespace not in self._used:
             if collection == _QUOTAS and event.type != "DELETED":
@@ -232,7 +232,7 @@ class Ledger:
             if collection == _QUOTAS:
                 self._tell(namespace)
 
-    def _count(self, namespace: str, changes: list[tuple[Record, int]]) -> None:
+    def _count(self, namespace: str, changes: list[tuple[StoredObject, int]]) -> None:
         found = self._used[namespace]
         if not found.is_counting and not found.waiting and _weight(changes) <= MAX_INSIDE:
             self._add(namespace, _difference(changes))
@@ -263,11 +263,11 @@ class Ledger:
             self._changed(namespace)
 
 
-def _weight(changes: list[tuple[Record, int]]) -> int:
+def _weight(changes: list[tuple[StoredObject, int]]) -> int:
     return sum(len(record.data) for record, _ in changes)
 
 
-def _difference(changes: Iterable[tuple[Record, int]]) -> Counter[str]:
+def _difference(changes: Iterable[tuple[StoredObject, int]]) -> Counter[str]:
     total: Counter[str] = Counter()
     for record, sign in changes:
         for resource, amount in usage(record.key.collection, record.decode()).items():
@@ -275,7 +275,7 @@ def _difference(changes: Iterable[tuple[Record, int]]) -> Counter[str]:
     return total
 
 
-def stale(store: Store, ledger: Ledger, namespace: str) -> list[tuple[Key, Obj, int]]:
+def stale(store: Store, ledger: QuotaLedger, namespace: str) -> list[tuple[ObjectKey, Obj, int]]:
     """The quotas of a namespace whose status is not what the ledger says: key, new object, revision it is based on."""
     found = []
     for record in store.records(_QUOTAS, namespace):

@@ -29,7 +29,7 @@ class QuotaKeeper:
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._tasks = Background("quota")
-        self.ledger = quota.Ledger(store, quota.COUNTED, self._changed)
+        self.ledger = quota.QuotaLedger(store, quota.COUNTED, self._changed)
 
     async def used(self, namespace: str) -> Mapping[str, int]:
         """What the objects of a namespace use now."""

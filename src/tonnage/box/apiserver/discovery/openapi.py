@@ -40,7 +40,7 @@ _ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete", "p
 _WRITES = ("post", "put", "patch")
 
 
-class Dialect:
+class OpenApiVersion:
     """The two versions of OpenAPI differ in where definitions are and in how a $ref takes a description."""
 
     def __init__(self, *, version: int) -> None:
@@ -112,7 +112,7 @@ def gvk(resource: Resource, kind: str = "") -> Obj:
     return {"group": resource.kind.group, "version": resource.kind.version, "kind": kind or resource.kind.kind}
 
 
-def definitions(resources: Iterable[Resource], dialect: Dialect) -> Obj:
+def definitions(resources: Iterable[Resource], dialect: OpenApiVersion) -> Obj:
     """The schemas that the resources need, theirs with their group, version and kind, and their lists."""
     found: Obj = {}
     pending: list[str] = []
@@ -149,7 +149,7 @@ def _uses(struct: Struct) -> Iterator[tuple[str, str]]:
             kind = kind.item
 
 
-def _list(resource: Resource, definition: str, dialect: Dialect) -> Obj:
+def _list(resource: Resource, definition: str, dialect: OpenApiVersion) -> Obj:
     return {
         "type": "object",
         "description": f"A list of {resource.kind.plural}.",
@@ -164,7 +164,7 @@ def _list(resource: Resource, definition: str, dialect: Dialect) -> Obj:
     }
 
 
-def paths(resources: Iterable[Resource], dialect: Dialect) -> Obj:
+def paths(resources: Iterable[Resource], dialect: OpenApiVersion) -> Obj:
     """The paths of the resources with their verbs."""
     found: Obj = {}
     for resource in resources:
@@ -188,11 +188,11 @@ def _method(verb: str) -> str:
     return {"create": "post", "update": "put"}.get(verb, verb)
 
 
-def _path(resource: Resource, methods: Mapping[str, str], dialect: Dialect) -> Obj:
+def _path(resource: Resource, methods: Mapping[str, str], dialect: OpenApiVersion) -> Obj:
     return {method: _operation(resource, method, verb, dialect) for method, verb in methods.items()}
 
 
-def _operation(resource: Resource, method: str, verb: str, dialect: Dialect) -> Obj:
+def _operation(resource: Resource, method: str, verb: str, dialect: OpenApiVersion) -> Obj:
     definition = schemas.struct(str(resource.extra["schema_name"])).definition
     body = dialect.ref(f"{definition}List" if verb == "list" else definition)
     operation: Obj = {
@@ -212,7 +212,7 @@ def _operation(resource: Resource, method: str, verb: str, dialect: Dialect) -> 
     return operation | ({"parameters": parameters} if parameters else {})
 
 
-def _query(name: str, dialect: Dialect) -> Obj:
+def _query(name: str, dialect: OpenApiVersion) -> Obj:
     kind: Obj = {"schema": {"type": "string"}} if dialect.version == 3 else {"type": "string"}
     return {"in": "query", "name": name} | kind
 
@@ -223,14 +223,14 @@ def _info() -> Obj:
 
 def v3(resources: Iterable[Resource]) -> Obj:
     """The v3 document of one group and version."""
-    rows, dialect = list(resources), Dialect(version=3)
+    rows, dialect = list(resources), OpenApiVersion(version=3)
     components = {"schemas": definitions(rows, dialect)}
     return {"openapi": "3.0.0", "info": _info(), "paths": paths(rows, dialect), "components": components}
 
 
 def v2(resources: Iterable[Resource]) -> Obj:
     """The v2 document of everything."""
-    rows, dialect = list(resources), Dialect(version=2)
+    rows, dialect = list(resources), OpenApiVersion(version=2)
     return {"swagger": "2.0", "info": _info(), "paths": paths(rows, dialect), "definitions": definitions(rows, dialect)}
 
 

@@ -10,7 +10,7 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import Kind
 from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.resource import Obj, Operation
-from tonnage.box.apiserver.storage.store import Key, Store
+from tonnage.box.apiserver.storage.store import ObjectKey, Store
 
 
 def collection_of(kind: Kind[Any]) -> str:
@@ -26,7 +26,7 @@ class RequestContext:
         store: Store,
         locks: KeyedLocks,
         operation: Operation,
-        key: Key,
+        key: ObjectKey,
         subresource: str,
         user: str,
         now: str,
@@ -47,7 +47,7 @@ class RequestContext:
 
     def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Obj | None:
         """See resource.Context."""
-        record = self._store.get(Key(collection_of(kind), namespace, name))
+        record = self._store.get(ObjectKey(collection_of(kind), namespace, name))
         return record.decode() if record is not None else None
 
     async def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:

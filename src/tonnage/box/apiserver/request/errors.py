@@ -9,7 +9,7 @@ import msgspec
 
 from tonnage import errors
 from tonnage.api.kinds import Kind
-from tonnage.errors import ApiError, Cause
+from tonnage.errors import ApiError, FieldCause
 
 _TABLE: tuple[tuple[type[errors.TonnageError], int, str], ...] = (
     (errors.Invalid, 400, "BadRequest"),
@@ -99,18 +99,18 @@ def conflict(qualified: str, group: str, plural: str, name: str, why: str) -> Ap
     return errors.ApiConflict(message, group=group, kind=plural, name=name)
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid(group: str, kind: str, name: str, causes: Sequence[FieldCause]) -> ApiError:
     """422 with all causes, in the words of Kubernetes."""
     what = f"{kind}.{group}" if group else kind
     if len(causes) > MAX_CAUSES:
-        more = Cause("", f"and {len(causes) - MAX_CAUSES} more faults", "FieldValueTooMany")
+        more = FieldCause("", f"and {len(causes) - MAX_CAUSES} more faults", "FieldValueTooMany")
         causes = [*causes[:MAX_CAUSES], more]
     lines = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
     text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     return errors.ApiInvalid(f'{what} "{name}" is invalid: {text}', causes=causes, group=group, kind=kind, name=name)
 
 
-def forbidden(kind: Kind[Any], name: str, why: str, causes: Sequence[Cause] = ()) -> ApiError:
+def forbidden(kind: Kind[Any], name: str, why: str, causes: Sequence[FieldCause] = ()) -> ApiError:
     """403 in the words of Kubernetes."""
     qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
     message = f'{qualified} "{name}" is forbidden: {why}'

@@ -10,7 +10,7 @@ from tonnage.api import selectors
 from tonnage.api.number import whole
 from tonnage.api.selectors import EVERYTHING, Selector
 from tonnage.box.apiserver.request.errors import bad_request, invalid
-from tonnage.errors import ApiError, Cause, Invalid
+from tonnage.errors import ApiError, FieldCause, Invalid
 
 _TRUE = {"1", "t", "T", "true", "True", "TRUE", ""}
 _FALSE = {"0", "f", "F", "false", "False", "FALSE"}
@@ -47,7 +47,7 @@ def _dry_run(values: Any) -> bool:
 
 
 def _wrong(name: str, message: str) -> ApiError:
-    return invalid("meta.k8s.io", "Options", "", [Cause(name, message)])
+    return invalid("meta.k8s.io", "Options", "", [FieldCause(name, message)])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from tonnage.api.kinds import Kind
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 Obj = dict[str, Any]
@@ -75,7 +75,7 @@ class Default(Protocol):
 class Validate(Protocol):
     """Names the faults of new; old is None on create. subresource is "" or status, ..."""
 
-    def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]: ...
+    def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]: ...
 
 
 class Admit(Protocol):
@@ -97,7 +97,7 @@ def _nothing(obj: Obj) -> None:
     """Has no defaults."""
 
 
-def _valid(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def _valid(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     return []
 
 

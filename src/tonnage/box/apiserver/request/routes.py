@@ -16,7 +16,7 @@ _MAX_PATH = 8 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RequestPath:
     """What a path names. namespace is None for "all namespaces" and for kinds without."""
 
     resource: Resource
@@ -35,7 +35,7 @@ class Routes:
 
         self.find = lru_cache(maxsize=1024)(self._find)
 
-    def _find(self, path: str) -> Place:
+    def _find(self, path: str) -> RequestPath:
         """Read a path whose segments are percent-encoded. Raises 400 (ids that cannot be), 404 (nothing there)."""
         if len(path) > _MAX_PATH:
             raise bad_request(f"the path is longer than {_MAX_PATH} bytes")
@@ -50,7 +50,7 @@ class Routes:
                 raise _nothing()
         return self._place(group, version, rest)
 
-    def _place(self, group: str, version: str, rest: list[str]) -> Place:
+    def _place(self, group: str, version: str, rest: list[str]) -> RequestPath:
         namespace: str | None = None
         if len(rest) >= 3 and rest[0] == "namespaces" and (group, version, rest[2]) in self._by_prefix:
             namespace, rest = _identifier(rest[1]), rest[2:]
@@ -67,7 +67,7 @@ class Routes:
             raise _nothing()
         if name and resource.kind.namespaced and namespace is None:
             raise _nothing()
-        return Place(resource, namespace, name, subresource)
+        return RequestPath(resource, namespace, name, subresource)
 
 
 _NOT_BUILT = {

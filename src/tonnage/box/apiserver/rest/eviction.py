@@ -16,15 +16,15 @@ from tonnage.box.apiserver.request.resource import Obj, Resource
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.rest.writes import Writes
-from tonnage.box.apiserver.storage.store import Key, Store
-from tonnage.errors import ApiError, Cause
+from tonnage.box.apiserver.storage.store import ObjectKey, Store
+from tonnage.errors import ApiError, FieldCause
 
 _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
 _PROCESSING_SECONDS = 10
 _MOST_DISRUPTED = 2000
 
 
-class Evictions:
+class EvictionHandler:
     """Evicts pods. resources: the registry's rows."""
 
     def __init__(self, writes: Writes, store: Store, resources: Mapping[str, Resource], stamps: Stamps) -> None:
@@ -43,7 +43,7 @@ class Evictions:
             raise errors.bad_request("deleteOptions is not an object")
         query = {"dryRun": "All"} if options.dry_run else {}
         deletion = DeleteOptions.read(query, given, options.user)
-        record = self._store.get(Key(collection_of(PODS), namespace, name))
+        record = self._store.get(ObjectKey(collection_of(PODS), namespace, name))
         pod = record.decode() if record is not None else {}
         if pod and not _counts_for_nothing(pod):
             await self._ask_budget(pod, deletion)
@@ -140,5 +140,5 @@ def _take(budget: Obj, pod: str, now: str) -> None:
 
 
 def _spent(why: str, seconds: int | None = None) -> ApiError:
-    causes = [Cause("", why, "DisruptionBudget")]
+    causes = [FieldCause("", why, "DisruptionBudget")]
     return ApiError(_VIOLATES, code=429, reason="TooManyRequests", causes=causes, retry_after=seconds)

@@ -15,9 +15,9 @@ from tonnage.box.apiserver.request import errors, negotiate
 from tonnage.box.apiserver.request.negotiate import Accepted, apart
 from tonnage.box.apiserver.request.options import DeleteOptions, ListOptions, WriteOptions, flag
 from tonnage.box.apiserver.request.resource import Resource
-from tonnage.box.apiserver.request.routes import Place, Routes
+from tonnage.box.apiserver.request.routes import RequestPath, Routes
 from tonnage.box.apiserver.rest import output, reviews, scale, subresources
-from tonnage.box.apiserver.rest.eviction import Evictions
+from tonnage.box.apiserver.rest.eviction import EvictionHandler
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.rest.reads import Reads
 from tonnage.box.apiserver.rest.writes import Writes, Written
@@ -69,7 +69,7 @@ class Handler:
         self._routes = Routes(resources)
         self._reads = Reads(store, hub, stamps.clock)
         self._writes = Writes(store, stamps, used)
-        self._evictions = Evictions(self._writes, store, resources, stamps)
+        self._evictions = EvictionHandler(self._writes, store, resources, stamps)
         self._bodies = negotiate.Bodies()
         self._documents = documents
         self._pod_logs = pod_logs
@@ -100,7 +100,7 @@ class Handler:
             child = self._counters[method, plural, code] = metrics.API_REQUESTS.labels(method, plural, str(code))
         child.inc()
 
-    async def _dispatch(self, place: Place, request: Request, user: str) -> Answer:
+    async def _dispatch(self, place: RequestPath, request: Request, user: str) -> Answer:
         if place.subresource and place.subresource != "status":
             return await self._subresource(place, request, user)
         match request.method:
@@ -116,11 +116,11 @@ class Handler:
                 return await self._delete(place, request, user)
         raise errors.method_not_allowed(f"the server does not allow {request.method} on {request.path[:200]}")
 
-    def _allow(self, place: Place, verb: str) -> None:
+    def _allow(self, place: RequestPath, verb: str) -> None:
         if verb not in place.resource.verbs:
             raise errors.method_not_allowed(f"the server does not allow this method on {place.resource.qualified}")
 
-    async def _get(self, place: Place, request: Request) -> Answer:
+    async def _get(self, place: RequestPath, request: Request) -> Answer:
         resource, query = place.resource, request.query
         accepted = negotiate.accepted(request.accept)
         included = output.include(query.get("includeObject", ""))
@@ -141,7 +141,7 @@ class Handler:
         body = await self._reads.page(resource, place.namespace, options, accepted, included, pretty=pretty)
         return _answer(body, {})
 
-    async def _create(self, place: Place, request: Request, user: str) -> Answer:
+    async def _create(self, place: RequestPath, request: Request, user: str) -> Answer:
         resource = place.resource
         self._allow(place, "create")
         if resource.kind.namespaced and place.namespace is None:
@@ -154,7 +154,7 @@ class Handler:
         written = await self._writes.create(resource, place.namespace or "", obj, options, request.body)
         return await self._written(resource, written, accepted, request)
 
-    async def _update(self, place: Place, request: Request, user: str) -> Answer:
+    async def _update(self, place: RequestPath, request: Request, user: str) -> Answer:
         self._allow(place, "update")
         obj, repeated = await self._bodies.checked(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
@@ -170,7 +170,7 @@ class Handler:
         )
         return await self._written(place.resource, written, accepted, request)
 
-    async def _patch(self, place: Place, request: Request, user: str) -> Answer:
+    async def _patch(self, place: RequestPath, request: Request, user: str) -> Answer:
         self._allow(place, "patch")
         patch = await self._bodies.patch(request.body, request.content_type)
         accepted = negotiate.accepted(request.accept)
@@ -186,7 +186,7 @@ class Handler:
         )
         return await self._written(place.resource, written, accepted, request)
 
-    async def _delete(self, place: Place, request: Request, user: str) -> Answer:
+    async def _delete(self, place: RequestPath, request: Request, user: str) -> Answer:
         accepted = negotiate.accepted(request.accept)
         body = await self._bodies.object(request.body, request.content_type) if request.body.strip() else {}
         options = DeleteOptions.read(request.query, body, user)
@@ -203,7 +203,7 @@ class Handler:
         pretty = _is_pretty(request.query)
         return _answer(await self._reads.rendered(place.resource, Accepted(), "", gone, {}, pretty=pretty), {})
 
-    async def _subresource(self, place: Place, request: Request, user: str) -> Answer:
+    async def _subresource(self, place: RequestPath, request: Request, user: str) -> Answer:
         resource, namespace, name = place.resource, place.namespace or "", place.name
         what = (request.method, resource.key, place.subresource)
         if what == ("GET", "pods", "log"):
@@ -230,7 +230,7 @@ class Handler:
             reason="NotImplemented",
         )
 
-    async def _scale(self, place: Place, request: Request, user: str) -> Answer:
+    async def _scale(self, place: RequestPath, request: Request, user: str) -> Answer:
         resource, namespace, name = place.resource, place.namespace or "", place.name
         options = WriteOptions.read(request.query, user)
         if request.method == "GET":
@@ -250,7 +250,7 @@ class Handler:
             written.obj["metadata"]["resourceVersion"] = str(written.record.revision)
         return _answer(_encode(scale.scale_of(written.obj)), request.query, warnings=written.warnings)
 
-    def _logs(self, place: Place, query: Mapping[str, str]) -> Stream:
+    def _logs(self, place: RequestPath, query: Mapping[str, str]) -> Stream:
         self._reads.record(place.resource, place.namespace or "", place.name)
         if self._pod_logs is None:
             raise ApiError("no kubelet here keeps logs", code=501, reason="NotImplemented")

@@ -13,7 +13,7 @@ from tonnage.api import names
 from tonnage.box.apiserver.request.errors import bad_request, conflict, invalid
 from tonnage.box.apiserver.request.options import DeleteOptions
 from tonnage.box.apiserver.request.resource import Obj, Resource
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
@@ -110,7 +110,7 @@ def begin(obj: Obj, resource: Resource, namespace: str, stamps: Stamps) -> str:
 def _generated(meta: Mapping[str, Any], resource: Resource, stamps: Stamps) -> str:
     base = meta.get("generateName")
     if not base:
-        cause = Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
+        cause = FieldCause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
         raise invalid(resource.kind.group, resource.kind.kind, "", [cause])
     return str(base)[:_MAX_GENERATED_BASE] + stamps.suffix()
 
@@ -185,7 +185,7 @@ def _check_finalizers(meta: Mapping[str, Any], was: Mapping[str, Any], resource:
     added = sorted(set(meta.get("finalizers", ())) - set(was.get("finalizers", ())))
     if added:
         text = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-        cause = Cause("metadata.finalizers", text, "FieldValueForbidden")
+        cause = FieldCause("metadata.finalizers", text, "FieldValueForbidden")
         raise invalid(resource.kind.group, resource.kind.kind, str(was["name"]), [cause])
 
 

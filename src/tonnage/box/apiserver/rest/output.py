@@ -13,7 +13,7 @@ from tonnage.box.apiserver.printers import table
 from tonnage.box.apiserver.request.errors import bad_request
 from tonnage.box.apiserver.request.negotiate import Accepted
 from tonnage.box.apiserver.request.resource import Resource
-from tonnage.box.apiserver.storage.store import Record
+from tonnage.box.apiserver.storage.store import StoredObject
 from tonnage.box.apiserver.storage.watch import Render, Shape, render_json
 
 _encode = msgspec.json.Encoder().encode
@@ -28,7 +28,7 @@ class _Metadata(msgspec.Struct):
 _metadata = msgspec.json.Decoder(_Metadata).decode
 
 
-def outward(resource: Resource, record: Record, revision: int) -> dict[str, Any]:
+def outward(resource: Resource, record: StoredObject, revision: int) -> dict[str, Any]:
     """The object as this resource shows it, at a revision."""
     obj = record.decode()
     obj["metadata"]["resourceVersion"] = str(revision)
@@ -61,14 +61,14 @@ def shape(resource: Resource, accepted: Accepted, included: str, now: Now) -> Sh
 def _partial(resource: Resource, accepted: Accepted) -> Render:
     head = f'{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{accepted.version}","metadata":'.encode()
 
-    def render(record: Record, revision: int) -> bytes:
+    def render(record: StoredObject, revision: int) -> bytes:
         return head + bytes(_metadata(render_json(record, revision)).metadata) + b"}"
 
     return render
 
 
 def _table(resource: Resource, accepted: Accepted, included: str, now: Now) -> Render:
-    def render(record: Record, revision: int) -> bytes:
+    def render(record: StoredObject, revision: int) -> bytes:
         meta = {"resourceVersion": str(revision)}
         return _encode(_tabulate(resource, accepted, included, [outward(resource, record, revision)], now(), meta))
 
@@ -91,7 +91,7 @@ def render_list(
     resource: Resource,
     accepted: Accepted,
     included: str,
-    records: Sequence[Record],
+    records: Sequence[StoredObject],
     meta: dict[str, Any],
     now: datetime,
     pretty: bool = False,
@@ -126,7 +126,7 @@ def prettied(body: bytes) -> bytes:
     return msgspec.json.format(body, indent=2) + b"\n"
 
 
-def _one(resource: Resource, accepted: Accepted, included: str, now: datetime) -> Callable[[Record], bytes]:
+def _one(resource: Resource, accepted: Accepted, included: str, now: datetime) -> Callable[[StoredObject], bytes]:
     """How an object of a list goes out."""
     if accepted.shape != "table":
         render = shape(resource, accepted, included, lambda: now).render

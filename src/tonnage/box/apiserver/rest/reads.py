@@ -19,9 +19,9 @@ from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, Accepted, apart
 from tonnage.box.apiserver.request.options import ListOptions
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.rest import output
-from tonnage.box.apiserver.storage.store import Key, Record, Store
+from tonnage.box.apiserver.storage.store import ObjectKey, Store, StoredObject
 from tonnage.box.apiserver.storage.watch import Filter, Hub, Watcher, encode_change, line
-from tonnage.errors import ApiError, ApiGone, Cause
+from tonnage.errors import ApiError, ApiGone, FieldCause
 
 _SNAPSHOTS_SURE = 8
 _SNAPSHOTS = 64
@@ -51,7 +51,7 @@ class _Snapshot:
     """A list as it was, for pages that are still to come."""
 
     revision: int
-    records: list[Record]
+    records: list[StoredObject]
     readers: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -69,15 +69,15 @@ class Reads:
         """The time, for the ages in tables."""
         return datetime.fromtimestamp(self._clock.time(), UTC)
 
-    def record(self, resource: Resource, namespace: str, name: str) -> Record:
+    def record(self, resource: Resource, namespace: str, name: str) -> StoredObject:
         """One object. Raises a 404."""
-        record = self._store.get(Key(resource.collection, namespace, name))
+        record = self._store.get(ObjectKey(resource.collection, namespace, name))
         if record is None:
             raise errors.not_found(resource.qualified, resource.kind.group, resource.kind.plural, name)
         return record
 
     async def shown(
-        self, resource: Resource, record: Record, accepted: Accepted, included: str, *, pretty: bool = False
+        self, resource: Resource, record: StoredObject, accepted: Accepted, included: str, *, pretty: bool = False
     ) -> bytes:
         """One object, encoded."""
         render = output.shape(resource, accepted, included, self.now).render
@@ -91,7 +91,7 @@ class Reads:
 
     # list
 
-    async def selected(self, resource: Resource, namespace: str | None, options: ListOptions) -> list[Record]:
+    async def selected(self, resource: Resource, namespace: str | None, options: ListOptions) -> list[StoredObject]:
         """All objects that the options select."""
         wanted = Filter(resource.collection, namespace, options.labels, options.fields)
         return await _select(wanted, self._store.records(resource.collection, namespace))
@@ -101,7 +101,7 @@ class Reads:
         resource: Resource,
         accepted: Accepted,
         included: str,
-        records: list[Record],
+        records: list[StoredObject],
         meta: dict[str, object],
         *,
         pretty: bool = False,
@@ -165,7 +165,7 @@ class Reads:
             waited += 0.1
 
     def _token(
-        self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: Record, *, begins: bool
+        self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: StoredObject, *, begins: bool
     ) -> str:
         place = (resource.collection, namespace, snapshot.revision)
         kept = self._snapshots.setdefault(place, snapshot)  # readers of one revision share it
@@ -263,7 +263,7 @@ def _too_large(asked: int, current: int) -> ApiError:
         f"Too large resource version: {asked}, current: {current}",
         code=504,
         reason="Timeout",
-        causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
+        causes=[FieldCause("", "Too large resource version", "ResourceVersionTooLarge")],
         retry_after=1,
     )
 
@@ -272,7 +272,7 @@ def _bookmarks(resource: Resource, accepted: Accepted) -> Callable[[int], bytes]
     return lambda revision: line("BOOKMARK", output.bookmark(resource, accepted, revision, initial=False))
 
 
-async def _select(wanted: Filter, records: list[Record]) -> list[Record]:
+async def _select(wanted: Filter, records: list[StoredObject]) -> list[StoredObject]:
     if not wanted.labels and not wanted.fields:
         return records
     weight = _OBJECT * len(records) * (1 + len(wanted.labels.requirements) + len(wanted.fields.requirements))

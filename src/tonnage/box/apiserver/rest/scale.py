@@ -12,7 +12,7 @@ from tonnage.box.apiserver.request.options import WriteOptions
 from tonnage.box.apiserver.request.resource import Obj, Resource
 from tonnage.box.apiserver.rest.writes import Writes, Written
 from tonnage.box.apiserver.schema import decode
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 from tonnage.kube.transport import JSON_PATCH
 
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -68,7 +68,9 @@ async def _set(
         replicas = (after.get("spec") or {}).get("replicas", 0)
         if replicas < 0:
             message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-            raise errors.invalid("autoscaling", "Scale", name, [Cause("spec.replicas", message, "FieldValueInvalid")])
+            raise errors.invalid(
+                "autoscaling", "Scale", name, [FieldCause("spec.replicas", message, "FieldValueInvalid")]
+            )
         if meta.get("resourceVersion"):
             obj["metadata"]["resourceVersion"] = meta["resourceVersion"]
         obj["spec"]["replicas"] = replicas

@@ -11,7 +11,7 @@ from tonnage.box.apiserver.request.resource import Obj, Resource
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.rest.writes import Writes, Written, check_fields
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 
 def created(message: str = "") -> Obj:
@@ -28,10 +28,10 @@ async def bind(
     target = target if isinstance(target, dict) else {}
     node = target.get("name")
     if not isinstance(node, str) or not node:
-        raise errors.invalid("", "Binding", name, [Cause("target.name", "Required value", "FieldValueRequired")])
+        raise errors.invalid("", "Binding", name, [FieldCause("target.name", "Required value", "FieldValueRequired")])
     if target.get("kind", "Node") not in ("", "Node"):
         message = f'Unsupported value: "{target["kind"]}": supported values: "Node"'
-        raise errors.invalid("", "Binding", name, [Cause("target.kind", message, "FieldValueNotSupported")])
+        raise errors.invalid("", "Binding", name, [FieldCause("target.kind", message, "FieldValueNotSupported")])
     meta = object_meta.metadata(binding)
     if meta.setdefault("name", name) != name:
         raise errors.bad_request("the name in the Binding does not match the name on the URL")

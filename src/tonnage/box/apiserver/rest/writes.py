@@ -33,7 +33,7 @@ from tonnage.box.apiserver.request.resource import Obj, Operation, Resource
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.schema import decode
-from tonnage.box.apiserver.storage.store import Key, Record, Stale, Store
+from tonnage.box.apiserver.storage.store import ObjectKey, Stale, Store, StoredObject
 from tonnage.errors import ApiConflict, ApiError, ApiInvalid, ApiNotFound, Invalid
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH
 
@@ -53,7 +53,7 @@ class Written:
 
     data: bytes
     obj: Obj | None = None
-    record: Record | None = None
+    record: StoredObject | None = None
     code: int = 200
     warnings: list[str] = field(default_factory=list)
     status: bool = False
@@ -71,7 +71,7 @@ class Writes:
         self._stamps = stamps
         self._locks = KeyedLocks()
 
-    def _context(self, operation: Operation, key: Key, subresource: str, user: str) -> RequestContext:
+    def _context(self, operation: Operation, key: ObjectKey, subresource: str, user: str) -> RequestContext:
         return RequestContext(
             self._store, self._locks, operation, key, subresource, user, self._stamps.now(), self._used
         )
@@ -83,7 +83,7 @@ class Writes:
     ) -> Written:
         """Store a new object. Raises 400, 409 (taken), 422 and what admission raises."""
         name, warnings = await apart(len(body), self._begin, resource, namespace, obj, options, body)
-        key = Key(resource.collection, namespace, name)
+        key = ObjectKey(resource.collection, namespace, name)
         context = self._context("CREATE", key, "", options.user)
         try:
             await resource.admit(context, obj, None, "CREATE")
@@ -109,7 +109,7 @@ class Writes:
         generated = not obj["metadata"].get("name")
         name = object_meta.begin(obj, resource, namespace, self._stamps)
         for _ in range(_NAMES if generated else 0):
-            if self._store.get(Key(resource.collection, namespace, name)) is None:
+            if self._store.get(ObjectKey(resource.collection, namespace, name)) is None:
                 break
             name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self._stamps.suffix()
         resource.prepare_create(obj, None)
@@ -194,7 +194,7 @@ class Writes:
         size: int = 0,
     ) -> Written:
         """Read, change, write; again from the start if somebody else has written in between."""
-        key = Key(resource.collection, namespace, name)
+        key = ObjectKey(resource.collection, namespace, name)
         for _ in range(_ATTEMPTS):
             record = self._existing(resource, key)
             worked_on = size + len(record.data)
@@ -213,17 +213,17 @@ class Writes:
             return written
         raise errors.conflict(resource.qualified, resource.kind.group, resource.kind.plural, name, _MODIFIED)
 
-    def _existing(self, resource: Resource, key: Key) -> Record:
+    def _existing(self, resource: Resource, key: ObjectKey) -> StoredObject:
         record = self._store.get(key)
         if record is None:
             raise errors.not_found(resource.qualified, resource.kind.group, resource.kind.plural, key.name)
         return record
 
-    def _served(self, resource: Resource, record: Record) -> Obj:
+    def _served(self, resource: Resource, record: StoredObject) -> Obj:
         obj = record.decode()
         return resource.outward(obj) if resource.outward is not None else obj
 
-    def _check_version(self, resource: Resource, record: Record, new: Obj) -> None:
+    def _check_version(self, resource: Resource, record: StoredObject, new: Obj) -> None:
         version = new["metadata"].get("resourceVersion")
         if version and version not in ("0", str(record.revision)):
             kind = resource.kind
@@ -232,7 +232,7 @@ class Writes:
     async def _replace(
         self,
         resource: Resource,
-        record: Record,
+        record: StoredObject,
         old: Obj,
         new: Obj,
         options: WriteOptions,
@@ -270,7 +270,7 @@ class Writes:
 
     async def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Written:
         """Delete an object, or take the next step of its deletion. Raises 404 and 409 (preconditions)."""
-        key = Key(resource.collection, namespace, name)
+        key = ObjectKey(resource.collection, namespace, name)
         for _ in range(_ATTEMPTS):
             record = self._existing(resource, key)
             context = self._context("DELETE", key, "", options.user)
@@ -283,7 +283,7 @@ class Writes:
         raise errors.conflict(resource.qualified, resource.kind.group, resource.kind.plural, name, _MODIFIED)
 
     async def _delete(
-        self, resource: Resource, record: Record, options: DeleteOptions, context: RequestContext
+        self, resource: Resource, record: StoredObject, options: DeleteOptions, context: RequestContext
     ) -> Written:
         obj, admitted = await apart(len(record.data), lambda: (record.decode(), record.decode()))
         _check_preconditions(resource, obj, options)
@@ -305,12 +305,12 @@ class Writes:
         return Written(_encode(answer), answer, warnings=context.warnings, status=True)
 
     async def delete_collection(
-        self, resource: Resource, records: Iterable[Record], options: DeleteOptions
-    ) -> list[Record]:
+        self, resource: Resource, records: Iterable[StoredObject], options: DeleteOptions
+    ) -> list[StoredObject]:
         """Delete each of the objects, those that vanish meanwhile excepted; answers what was there."""
         done = []
 
-        async def one(record: Record) -> None:
+        async def one(record: StoredObject) -> None:
             with suppress(ApiNotFound):
                 await self.delete(resource, record.key.namespace, record.key.name, options)
                 done.append(record)

@@ -38,17 +38,17 @@ class Unauthenticated:
     """The connections without valid credentials so far, the oldest first."""
 
     def __init__(self) -> None:
-        self._connections: dict[Connection, tuple[asyncio.Transport, float]] = {}
+        self._connections: dict[HttpConnection, tuple[asyncio.Transport, float]] = {}
         self._left = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def add(self, connection: Connection, transport: asyncio.Transport) -> None:
+    def add(self, connection: HttpConnection, transport: asyncio.Transport) -> None:
         """Count a connection that was accepted."""
         self._connections[connection] = (transport, asyncio.get_running_loop().time())
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: HttpConnection) -> None:
         """It has shown valid credentials, or is gone. Idempotent."""
         if self._connections.pop(connection, None) is not None:
             self._left.set()
@@ -87,7 +87,7 @@ class Tls(asyncio.sslproto.SSLProtocol):
 
     max_size = 32 << 10  # asyncio allots 256 KiB a connection: a thousand watches would take 280 MiB
 
-    def __init__(self, connection: Connection, context: ssl.SSLContext, unauthenticated: Unauthenticated) -> None:
+    def __init__(self, connection: HttpConnection, context: ssl.SSLContext, unauthenticated: Unauthenticated) -> None:
         loop = asyncio.get_running_loop()
         patience = max(1, round(connection.patience))
         super().__init__(loop, connection, context, None, server_side=True, ssl_handshake_timeout=patience)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ class Tls(asyncio.sslproto.SSLProtocol):
         return waiting + int(super()._get_write_buffer_size())  # type: ignore[misc]
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """A connection that must begin its first request within `patience` seconds."""
 
     __slots__ = ("_late", "_unauthenticated", "patience")
@@ -170,9 +170,9 @@ class Server(web.Server):
         self._patience = patience
         self.unauthenticated = Unauthenticated()
 
-    def __call__(self) -> Connection:
+    def __call__(self) -> HttpConnection:
         """The protocol of one more connection."""
-        return Connection(
+        return HttpConnection(
             self,
             self._patience,
             self.unauthenticated,

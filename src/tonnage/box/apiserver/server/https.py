@@ -19,7 +19,7 @@ from tonnage.box.apiserver.request.errors import as_api_error
 from tonnage.box.apiserver.request.negotiate import MAX_BODY, check_size
 from tonnage.box.apiserver.rest.handler import Handler, Stream, refusal
 from tonnage.box.apiserver.server.auth import Credentials
-from tonnage.box.apiserver.server.connection import Connection, Server, Tls
+from tonnage.box.apiserver.server.connection import HttpConnection, Server, Tls
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
 from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON, Request, Response
@@ -160,12 +160,12 @@ class HttpShell:
             self._runner = None
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        if isinstance(request.protocol, Connection):
+        if isinstance(request.protocol, HttpConnection):
             request.protocol.begun()
         user = self._credentials.authenticate(request.headers.get("Authorization", ""))
         if user is None:
             return _http(refusal(_UNAUTHORIZED), close=True)
-        if isinstance(request.protocol, Connection):
+        if isinstance(request.protocol, HttpConnection):
             request.protocol.authenticated()
         try:
             asked = await _read(request, self._patience)

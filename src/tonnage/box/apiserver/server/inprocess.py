@@ -9,7 +9,7 @@ import msgspec
 
 from tonnage.box.apiserver.rest.handler import Handler, Stream
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
-from tonnage.errors import ApiError, Cause, Unavailable, api_error
+from tonnage.errors import ApiError, FieldCause, Unavailable, api_error
 from tonnage.kube.transport import Request, Response
 
 
@@ -72,7 +72,9 @@ def read_status(answer: Response) -> ApiError:
     """The ApiError of a Status that was answered."""
     status = msgspec.json.decode(answer.body)
     details = status.get("details") or {}
-    causes = [Cause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in details.get("causes", ())]
+    causes = [
+        FieldCause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in details.get("causes", ())
+    ]
     return api_error(
         answer.status,
         status.get("reason", ""),

@@ -26,7 +26,7 @@ from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.health import basic
 from tonnage.box.apiserver.server.https import HttpShell
 from tonnage.box.apiserver.server.inprocess import InProcess
-from tonnage.box.apiserver.storage.store import Extract, Key, Store
+from tonnage.box.apiserver.storage.store import Extract, ObjectKey, Store
 from tonnage.box.apiserver.storage.watch import Hub
 from tonnage.errors import ApiAlreadyExists, Busy, HostError, Invalid, Unavailable
 from tonnage.kube.transport import Request, Response
@@ -109,7 +109,7 @@ class ApiServer:
             row = next((r for r in self._resources.values() if r.kind is kind), None)
             for obj in objects if row is not None else ():
                 assert row is not None
-                if self.store.get(Key(row.collection, "", obj["metadata"]["name"])) is None:
+                if self.store.get(ObjectKey(row.collection, "", obj["metadata"]["name"])) is None:
                     with suppress(ApiAlreadyExists):
                         await writes.create(row, "", obj, WriteOptions())
 
@@ -141,7 +141,7 @@ class ApiServer:
 
     def cluster_id(self) -> str:
         """uid of the namespace kube-system. Raises Unavailable before start()."""
-        record = self.store.get(Key(kinds.NAMESPACES.plural, "", "kube-system"))
+        record = self.store.get(ObjectKey(kinds.NAMESPACES.plural, "", "kube-system"))
         if record is None:
             raise Unavailable("the API server has not been started")
         meta: dict[str, Any] = record.decode()["metadata"]

@@ -30,7 +30,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, Key, MemoryStore, Obj, Record
+from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, MemoryStore, Obj, ObjectKey, StoredObject
 from tonnage.errors import Busy, Exhausted, Precondition, TonnageError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class _Need(IntEnum):
 
 
 class _Write(NamedTuple):
-    record: Record
+    record: StoredObject
     removed: bool
     need: _Need
     done: asyncio.Future[None]
@@ -125,7 +125,7 @@ class SqliteStore(MemoryStore):
         self._file: _File | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._waiting: deque[_Write] = deque()
-        self._pending: dict[Key, asyncio.Future[None]] = {}
+        self._pending: dict[ObjectKey, asyncio.Future[None]] = {}
         self._writing = False
         self._making_way = asyncio.Lock()
 
@@ -140,7 +140,7 @@ class SqliteStore(MemoryStore):
         file = _File(self._path, used=self._used, recover=self._recover)
         rows, revision = await loop.run_in_executor(self._thread, file.open)
         self._file = file
-        self._load((Record(Key(*place), at, data, self._extract) for *place, at, data in rows), revision)
+        self._load((StoredObject(ObjectKey(*place), at, data, self._extract) for *place, at, data in rows), revision)
 
     async def stop(self) -> None:
         """See Store."""
@@ -151,15 +151,17 @@ class SqliteStore(MemoryStore):
             await asyncio.get_running_loop().run_in_executor(self._thread, file.close)
         self._thread.shutdown(wait=False)
 
-    async def put(self, key: Key, obj: Obj, expected: int) -> Record:
+    async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         """See Store."""
         return await self._write(key, obj, expected, removed=False)
 
-    async def remove(self, key: Key, last: Obj, expected: int) -> Record:
+    async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
         """See Store."""
         return await self._write(key, last, expected, removed=True)
 
-    async def _write(self, key: Key, obj: Obj, expected: int, *, removed: bool, is_last: bool = False) -> Record:
+    async def _write(
+        self, key: ObjectKey, obj: Obj, expected: int, *, removed: bool, is_last: bool = False
+    ) -> StoredObject:
         """is_last: a full disk is reported at once. Else the oldest Events give way to what may use the reserve."""
         while (earlier := self._pending.get(key)) is not None:
             await asyncio.wait((earlier,))
@@ -524,7 +526,7 @@ def _upsert(rows: int) -> str:
     return f"INSERT INTO objects VALUES {values} ON CONFLICT (collection, namespace, name) {change}"
 
 
-def _need(record: Record, before: Record | None, *, removed: bool) -> _Need:
+def _need(record: StoredObject, before: StoredObject | None, *, removed: bool) -> _Need:
     """What a write may take of the reserve: a deletion and its finalizers all, a status or Event most of it."""
     if removed:
         return _Need.ALL

@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _NONE: Mapping[str, str] = {}
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """Where an object is: collection (Resource.collection), namespace ("" for none), name."""
 
     collection: str
@@ -39,17 +39,17 @@ class Key(NamedTuple):
 class Stale(Exception):
     """The object is no longer at the revision that the write was made from; `current` is what is there now."""
 
-    def __init__(self, key: Key, current: Record | None) -> None:
+    def __init__(self, key: ObjectKey, current: StoredObject | None) -> None:
         super().__init__(f"{'/'.join(filter(None, key))} has changed meanwhile")
         self.current = current
 
 
-class Record:
+class StoredObject:
     """One object at one revision; never changes."""
 
     __slots__ = ("_extract", "_fields", "_labels", "data", "key", "revision")
 
-    def __init__(self, key: Key, revision: int, data: bytes, extract: Extract, obj: Obj | None = None) -> None:
+    def __init__(self, key: ObjectKey, revision: int, data: bytes, extract: Extract, obj: Obj | None = None) -> None:
         self.key = key
         self.revision = revision
         self.data = data
@@ -85,18 +85,18 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoreEvent:
     """One change. record of a DELETED is the last state with the revision of the deletion."""
 
     type: EventType
-    record: Record
-    before: Record | None
+    record: StoredObject
+    before: StoredObject | None
 
 
 class Listener(Protocol):
     """Told of each change, in order of revisions, when it is visible."""
 
-    def __call__(self, event: Event, /) -> None: ...
+    def __call__(self, event: StoreEvent, /) -> None: ...
 
 
 class Store(Protocol):
@@ -106,10 +106,10 @@ class Store(Protocol):
     def revision(self) -> int:
         """Revision of the newest visible change."""
 
-    def get(self, key: Key) -> Record | None:
+    def get(self, key: ObjectKey) -> StoredObject | None:
         """The visible object, or None."""
 
-    def records(self, collection: str, namespace: str | None = None) -> list[Record]:
+    def records(self, collection: str, namespace: str | None = None) -> list[StoredObject]:
         """Visible objects of a collection (or of one namespace of it), by namespace and name."""
 
     def count(self, collection: str) -> int:
@@ -121,17 +121,17 @@ class Store(Protocol):
     def changed(self, collection: str) -> int:
         """Revision of the newest change of a collection (since the start)."""
 
-    def since(self, collection: str, revision: int) -> list[Event]:
+    def since(self, collection: str, revision: int) -> list[StoreEvent]:
         """Changes newer than revision, oldest first. Raises ApiGone when they are no longer kept."""
 
-    async def put(self, key: Key, obj: Obj, expected: int) -> Record:
+    async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
 
         Returns when the write is durable. Raises Stale, and Exhausted or Unavailable (disk full, read-only, broken);
         then nothing has been changed and the write may be repeated.
         """
 
-    async def remove(self, key: Key, last: Obj, expected: int) -> Record:
+    async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
         """Delete the object at revision expected; last is the state that watchers are shown. Raises as put."""
 
     def listen(self, listener: Listener) -> None:
@@ -152,9 +152,9 @@ class History:
         self.last = 0
         self._limit = limit
         self._bytes = 0
-        self._events: deque[Event] = deque()
+        self._events: deque[StoreEvent] = deque()
 
-    def append(self, event: Event) -> None:
+    def append(self, event: StoreEvent) -> None:
         """Keep one more change, forget the oldest ones beyond the limit."""
         self._events.append(event)
         self.last = event.record.revision
@@ -164,7 +164,7 @@ class History:
             self.floor = gone.record.revision
             self._bytes -= len(gone.record.data)
 
-    def since(self, revision: int) -> list[Event]:
+    def since(self, revision: int) -> list[StoreEvent]:
         """Changes newer than revision. Raises ApiGone."""
         if revision < self.floor:
             raise ApiGone(f"too old resource version: {revision} ({self.floor + 1})")
@@ -183,7 +183,7 @@ class MemoryStore:
     def __init__(self, fields: Extract, *, history_bytes: int = HISTORY_BYTES) -> None:
         self._extract = fields
         self._history_bytes = history_bytes
-        self._objects: dict[str, dict[str, dict[str, Record]]] = {}
+        self._objects: dict[str, dict[str, dict[str, StoredObject]]] = {}
         self._histories: dict[str, History] = {}
         self._listeners: list[Listener] = []
         self._revision = 1
@@ -195,7 +195,7 @@ class MemoryStore:
         """See Store."""
         return self._revision
 
-    def get(self, key: Key) -> Record | None:
+    def get(self, key: ObjectKey) -> StoredObject | None:
         """See Store."""
         collection, namespace, name = key
         try:
@@ -203,7 +203,7 @@ class MemoryStore:
         except KeyError:
             return None
 
-    def records(self, collection: str, namespace: str | None = None) -> list[Record]:
+    def records(self, collection: str, namespace: str | None = None) -> list[StoredObject]:
         """See Store."""
         spaces = self._objects.get(collection, {})
         chosen = sorted(spaces) if namespace is None else (namespace,)
@@ -222,7 +222,7 @@ class MemoryStore:
         history = self._histories.get(collection)
         return max(history.last, self._floor) if history else self._floor
 
-    def since(self, collection: str, revision: int) -> list[Event]:
+    def since(self, collection: str, revision: int) -> list[StoreEvent]:
         """See Store."""
         return self._history(collection).since(revision)
 
@@ -236,14 +236,14 @@ class MemoryStore:
     async def stop(self) -> None:
         """See Store."""
 
-    async def put(self, key: Key, obj: Obj, expected: int) -> Record:
+    async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         """See Store."""
         self._check(key, expected)
         record = self._stamp(key, obj)
         self._apply(record, removed=False)
         return record
 
-    async def remove(self, key: Key, last: Obj, expected: int) -> Record:
+    async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
         """See Store."""
         self._check(key, expected)
         record = self._stamp(key, last)
@@ -256,18 +256,18 @@ class MemoryStore:
             history = self._histories[collection] = History(self._floor, self._history_bytes)
         return history
 
-    def _check(self, key: Key, expected: int) -> None:
+    def _check(self, key: ObjectKey, expected: int) -> None:
         current = self.get(key)
         if (current.revision if current else 0) != expected:
             raise Stale(key, current)
 
-    def _stamp(self, key: Key, obj: Obj) -> Record:
+    def _stamp(self, key: ObjectKey, obj: Obj) -> StoredObject:
         """Give obj the next revision and encode it."""
         self._assigned += 1
         obj["metadata"]["resourceVersion"] = str(self._assigned)
-        return Record(key, self._assigned, _encode(obj), self._extract, obj)
+        return StoredObject(key, self._assigned, _encode(obj), self._extract, obj)
 
-    def _apply(self, record: Record, *, removed: bool) -> None:
+    def _apply(self, record: StoredObject, *, removed: bool) -> None:
         """Make a write visible and tell of it."""
         collection, namespace, name = record.key
         space = self._objects.setdefault(collection, {}).setdefault(namespace, {})
@@ -279,7 +279,7 @@ class MemoryStore:
         else:
             space[name] = record
         self._revision = record.revision
-        event = Event("DELETED" if removed else "MODIFIED" if before else "ADDED", record, before)
+        event = StoreEvent("DELETED" if removed else "MODIFIED" if before else "ADDED", record, before)
         self._history(collection).append(event)
         for listener in self._listeners:
             try:
@@ -287,7 +287,7 @@ class MemoryStore:
             except Exception:  # the write is done, and those behind it must go on
                 log.exception("listener failed key=%s revision=%d", "/".join(record.key), record.revision)
 
-    def _load(self, records: Iterable[Record], revision: int) -> None:
+    def _load(self, records: Iterable[StoredObject], revision: int) -> None:
         """Begin with these records; older revisions than this are gone."""
         for record in records:
             collection, namespace, name = record.key

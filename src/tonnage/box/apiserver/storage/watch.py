@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tonnage.api.selectors import EVERYTHING, Selector
-from tonnage.box.apiserver.storage.store import Event, EventType, Record, Store
+from tonnage.box.apiserver.storage.store import EventType, Store, StoredObject, StoreEvent
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -34,11 +34,11 @@ BUFFERS_BYTES = 64 << 20
 CHUNK_BYTES = 64 << 10
 BOOKMARK_SECONDS = 60.0
 
-Render = Callable[[Record, int], bytes]
+Render = Callable[[StoredObject, int], bytes]
 _encode = msgspec.json.Encoder().encode
 
 
-def render_json(record: Record, revision: int) -> bytes:
+def render_json(record: StoredObject, revision: int) -> bytes:
     """The object as it is stored, or with a newer revision where that differs (selector watches)."""
     if record.revision == revision:
         return record.data
@@ -69,7 +69,7 @@ class Filter:
         """What it costs to hold an object against this: 1 for fewer than 16 requirements, 2 for fewer than 32 ..."""
         return 1 + (len(self.labels.requirements) + len(self.fields.requirements)) // 16
 
-    def selects(self, record: Record) -> bool:
+    def selects(self, record: StoredObject) -> bool:
         """Whether the object is one of them."""
         if self.namespace is not None and record.key.namespace != self.namespace:
             return False
@@ -77,7 +77,7 @@ class Filter:
             return False
         return not self.fields or self.fields.matches(_Fields(record))
 
-    def change(self, event: Event) -> tuple[EventType, Record] | None:
+    def change(self, event: StoreEvent) -> tuple[EventType, StoredObject] | None:
         """What the event is to somebody who sees only these objects, with the object to show."""
         if not self.labels and not self.fields:
             wanted = self.namespace is None or event.record.key.namespace == self.namespace
@@ -105,7 +105,7 @@ class _Fields(Mapping[str, str]):
 
     __slots__ = ("_record",)
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: StoredObject) -> None:
         self._record = record
 
     def __getitem__(self, key: str) -> str:
@@ -318,7 +318,7 @@ class _Shelf:
             if not counts[place[1]]:
                 del counts[place[1]]
 
-    def candidates(self, event: Event) -> list[Watcher]:
+    def candidates(self, event: StoreEvent) -> list[Watcher]:
         """Those that may want the event, each once."""
         places: dict[tuple[str, ...], None] = {("all",): None, ("namespace", event.record.key.namespace): None}
         for record in (event.record, event.before):
@@ -341,7 +341,7 @@ class Hub:
         self._shelves: dict[str, _Shelf] = {}
         self._watchers: dict[Watcher, None] = {}
         self.buffers = Buffers(self._drop_slowest)
-        self._backlog: deque[tuple[Event, Iterator[Watcher], dict[Hashable, bytes]]] = deque()
+        self._backlog: deque[tuple[StoreEvent, Iterator[Watcher], dict[Hashable, bytes]]] = deque()
         self._budget = SLICE
         """Watchers that events can still be held against in this turn of the loop."""
         self._turning = False
@@ -387,7 +387,7 @@ class Hub:
             self._bookmarks.cancel()
             self._bookmarks = None
 
-    def _publish(self, event: Event) -> None:
+    def _publish(self, event: StoreEvent) -> None:
         shelf = self._shelves.get(event.record.key.collection)
         if shelf is None or not shelf.files:
             return
@@ -421,7 +421,7 @@ class Hub:
         if self._backlog:
             self._pump()
 
-    def _deliver(self, watcher: Watcher, event: Event, lines: dict[Hashable, bytes]) -> None:
+    def _deliver(self, watcher: Watcher, event: StoreEvent, lines: dict[Hashable, bytes]) -> None:
         self.examined += 1
         if watcher.closed or event.record.revision <= watcher.after:
             return
@@ -467,7 +467,7 @@ class Hub:
             asyncio.get_running_loop().call_soon(self._mark, itertools.chain((rest,), watchers))
 
 
-def encode_change(watcher: Watcher, event: Event, lines: dict[Hashable, bytes]) -> bytes | None:
+def encode_change(watcher: Watcher, event: StoreEvent, lines: dict[Hashable, bytes]) -> bytes | None:
     """The line that the watcher gets for the event, or None; lines holds those already made for other watchers."""
     change = watcher.filter.change(event)
     if change is None:

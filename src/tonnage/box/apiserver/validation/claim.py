@@ -9,13 +9,13 @@ from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.validation.field_errors import Faults, difference, immutable
 from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, label_selector, metadata
 from tonnage.box.apiserver.validation.persistent_volume import VOLUME_MODES, access_modes
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """PersistentVolumeClaim."""
     faults = Faults()
     metadata(faults, new, old=old)

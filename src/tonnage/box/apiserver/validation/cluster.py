@@ -7,7 +7,7 @@ from typing import Any
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.validation.field_errors import Faults, immutable
 from tonnage.box.apiserver.validation.meta import dns_label, label_value, metadata, path_segment, qualified_name
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -28,7 +28,7 @@ _EVENT_OLD = ("deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTim
 _ELSEWHERE = "does not match event.namespace"
 
 
-def namespace(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def namespace(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Namespace: its name is a DNS label."""
     faults = Faults()
     metadata(faults, new, dns_label, old=old)
@@ -44,7 +44,7 @@ def namespace(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     return faults
 
 
-def node(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def node(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Node: taints, addresses, resources; the pod range and provider id may be set once."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -83,7 +83,7 @@ def _taints(faults: Faults, taints: list[Obj]) -> None:
         seen.add((key, effect))
 
 
-def event(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def event(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Event in its core form: it lies in the namespace of what it is about (cluster things: in default)."""
     faults = Faults()
     metadata(faults, new, path_segment, old=old)
@@ -96,7 +96,7 @@ def event(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     return faults
 
 
-def new_event(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def new_event(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Event of events.k8s.io: says who reports, why and what was done; afterwards only its series changes."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -131,7 +131,7 @@ def _new_style(faults: Faults, new: Obj, about: Obj, controller: str) -> None:
             faults.invalid(word, "", f"can have at most {limit} characters")
 
 
-def resource_quota(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def resource_quota(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """ResourceQuota. Scopes are refused: a quota that were not enforced would be worse than none."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -150,7 +150,7 @@ def resource_quota(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause
     return faults
 
 
-def limit_range(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def limit_range(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """LimitRange: one item a type, min <= default request <= default <= max."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -185,7 +185,7 @@ def _limits(faults: Faults, item: Obj, kind: str, path: str) -> None:
                 faults.invalid(f"{path}.{place}[{resource}]", wrong, what)
 
 
-def lease(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def lease(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Lease."""
     faults = Faults()
     metadata(faults, new, old=old)

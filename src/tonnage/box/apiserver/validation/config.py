@@ -9,7 +9,7 @@ from typing import Any
 
 from tonnage.box.apiserver.validation.field_errors import Faults, immutable
 from tonnage.box.apiserver.validation.meta import metadata, too_long
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _MAX_BYTES = 1 << 20
@@ -34,7 +34,7 @@ def config_key(key: str) -> list[str]:
     return faults
 
 
-def config_map(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def config_map(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """ConfigMap: keys of files, 1 MiB together, unchangeable if it says so."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -52,7 +52,7 @@ def config_map(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     return faults
 
 
-def secret(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def secret(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Secret: as a ConfigMap, and what its type demands. No value is ever part of a message."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -110,7 +110,7 @@ def _frozen(faults: Faults, new: Obj, old: Obj | None, fields: tuple[str, ...]) 
             faults.forbidden(field, "field is immutable when `immutable` is set")
 
 
-def service_account(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def service_account(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """ServiceAccount."""
     faults = Faults()
     metadata(faults, new, old=old)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 
-class Faults(list[Cause]):
+class Faults(list[FieldCause]):
     """A list of Causes with a method for each sort of fault; path is the field's dotted path."""
 
     def required(self, path: str, detail: str = "") -> None:
@@ -51,7 +51,7 @@ class Faults(list[Cause]):
             self.invalid(path, value, message)
 
     def _add(self, path: str, reason: str, what: str, detail: str) -> None:
-        self.append(Cause(path, f"{what}: {detail}" if detail else what, f"FieldValue{reason}"))
+        self.append(FieldCause(path, f"{what}: {detail}" if detail else what, f"FieldValue{reason}"))
 
 
 def shown(value: Any) -> str:

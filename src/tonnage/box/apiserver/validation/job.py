@@ -8,7 +8,7 @@ from typing import Any
 from tonnage.box.apiserver.validation.field_errors import Faults
 from tonnage.box.apiserver.validation.meta import metadata
 from tonnage.box.apiserver.validation.workloads import fixed, not_negative, not_offered, selected_template
-from tonnage.errors import Cause, Invalid
+from tonnage.errors import FieldCause, Invalid
 
 Obj = dict[str, Any]
 _MAX_INDEXED = 100_000
@@ -17,7 +17,7 @@ _LONGEST_CRON = 52
 _POLICIES = ("Allow", "Forbid", "Replace")
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Job. What this server does not do (failure and success policies, limits by index) is refused by name."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -43,7 +43,7 @@ def _job_spec(faults: Faults, spec: Obj) -> None:
     _modes(faults, spec)
 
 
-def cron(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def cron(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """CronJob: its schedule can be read, its Jobs could be made."""
     faults = Faults()
     metadata(faults, new, old=old)

@@ -10,7 +10,7 @@ from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.schema import schemas
 from tonnage.box.apiserver.validation.field_errors import Faults, difference, immutable
 from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, metadata, node_selector_terms
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _RECLAIM = ("Delete", "Recycle", "Retain")
@@ -35,7 +35,7 @@ def sources(spec: Obj) -> list[str]:
     return [word for word in known if word in spec and word not in _COMMON]
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """PersistentVolume."""
     faults = Faults()
     metadata(faults, new, old=old)

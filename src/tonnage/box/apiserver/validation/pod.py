@@ -13,7 +13,7 @@ from tonnage.box.apiserver.validation.field_errors import Faults, difference
 from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, labels, metadata
 from tonnage.box.apiserver.validation.scheduling import added_tolerations, removed_gates, scheduling
 from tonnage.box.apiserver.validation.volumes import volumes
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -26,7 +26,7 @@ _UPDATABLE = (
 )
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Pod. Writes of a subresource (status, binding ...) have kept the spec, so only metadata is looked at."""
     faults = Faults()
     metadata(faults, new, old=old)

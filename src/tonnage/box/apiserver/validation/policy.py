@@ -9,7 +9,7 @@ from tonnage.box.apiserver.request.resource import SYSTEM
 from tonnage.box.apiserver.validation.field_errors import Faults, immutable
 from tonnage.box.apiserver.validation.meta import label_selector, metadata
 from tonnage.box.apiserver.validation.workloads import int_or_percent, share
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _HIGHEST = 1_000_000_000
@@ -17,7 +17,7 @@ _SYSTEM_PREFIX = "system-"
 _UNHEALTHY = ("AlwaysAllow", "IfHealthyBudget")
 
 
-def priority_class(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def priority_class(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """PriorityClass: its number and policy stay as they are, for pods have copies of them."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -38,7 +38,7 @@ def priority_class(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause
     return faults
 
 
-def budget(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def budget(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """PodDisruptionBudget: one of the two bounds."""
     faults = Faults()
     metadata(faults, new, old=old)

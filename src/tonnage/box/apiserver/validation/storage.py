@@ -9,7 +9,7 @@ from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.validation.field_errors import Faults, immutable
 from tonnage.box.apiserver.validation.meta import dns_subdomain, label_selector, metadata, qualified_name
 from tonnage.box.apiserver.validation.persistent_volume import driver_name, volume_spec
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _MAX_PARAMETERS, _MAX_BYTES = 512, 256 << 10
@@ -20,7 +20,7 @@ _FS_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLES = ("Persistent", "Ephemeral")
 
 
-def storage_class(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def storage_class(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """StorageClass: what volumes are made by may not change, who may mount and grow them may."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -75,7 +75,7 @@ def _topologies(faults: Faults, terms: list[Obj]) -> None:
         seen.append(keys)
 
 
-def csi_driver(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def csi_driver(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """CSIDriver. The path of attachRequired is Kubernetes' own slip; people look for it."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -112,7 +112,7 @@ def _token_requests(faults: Faults, requests: list[Obj]) -> None:
             faults.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
 
 
-def csi_node(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def csi_node(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """CSINode: drivers come and go, but one that is there keeps its node id and topology."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -155,7 +155,7 @@ def _node_driver(faults: Faults, driver: Obj, path: str) -> None:
         faults.each(path, key, qualified_name(key))
 
 
-def capacity(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def capacity(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """CSIStorageCapacity. Kubernetes does not look at maximumVolumeSize, so neither is it looked at here."""
     faults = Faults()
     metadata(faults, new, old=old)
@@ -172,7 +172,7 @@ def capacity(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     return faults
 
 
-def attachment(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def attachment(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """VolumeAttachment: what is attached where never changes."""
     faults = Faults()
     metadata(faults, new, old=old)

@@ -13,7 +13,7 @@ from tonnage.api.selectors import from_label_selector
 from tonnage.box.apiserver.validation import pod
 from tonnage.box.apiserver.validation.field_errors import Faults, immutable
 from tonnage.box.apiserver.validation.meta import dns_subdomain, label_selector, metadata
-from tonnage.errors import Cause
+from tonnage.errors import FieldCause
 
 Obj = dict[str, Any]
 _PERCENT = re.compile(r"[0-9]+%")
@@ -27,7 +27,7 @@ _STATEFUL_UPDATABLE = frozenset(
 _NOT_OFFERED = "is not offered by this server; leave it out"
 
 
-def deployment(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def deployment(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """Deployment."""
     faults = _begin(new, old)
     if subresource:
@@ -43,7 +43,7 @@ def deployment(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     return faults
 
 
-def replica_set(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def replica_set(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """ReplicaSet."""
     faults = _begin(new, old)
     if not subresource:
@@ -52,7 +52,7 @@ def replica_set(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     return faults
 
 
-def stateful_set(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def stateful_set(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """StatefulSet. Its pods' volumes are those of the template and one for each claim."""
     faults = _begin(new, old)
     if subresource:
@@ -101,7 +101,7 @@ def _stateful_strategy(faults: Faults, strategy: Obj) -> None:
                 faults.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], "cannot be 0")
 
 
-def daemon_set(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def daemon_set(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """DaemonSet."""
     faults = _begin(new, old)
     if subresource:
@@ -127,7 +127,7 @@ def daemon_set(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
     return faults
 
 
-def controller_revision(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+def controller_revision(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     """ControllerRevision: its data is an object, and never changes."""
     faults = Faults()
     metadata(faults, new, old=old)

@@ -49,7 +49,7 @@ def beyond(revisions: Sequence[ControllerRevision], used: Iterable[str], limit: 
     return old[: max(0, len(old) - limit)]
 
 
-class Revisions:
+class RevisionHistory:
     """Writes the revisions of owners of one kind."""
 
     def __init__(self, client: Client, kind: Kind[Any], objects: Dependents[ControllerRevision]) -> None:

@@ -41,7 +41,7 @@ NAME = "persistentvolume-controller"
 CLAIM, VOLUME, CLASS = "claim", "volume", "class"
 
 
-class Key(NamedTuple):
+class BinderKey(NamedTuple):
     """What to look at: a claim, a volume, or all unbound claims of a class."""
 
     what: str
@@ -96,7 +96,7 @@ class Binder:
         what, name = key
         if what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, name):
-                self._controller.enqueue(Key(CLAIM, waiting.key))
+                self._controller.enqueue(BinderKey(CLAIM, waiting.key))
             return None
         if what == CLAIM:
             claim = self._claims.get(name)
@@ -104,24 +104,28 @@ class Binder:
         volume = self._volumes.get(name)
         return None if volume is None else await self._volume_sync.sync(volume)
 
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
+    def _claim_changed(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> Iterable[BinderKey]:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             keys = self._claim_gone(old)
             return keys if new is None else [*keys, *self._claim_changed(None, new)]
         assert new is not None
         if not new.spec.volume_name:
-            return self._later([Key(CLAIM, new.key)], self._view.only_waits(new))
-        keys = [Key(CLAIM, new.key), Key(VOLUME, new.spec.volume_name)]
+            return self._later([BinderKey(CLAIM, new.key)], self._view.only_waits(new))
+        keys = [BinderKey(CLAIM, new.key), BinderKey(VOLUME, new.spec.volume_name)]
         volume = self._volumes.get(new.spec.volume_name)
         return keys if volume is None else self._pair_changed(keys, new, volume)
 
-    def _pair_changed(self, keys: list[Key], claim: PersistentVolumeClaim, volume: PersistentVolume) -> Iterable[Key]:
+    def _pair_changed(
+        self, keys: list[BinderKey], claim: PersistentVolumeClaim, volume: PersistentVolume
+    ) -> Iterable[BinderKey]:
         if is_complete(claim, volume):
             self._view.settled(claim, volume)
             return ()
         return self._later(keys, self._view.left_to_agent(claim, volume))
 
-    def _later(self, keys: list[Key], seconds: float) -> Iterable[Key]:
+    def _later(self, keys: list[BinderKey], seconds: float) -> Iterable[BinderKey]:
         """Enqueue keys after a wait; without one they are for now."""
         if not seconds:
             return keys
@@ -129,43 +133,43 @@ class Binder:
             self._controller.enqueue(key, after=seconds)
         return ()
 
-    def _claim_gone(self, claim: PersistentVolumeClaim) -> Iterable[Key]:
+    def _claim_gone(self, claim: PersistentVolumeClaim) -> Iterable[BinderKey]:
         self._view.waits.over(claim.metadata.uid)
         self._view.gone.add(claim.metadata.uid)
-        return [Key(VOLUME, volume.key) for volume in self._volumes.by(VOLUMES_BY_CLAIM, claim.key)]
+        return [BinderKey(VOLUME, volume.key) for volume in self._volumes.by(VOLUMES_BY_CLAIM, claim.key)]
 
-    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[BinderKey]:
         volume = new or old
         assert volume is not None
         name, ref = volume.metadata.name, volume.spec.claim_ref
         self._view.volume_seen(name, new)
-        keys = [Key(CLAIM, claim.key) for claim in self._claims.by(CLAIMS_BY_VOLUME, name)]
+        keys = [BinderKey(CLAIM, claim.key) for claim in self._claims.by(CLAIMS_BY_VOLUME, name)]
         if ref is not None:
-            keys.append(Key(CLAIM, f"{ref.namespace}/{ref.name}"))
+            keys.append(BinderKey(CLAIM, f"{ref.namespace}/{ref.name}"))
         if new is None:
             self._view.waits.over(volume.metadata.uid)
             return keys
-        keys.append(Key(VOLUME, name))
+        keys.append(BinderKey(VOLUME, name))
         if ref is not None:
             claim = self._claims.get(f"{ref.namespace}/{ref.name}")
             return keys if claim is None else self._pair_changed(keys, claim, new)
         if new.status.phase == "Available":
-            keys.append(Key(CLASS, new.spec.storage_class_name))
+            keys.append(BinderKey(CLASS, new.spec.storage_class_name))
         return keys
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[Key]:
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[BinderKey]:
         """A consumer has come: what the claim's Event says of it may differ; that has time."""
         if old is None and new is not None and not new.spec.node_name:
             for key in claim_keys(new):
                 if (claim := self._claims.get(key)) is not None and not claim.spec.volume_name:
-                    self._controller.enqueue(Key(CLAIM, key), after=self._view.quiet)
+                    self._controller.enqueue(BinderKey(CLAIM, key), after=self._view.quiet)
         return ()
 
 
-def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[Key]:
+def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[BinderKey]:
     if new is None:
         return ()
-    keys = [Key(CLASS, new.metadata.name)]
+    keys = [BinderKey(CLASS, new.metadata.name)]
     if is_default(new):
-        keys.append(Key(CLASS, ""))
+        keys.append(BinderKey(CLASS, ""))
     return keys

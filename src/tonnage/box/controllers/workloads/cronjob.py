@@ -34,7 +34,7 @@ _LONGEST_WAIT = 600.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class CronJobPlan:
     """due: the time for which a Job is to be made; replace: Jobs to end before; wait: seconds to the next time."""
 
     due: datetime | None = None
@@ -43,11 +43,11 @@ class Plan:
     skipped: bool = False
 
 
-def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> Plan:
+def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
     """What the time asks for. Of several times that were missed only the last counts. Raises Invalid."""
     spec, moment = cron_job.spec, datetime.fromtimestamp(now, UTC)
     if spec.suspend:
-        return Plan()
+        return CronJobPlan()
     schedule = cron.parse(spec.schedule, spec.time_zone or "")
     since = cron_job.status.last_schedule_time or cron_job.metadata.creation_timestamp
     earliest = datetime.fromtimestamp(parse_rfc3339(since), UTC) if since else moment
@@ -58,10 +58,10 @@ def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> Plan:
     wait = None if following is None else min((following - moment).total_seconds(), _LONGEST_WAIT)
     running = [job for job in jobs if finished(job) is None and not job.metadata.deleting]
     if due is None or not running or spec.concurrency_policy == "Allow":
-        return Plan(due, (), wait)
+        return CronJobPlan(due, (), wait)
     if spec.concurrency_policy == "Forbid":
-        return Plan(None, (), wait, skipped=True)
-    return Plan(due, running, wait)
+        return CronJobPlan(None, (), wait, skipped=True)
+    return CronJobPlan(due, running, wait)
 
 
 def superfluous(cron_job: CronJob, jobs: Sequence[Job]) -> list[Job]:

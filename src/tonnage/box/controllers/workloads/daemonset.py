@@ -17,7 +17,7 @@ from tonnage.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, DaemonSet
 from tonnage.box.controllers.podcontrol.expectations import Dependents
-from tonnage.box.controllers.podcontrol.history import Revisions, beyond
+from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond
 from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, patch_status
 from tonnage.box.controllers.podcontrol.pod_status import next_available
@@ -45,7 +45,7 @@ class DaemonSetController:
         self._pods = Dependents(pods)
         self._adopter = Adopter(client, PODS, DAEMON_SETS, self._pods)
         self._control = PodControl(client, self._pods, events, DAEMON_SETS)
-        self._revisions = Revisions(client, DAEMON_SETS, Dependents(revisions))
+        self._revisions = RevisionHistory(client, DAEMON_SETS, Dependents(revisions))
         self._failures = Backoff(initial=1.0, maximum=900.0)
         self._due: dict[tuple[str, str], float] = {}
         """When a failed pod of a DaemonSet's (uid) on a node may be replaced."""
@@ -82,10 +82,10 @@ class DaemonSetController:
         ready = next_available(pods, daemon.spec.min_ready_seconds, self._clock.time())
         return min((seconds for seconds in (wait, ready) if seconds is not None), default=None)
 
-    def _look(self, daemon: DaemonSet, pods: Sequence[Pod], hashed: str) -> plans.Look:
-        return plans.Look(daemon, pods, self._nodes, hashed, self._clock.time())
+    def _look(self, daemon: DaemonSet, pods: Sequence[Pod], hashed: str) -> plans.DaemonNodeView:
+        return plans.DaemonNodeView(daemon, pods, self._nodes, hashed, self._clock.time())
 
-    async def _follow(self, daemon: DaemonSet, todo: plans.Plan, hashed: str) -> tuple[float | None, Any]:
+    async def _follow(self, daemon: DaemonSet, todo: plans.DaemonSetPlan, hashed: str) -> tuple[float | None, Any]:
         """Write a plan; seconds until a failed pod's turn comes, and the failure to make a pod."""
         due, wait = self._replaceable(daemon, todo.failed)
         await self._control.delete_many(daemon, [*todo.delete, *due])

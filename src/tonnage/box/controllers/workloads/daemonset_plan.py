@@ -57,7 +57,7 @@ def revision_of(pod: Pod) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DaemonSetPlan:
     """Nodes that get a pod, and pods to delete. failed: those of them that have failed (not too fast)."""
 
     create: Sequence[str] = ()
@@ -75,7 +75,7 @@ class _Place:
     pods: Sequence[Pod]
 
 
-class Look:
+class DaemonNodeView:
     """A DaemonSet, its pods and the nodes at one moment; hashed is the revision that pods are to have."""
 
     def __init__(self, daemon: DaemonSet, pods: Sequence[Pod], nodes: Iterable[Node], hashed: str, now: float) -> None:
@@ -95,7 +95,7 @@ class Look:
         self._surge = scaled(rolling.max_surge, wanted, up=True) if self._rolls else 0
         self._unavailable = scaled(rolling.max_unavailable, wanted, up=True)
 
-    def plan(self) -> Plan:
+    def plan(self) -> DaemonSetPlan:
         """What is to be done now: what is missing or too much, then one step of an update."""
         create: list[str] = []
         delete = [pod for pod in self._lost if not pod.metadata.deleting]
@@ -114,7 +114,7 @@ class Look:
                 create += self._surging()
             else:
                 delete += [pod for pod in self._replacing() if pod not in delete]
-        return Plan(create, delete, failed)
+        return DaemonSetPlan(create, delete, failed)
 
     def _is_new(self, pod: Pod) -> bool:
         return revision_of(pod) == self._hashed

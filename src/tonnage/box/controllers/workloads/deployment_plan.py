@@ -31,13 +31,13 @@ _NOT_COPIED = frozenset(
 RECREATE = "Recreate"
 
 
-def bounds_of(deployment: Deployment) -> Bounds:
+def bounds_of(deployment: Deployment) -> RollingLimits:
     """How many pods there may be and must be. Recreate: none above the number."""
     spec = deployment.spec
     if spec.strategy.type == RECREATE:
-        return Bounds(spec.replicas, 0, 0)
+        return RollingLimits(spec.replicas, 0, 0)
     rolling = spec.strategy.rolling_update or RollingUpdate()
-    return Bounds.of(spec.replicas, rolling.max_surge, rolling.max_unavailable)
+    return RollingLimits.of(spec.replicas, rolling.max_surge, rolling.max_unavailable)
 
 
 def find_new(deployment: Deployment, sets: Sequence[ReplicaSet]) -> ReplicaSet | None:
@@ -146,7 +146,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RollingLimits:
     """How many pods are wanted, how many more there may be, and how many may be missing."""
 
     desired: int
@@ -154,7 +154,7 @@ class Bounds:
     unavailable: int
 
     @classmethod
-    def of(cls, desired: int, surge: int | str | None, unavailable: int | str | None) -> Bounds:
+    def of(cls, desired: int, surge: int | str | None, unavailable: int | str | None) -> RollingLimits:
         """From what the spec says: a surge is rounded up, what may be missing down; both nothing is one missing."""
         more = scaled(surge, desired, up=True)
         less = scaled(unavailable, desired, up=False)
@@ -163,7 +163,7 @@ class Bounds:
         return cls(desired, more, min(less, desired))
 
 
-def new_size(bounds: Bounds, new: Size, olds: Sequence[Size]) -> int:
+def new_size(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> int:
     """How many pods the new ReplicaSet may ask for now."""
     if new.wanted >= bounds.desired:
         return bounds.desired
@@ -172,7 +172,7 @@ def new_size(bounds: Bounds, new: Size, olds: Sequence[Size]) -> int:
     return new.wanted + max(0, min(room, bounds.desired - new.wanted))
 
 
-def old_sizes(bounds: Bounds, new: Size, olds: Sequence[Size]) -> dict[str, int]:
+def old_sizes(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> dict[str, int]:
     """Old ReplicaSets (oldest first) that can do with fewer pods now, and with how many."""
     total = new.wanted + sum(old.wanted for old in olds)
     least = bounds.desired - bounds.unavailable
@@ -202,7 +202,7 @@ def _without_sick(olds: Sequence[Size], room: int) -> dict[str, int]:
     return sizes
 
 
-def proportional(bounds: Bounds, sets: Sequence[Size], seen: int) -> dict[str, int]:
+def proportional(bounds: RollingLimits, sets: Sequence[Size], seen: int) -> dict[str, int]:
     """Several ReplicaSets have pods while the wanted number changes: each grows or shrinks by its share.
 
     sets: oldest first; seen: pods that the Deployment had when it was last looked at.
@@ -223,7 +223,7 @@ def proportional(bounds: Bounds, sets: Sequence[Size], seen: int) -> dict[str, i
     return sizes
 
 
-def _share(bounds: Bounds, one: Size, seen: int) -> int:
+def _share(bounds: RollingLimits, one: Size, seen: int) -> int:
     if not bounds.desired:
         return -one.wanted
     before = one.annotated or seen

@@ -40,7 +40,7 @@ Wanted = Callable[[Sequence[Pod]], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class BudgetCount:
     """What a budget comes to. disrupted: pods evicted and not seen to go, with the time."""
 
     expected: int
@@ -54,7 +54,7 @@ class Count:
         return max(0, self.healthy - self.desired) if self.expected else 0
 
 
-def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> Count:
+def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> BudgetCount:
     """Count a budget's pods. now: seconds since the epoch. Raises Invalid when nobody says how many there should be."""
     spec = budget.spec
     if spec.max_unavailable is not None:
@@ -72,7 +72,7 @@ def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now:
         if (pod := there.get(name)) is not None and not pod.metadata.deleting and _since(since) + FORGOTTEN > now
     }
     healthy = sum(is_ready(p) and not p.metadata.deleting and p.metadata.name not in disrupted for p in pods)
-    return Count(expected, desired, healthy, disrupted)
+    return BudgetCount(expected, desired, healthy, disrupted)
 
 
 def _since(text: str) -> float:
@@ -82,7 +82,7 @@ def _since(text: str) -> float:
         return 0.0
 
 
-def status(budget: PodDisruptionBudget, found: Count, now: float, failure: str = "") -> dict[str, Any]:
+def status(budget: PodDisruptionBudget, found: BudgetCount, now: float, failure: str = "") -> dict[str, Any]:
     """What is to be written as its status. failure: why nothing could be counted, "" when it could."""
     allowed = 0 if failure else found.allowed
     reason = FAILED if failure else SUFFICIENT if allowed else INSUFFICIENT
@@ -154,7 +154,7 @@ class DisruptionController:
         try:
             found = count(budget, pods, self._wanted, now)
         except Invalid as fault:
-            failure, found = str(fault), Count(0, 0, 0, budget.status.disrupted_pods)
+            failure, found = str(fault), BudgetCount(0, 0, 0, budget.status.disrupted_pods)
             message = f"Failed to calculate the number of expected pods: {fault}"
             self._events.warning(refer(DISRUPTION_BUDGETS, budget), "CalculateExpectedPodCountFailed", message)
         wanted = status(budget, found, now, failure)

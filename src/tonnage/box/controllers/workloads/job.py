@@ -82,7 +82,7 @@ class JobController:
         written = await patch_status(self._client, JOBS, job, wanted)
         return None if written is None else self._jobs.wrote(written)
 
-    async def _follow(self, job: Job, todo: plans.Plan) -> None:
+    async def _follow(self, job: Job, todo: plans.JobPlan) -> None:
         for pod in todo.drop:
             await self._release(pod)
         await self._control.delete_many(job, [*todo.drop, *todo.end])

@@ -12,7 +12,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job
 from tonnage.box.controllers.podcontrol.pod_control import BURST
 from tonnage.box.controllers.podcontrol.pod_status import deletion_order, is_active, is_ready
-from tonnage.box.controllers.workloads.job_tracking import INDEXED, Count, index_of, is_tracked, write_indexes
+from tonnage.box.controllers.workloads.job_tracking import INDEXED, JobCount, index_of, is_tracked, write_indexes
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 600.0
 COMPLETE, FAILED = "Complete", "Failed"
@@ -21,7 +21,7 @@ _SOON = {COMPLETE: "SuccessCriteriaMet", FAILED: "FailureTarget"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobPlan:
     """create: pods to make, by completion index (None without). drop: pods to delete that shall not count. end: pods
     to delete because the Job is over. outcome: how it ends, with reason and message. wait: seconds until the next
     look, if nothing happens before.
@@ -44,16 +44,16 @@ def _true(job: Job, kind: str) -> Condition | None:
     return next((c for c in job.status.conditions if c.type == kind and c.status == "True"), None)
 
 
-def plan(job: Job, pods: Sequence[Pod], count: Count, now: float) -> Plan:
+def plan(job: Job, pods: Sequence[Pod], count: JobCount, now: float) -> JobPlan:
     """What is to be done now."""
     active = [pod for pod in pods if is_active(pod)]
     outcome = _decided(job) or _outcome(job, active, count, now)
     if outcome is not None:
         if outcome[0] == FAILED:
-            return Plan(outcome=outcome, active=active, end=active)
-        return Plan(outcome=outcome, active=active, drop=active)
+            return JobPlan(outcome=outcome, active=active, end=active)
+        return JobPlan(outcome=outcome, active=active, drop=active)
     if job.spec.suspend:
-        return Plan(drop=active, active=active)
+        return JobPlan(drop=active, active=active)
     return _manage(job, pods, active, count, now)
 
 
@@ -65,7 +65,7 @@ def _decided(job: Job) -> tuple[str, str, str] | None:
     return None
 
 
-def _outcome(job: Job, active: Sequence[Pod], count: Count, now: float) -> tuple[str, str, str] | None:
+def _outcome(job: Job, active: Sequence[Pod], count: JobCount, now: float) -> tuple[str, str, str] | None:
     spec = job.spec
     if count.all_failed > spec.backoff_limit or _restarted_too_often(job, active):
         return FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit"
@@ -93,7 +93,7 @@ def _time_left(job: Job, now: float) -> float | None:
     return parse_rfc3339(job.status.start_time) + job.spec.active_deadline_seconds - now
 
 
-def _manage(job: Job, pods: Sequence[Pod], active: Sequence[Pod], count: Count, now: float) -> Plan:
+def _manage(job: Job, pods: Sequence[Pod], active: Sequence[Pod], count: JobCount, now: float) -> JobPlan:
     spec, deadline = job.spec, _time_left(job, now)
     wanted = spec.parallelism
     if spec.completions is not None:
@@ -102,21 +102,21 @@ def _manage(job: Job, pods: Sequence[Pod], active: Sequence[Pod], count: Count, 
         wanted = min(wanted, len(active))
     surplus = len(active) - max(0, wanted)
     if surplus > 0:
-        return Plan(drop=_surplus(job, active, surplus), active=active, wait=deadline)
+        return JobPlan(drop=_surplus(job, active, surplus), active=active, wait=deadline)
     there = list(active)
     if spec.pod_replacement_policy == "Failed":
         there += [pod for pod in pods if pod.metadata.deleting and not pod.terminated]
     missing = min(wanted - len(there), BURST)
     if missing <= 0:
-        return Plan(active=active, wait=deadline)
+        return JobPlan(active=active, wait=deadline)
     pause = _pause(pods, now)
     if pause > 0:
-        return Plan(active=active, wait=pause if deadline is None else min(pause, deadline))
+        return JobPlan(active=active, wait=pause if deadline is None else min(pause, deadline))
     indexes: Sequence[int | None] = [None] * missing
     if spec.completion_mode == INDEXED:
         taken = {index_of(pod) for pod in there} | count.completed
         indexes = [n for n in range(spec.completions or 0) if n not in taken][:missing]
-    return Plan(create=indexes, active=active, wait=deadline)
+    return JobPlan(create=indexes, active=active, wait=deadline)
 
 
 def _surplus(job: Job, active: Sequence[Pod], number: int) -> list[Pod]:
@@ -153,7 +153,7 @@ def _ended_at(pod: Pod) -> float:
     return max(times) if times else parse_rfc3339(ready[0]) if ready and ready[0] else 0.0
 
 
-def status(job: Job, todo: Plan, pods: Sequence[Pod], count: Count, now: float) -> dict[str, Any]:
+def status(job: Job, todo: JobPlan, pods: Sequence[Pod], count: JobCount, now: float) -> dict[str, Any]:
     """What is to be written as its status; a null takes a field away."""
     terminating = [pod for pod in pods if pod.metadata.deleting and not pod.terminated]
     start = job.status.start_time

@@ -66,7 +66,7 @@ def has_failed(pod: Pod, *, only_ended: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Count:
+class JobCount:
     """How many have ended so far. uncounted: pods whose finalizers may be taken off once this is written."""
 
     succeeded: int
@@ -86,7 +86,7 @@ class Count:
         return self.failed + len(self.uncounted.failed)
 
 
-def count(job: Job, pods: Sequence[Pod]) -> Count:
+def count(job: Job, pods: Sequence[Pod]) -> JobCount:
     """The next state of the count, from the Job's status and its pods."""
     tracked = {pod.metadata.uid: pod for pod in pods if is_tracked(pod)}
     status = job.status
@@ -102,14 +102,14 @@ def count(job: Job, pods: Sequence[Pod]) -> Count:
         completions = job.spec.completions or 0
         done = read_indexes(status.completed_indexes, completions)
         done |= {n for pod in ended_well if (n := index_of(pod)) is not None and n < completions}
-        return Count(len(done), failures, Uncounted(failed=failed), frozenset(done), indexed=True)
+        return JobCount(len(done), failures, Uncounted(failed=failed), frozenset(done), indexed=True)
     succeeded = [uid for uid in before.succeeded if uid in tracked]
     succeeded += [pod.metadata.uid for pod in ended_well if pod.metadata.uid not in before.succeeded]
     successes = status.succeeded + sum(uid not in tracked for uid in before.succeeded)
-    return Count(successes, failures, Uncounted(succeeded=succeeded, failed=failed))
+    return JobCount(successes, failures, Uncounted(succeeded=succeeded, failed=failed))
 
 
-def countable(job: Job, found: Count, pods: Sequence[Pod]) -> list[Pod]:
+def countable(job: Job, found: JobCount, pods: Sequence[Pod]) -> list[Pod]:
     """Pods whose finalizer may go, now that found is written: those that it names, or whose index it has."""
     named = {*found.uncounted.succeeded, *found.uncounted.failed}
     return [

@@ -39,20 +39,20 @@ NAME = "replicaset"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplicaSetPlan:
     """Pods to make, and those to delete; one of the two is nothing."""
 
     create: int = 0
     delete: Sequence[Pod] = ()
 
 
-def plan(wanted: int, pods: Sequence[Pod], crowd: Counter[str] | None = None) -> Plan:
+def plan(wanted: int, pods: Sequence[Pod], crowd: Counter[str] | None = None) -> ReplicaSetPlan:
     """From the pods that there are to the wanted number. crowd counts related pods by node (see deletion_order)."""
     active = [pod for pod in pods if is_active(pod)]
     missing = wanted - len(active)
     if missing >= 0:
-        return Plan(create=min(missing, BURST))
-    return Plan(delete=deletion_order(active, crowd)[: min(-missing, BURST)])
+        return ReplicaSetPlan(create=min(missing, BURST))
+    return ReplicaSetPlan(delete=deletion_order(active, crowd)[: min(-missing, BURST)])
 
 
 def status(replica_set: ReplicaSet, pods: Sequence[Pod], now: float, failure: TonnageError | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, StatefulSet
 from tonnage.box.controllers.podcontrol.expectations import Dependents
-from tonnage.box.controllers.podcontrol.history import Revisions, beyond, template_of
+from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
 from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, patch_status
 from tonnage.box.controllers.podcontrol.pod_status import next_available
@@ -50,7 +50,7 @@ class StatefulSetController:
         self._adopter = Adopter(client, PODS, STATEFUL_SETS, self._pods, fits=_is_member)
         self._control = PodControl(client, self._pods, events, STATEFUL_SETS)
         self._claims = Claims(client, Dependents(claims), events)
-        self._revisions = Revisions(client, STATEFUL_SETS, Dependents(revisions))
+        self._revisions = RevisionHistory(client, STATEFUL_SETS, Dependents(revisions))
         self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=60.0))
         self._controller.watch(sets, own_key)
         self._controller.watch(revisions, lambda old, new: ())  # none is made before all that are there are known
@@ -75,7 +75,7 @@ class StatefulSetController:
         )
         known = self._revisions.of(stateful)
         current = next((r for r in known if r.metadata.name == stateful.status.current_revision), update)
-        pair = plans.Revisions(current.metadata.name, update.metadata.name)
+        pair = plans.SetRevisions(current.metadata.name, update.metadata.name)
         waits: Exception | None = None
         try:
             await self._do(stateful, pods, {pair.current: current, pair.update: update}, pair)
@@ -93,7 +93,7 @@ class StatefulSetController:
         stateful: StatefulSet,
         pods: Sequence[Pod],
         revisions: dict[str, ControllerRevision],
-        pair: plans.Revisions,
+        pair: plans.SetRevisions,
     ) -> None:
         wanted = plans.ordinals(stateful)
         for number, pod in plans.numbered(stateful, pods).items():
@@ -115,14 +115,14 @@ class StatefulSetController:
         await self._control.create(stateful, body)
 
     async def _write(
-        self, stateful: StatefulSet, pods: Sequence[Pod], pair: plans.Revisions, collisions: int | None
+        self, stateful: StatefulSet, pods: Sequence[Pod], pair: plans.SetRevisions, collisions: int | None
     ) -> None:
         wanted = plans.status(stateful, pods, pair, self._clock.time(), collisions)
         if wanted != plans.present(stateful):
             await patch_status(self._client, STATEFUL_SETS, stateful, wanted)
 
     async def _forget(
-        self, stateful: StatefulSet, known: Sequence[ControllerRevision], pods: Sequence[Pod], pair: plans.Revisions
+        self, stateful: StatefulSet, known: Sequence[ControllerRevision], pods: Sequence[Pod], pair: plans.SetRevisions
     ) -> None:
         used = {pair.current, pair.update, *map(plans.revision_of, pods)}
         await self._revisions.forget(beyond(known, used, stateful.spec.revision_history_limit))

@@ -21,7 +21,7 @@ PARALLEL, ON_DELETE = "Parallel", "OnDelete"
 
 
 @dataclass(frozen=True)
-class Plan:
+class StatefulSetPlan:
     """Numbers of pods to make, each with the revision it gets, and pods to delete."""
 
     create: Sequence[tuple[int, str]] = ()
@@ -29,7 +29,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Revisions:
+class SetRevisions:
     """Names of the revision that pods have had, and of the one that they are to get."""
 
     current: str
@@ -66,10 +66,10 @@ def revision_of(pod: Pod) -> str:
     return pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
 
 
-def plan(stateful: StatefulSet, pods: Sequence[Pod], revisions: Revisions, now: float) -> Plan:
+def plan(stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, now: float) -> StatefulSetPlan:
     """What is to be done now. Nothing: what there is must change by itself, or all is well."""
     if stateful.metadata.deleting:
-        return Plan()
+        return StatefulSetPlan()
     there = numbered(stateful, pods)
     return _Look(stateful, there, condemned(stateful, pods), revisions, now).plan()
 
@@ -79,10 +79,10 @@ class _Look:
     stateful: StatefulSet
     there: Mapping[int, Pod]
     condemned: Sequence[Pod]
-    revisions: Revisions
+    revisions: SetRevisions
     now: float
 
-    def plan(self) -> Plan:
+    def plan(self) -> StatefulSetPlan:
         in_order = self.stateful.spec.pod_management_policy != PARALLEL
         create, delete = [], []
         for number in ordinals(self.stateful):
@@ -94,12 +94,12 @@ class _Look:
             elif pod.terminated and not pod.metadata.deleting:  # it is made anew when it is gone
                 delete.append(pod)
             if in_order:
-                return Plan(create, delete)
+                return StatefulSetPlan(create, delete)
         going, settled = self.shrink(in_order=in_order)
         delete += going
         if settled and not (in_order and going) and self.stateful.spec.update_strategy.type != ON_DELETE:
             delete += [pod for pod in self.outdated() if pod not in delete]
-        return Plan(create, delete)
+        return StatefulSetPlan(create, delete)
 
     def well(self, pod: Pod | None) -> bool:
         """Whether a pod is there, stays, and is available."""
@@ -159,7 +159,7 @@ class _Look:
 
 
 def status(
-    stateful: StatefulSet, pods: Sequence[Pod], revisions: Revisions, now: float, collisions: int | None
+    stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, now: float, collisions: int | None
 ) -> dict[str, Any]:
     """What is to be written as its status."""
     every = list(numbered(stateful, pods).values())

@@ -29,13 +29,13 @@ from tonnage.box.kubelet.containers.process import (
     STATE,
     STATUS,
     ContainerProcess,
-    State,
+    ProcessState,
     boot_id,
     read_status,
     stat_fields,
 )
 from tonnage.box.kubelet.containers.rootfs import Bind
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Found, OnExit
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, OnExit
 from tonnage.box.kubelet.containers.spawn import spawn
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.builtin_volumes import remove_tree
@@ -102,7 +102,7 @@ class BubblewrapRuntime:
         process.watch(pidfd)
         return process
 
-    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[Found]:
+    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """See Runtime."""
         found = []
         base = self.paths.containers(uid)
@@ -111,13 +111,13 @@ class BubblewrapRuntime:
             for attempt in attempts:
                 process = self._adopt(f"{base}/{name}/{attempt}", on_exit)
                 if process is not None:
-                    found.append(Found(name, attempt, process))
+                    found.append(FoundProcess(name, attempt, process))
         return found
 
     def _adopt(self, folder: str, on_exit: OnExit) -> ContainerProcess | None:
         try:
             with open(f"{folder}/{STATE}", "rb") as file:
-                state = msgspec.json.decode(file.read(), type=State)
+                state = msgspec.json.decode(file.read(), type=ProcessState)
         except (FileNotFoundError, msgspec.MsgspecError):  # emptied by a power cut, which ended the container too
             _kill_unknown(f"{folder}/{ROOT}")
             with suppress(TonnageError, OSError):
@@ -135,7 +135,7 @@ class BubblewrapRuntime:
         process.watch(pidfd)
         return process
 
-    def _alive(self, state: State) -> int | None:
+    def _alive(self, state: ProcessState) -> int | None:
         """A pidfd of the container's process if that still is the process which we started."""
         if state.boot != self.boot:
             return None
@@ -306,7 +306,7 @@ class _Plan:
                 os.close(fd)
         pidfd = os.pidfd_open(child.pid)
         fields = stat_fields(child.pid)
-        state = State(
+        state = ProcessState(
             f"{self._spec.pod.metadata.uid}-{self._spec.container.name}-{self._spec.attempt}-{secrets.token_hex(4)}",
             child.pid,
             fields[1] if fields is not None else 0,
@@ -318,7 +318,7 @@ class _Plan:
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump), pidfd
 
 
-def _save(path: str, state: State) -> None:
+def _save(path: str, state: ProcessState) -> None:
     with open(f"{path}.new", "wb") as file:
         file.write(msgspec.json.encode(state))
     os.rename(f"{path}.new", path)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, ContainerStatus, Pod
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, Found, Process, Runtime
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, FoundProcess, Process, Runtime
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import HostError, TonnageError
 
@@ -120,7 +120,7 @@ class Containers:
         """Whether any process runs."""
         return any(run.running for run in self.all)
 
-    def adopt(self, found: list[Found]) -> None:
+    def adopt(self, found: list[FoundProcess]) -> None:
         """Take over what an earlier kubelet started, and what the status says of what is no longer to be found."""
         runs = {run.container.name: run for run in self.all}
         for one in found:
@@ -131,7 +131,7 @@ class Containers:
             if run.process is None and (status := statuses.get(run.container.name)) is not None:
                 self._remember(run, status)
 
-    def orphans(self, found: list[Found]) -> None:
+    def orphans(self, found: list[FoundProcess]) -> None:
         """Take over containers of a pod whose object is gone: only their end matters."""
         self.inits, self.mains = [], [Run(Container(name=one.name), process=one.process) for one in found]
 

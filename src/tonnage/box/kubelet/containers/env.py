@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tonnage.api.pods import Container, EnvVar, Pod
-from tonnage.box.kubelet.volumes.sources import Sources, field, resource
+from tonnage.box.kubelet.volumes.sources import ObjectSources, field, resource
 from tonnage.errors import Invalid, NotFound, Unsupported
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
@@ -42,7 +42,7 @@ def expand_all(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
 class Environment:
     """Works out environments of one node's containers."""
 
-    def __init__(self, sources: Sources, *, node_name: str, address: str, allocatable: dict[str, str]) -> None:
+    def __init__(self, sources: ObjectSources, *, node_name: str, address: str, allocatable: dict[str, str]) -> None:
         self._sources = sources
         self._node = node_name
         self._address = address

@@ -29,7 +29,7 @@ def stamp(nanos: int) -> bytes:
     return time.strftime(f"%Y-%m-%dT%H:%M:%S.{rest:09d}Z", time.gmtime(seconds)).encode()
 
 
-class Lines:
+class LogLines:
     """Cuts a stream into CRI lines. Sans-I/O."""
 
     def __init__(self, stream: bytes) -> None:
@@ -99,11 +99,11 @@ class LogPump:
     def __init__(self, pipes: dict[str, str], file: LogFile, *, now: Callable[[], int] = time.time_ns) -> None:
         self._file = file
         self._now = now
-        self._streams: dict[int, Lines] = {}
+        self._streams: dict[int, LogLines] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         for name, path in pipes.items():
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            self._streams[fd] = Lines(name.encode())
+            self._streams[fd] = LogLines(name.encode())
 
     def start(self) -> None:
         """Begin to read; call it in the loop's thread."""

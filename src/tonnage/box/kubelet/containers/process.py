@@ -28,7 +28,7 @@ ROOT = "rootfs"
 _SOON = 0.02
 
 
-class State(msgspec.Struct, frozen=True):
+class ProcessState(msgspec.Struct, frozen=True):
     """state.json. started: seconds since the epoch; ticks: start time of the process, in the kernel's ticks."""
 
     id: str
@@ -84,7 +84,7 @@ class ContainerProcess:
 
     def __init__(
         self,
-        state: State,
+        state: ProcessState,
         folder: str,
         clock: Clock,
         on_exit: OnExit,

@@ -63,7 +63,7 @@ class Process(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundProcess:
     """A container of an earlier life of the kubelet: running still, or ended."""
 
     name: str
@@ -89,7 +89,7 @@ class Runtime(Protocol):
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
         """Start a container. Raises Unsupported, Invalid (what it asks for), HostError."""
 
-    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[Found]:
+    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """Find the containers of a pod after a start of the kubelet; the last attempt of each comes last."""
 
     async def clean(self, uid: str) -> None:
@@ -141,7 +141,7 @@ class NoneRuntime:
             process.ended = Ended(0, now)
         return process
 
-    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[Found]:
+    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """What the API server says is so."""
         if pod is None:
             return []
@@ -155,7 +155,7 @@ class NoneRuntime:
             if status.state.terminated is not None:
                 at = _seconds(state.get("finishedAt"), self._clock)
                 process.ended = Ended(int(state.get("exitCode", 0)), at, str(state.get("reason", "")))
-            found.append(Found(status.name, status.restart_count, process))
+            found.append(FoundProcess(status.name, status.restart_count, process))
         return found
 
     async def clean(self, uid: str) -> None:

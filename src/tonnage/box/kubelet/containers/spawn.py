@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 from tonnage.host.encoding import encode
-from tonnage.host.iolimits import Group
+from tonnage.host.iolimits import Cgroup
 
 
 def spawn(
@@ -18,7 +18,7 @@ def spawn(
     outputs: tuple[int, int],
     keep: int,
     program: bytes,
-    group: Group | None,
+    group: Cgroup | None,
 ) -> subprocess.Popen[bytes]:
     """Start `command` (bwrap and what it must be told first) with more options, to run argv. Blocking.
 
@@ -66,7 +66,7 @@ def join(options: Sequence[str]) -> bytes:
     return b"".join(encode(option, "an option of bwrap") + b"\0" for option in options)
 
 
-def _put(child: subprocess.Popen[bytes], group: Group) -> None:
+def _put(child: subprocess.Popen[bytes], group: Cgroup) -> None:
     try:
         group.add(child.pid)
     except OSError:

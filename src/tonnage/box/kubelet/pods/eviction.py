@@ -154,7 +154,7 @@ def _container(pod: Pod, container: Container, paths: Paths, measure: Measure, m
 
 
 @dataclass
-class Evictions:
+class EvictionManager:
     """Measures pods while they run. evict(uid, message): called for a pod that has to go."""
 
     paths: Paths

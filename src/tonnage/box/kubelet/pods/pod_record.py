@@ -13,7 +13,7 @@ DEFAULT_GRACE = 30
 
 
 @dataclass
-class Record:
+class PodRecord:
     """What we know of one pod. pod None: its object is gone."""
 
     uid: str

@@ -22,10 +22,10 @@ from tonnage.box.kubelet.pods.node import NodeObject, machine
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, PodWorkers
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
-from tonnage.box.kubelet.volumes.drivers import Drivers
+from tonnage.box.kubelet.volumes.drivers import RegisteredDrivers
 from tonnage.box.kubelet.volumes.plugins import Plugins
-from tonnage.box.kubelet.volumes.sources import Sources
-from tonnage.box.kubelet.volumes.volumes import Volumes
+from tonnage.box.kubelet.volumes.sources import ObjectSources
+from tonnage.box.kubelet.volumes.volumes import VolumeManager
 from tonnage.errors import NotFound, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -65,14 +65,14 @@ class Kubelet:
         self.node_name = node_name
         self.paths = Paths(root, registry=registry)
         self.runtime = runtime or NoneRuntime(clock)
-        self.drivers = Drivers()
+        self.drivers = RegisteredDrivers()
         self.ready = asyncio.Event()
         """Set when Node and CSINode are there and pods are watched."""
         self._informers = informers
         self._pods = informers.of(PODS, fields=f"spec.nodeName={node_name}")
         self._csi_drivers = informers.of(CSI_DRIVERS)
         self._nodes = informers.of(NODES)
-        sources = Sources(client)
+        sources = ObjectSources(client)
         writer = NodeInfoWriter(client, node_name)
         self._writer = writer
         self._node = NodeObject(
@@ -89,7 +89,7 @@ class Kubelet:
         self._labels = dict(labels or {})
         self.plugins = Plugins(self.paths.registry, self.drivers, writer)
         files = FileVolumes(self.paths, sources, node_name=node_name, address=address, allocatable=amounts)
-        self.volumes = Volumes(
+        self.volumes = VolumeManager(
             client,
             self.paths,
             self.drivers,

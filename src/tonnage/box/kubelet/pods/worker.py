@@ -22,9 +22,9 @@ from tonnage.box.kubelet.containers.env import Environment
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
 from tonnage.box.kubelet.pods import status as statuses
-from tonnage.box.kubelet.pods.eviction import Evictions
-from tonnage.box.kubelet.pods.pod_record import Record, grace_of, not_done
-from tonnage.box.kubelet.volumes.volumes import Mounted, Volumes, VolumesFailed
+from tonnage.box.kubelet.pods.eviction import EvictionManager
+from tonnage.box.kubelet.pods.pod_record import PodRecord, grace_of, not_done
+from tonnage.box.kubelet.volumes.volumes import Mounted, VolumeManager, VolumesFailed
 from tonnage.errors import ApiConflict, ApiNotFound, NotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
@@ -52,7 +52,7 @@ class PodWorkers:
         self,
         client: Client,
         pods: Informer[Pod],
-        volumes: Volumes,
+        volumes: VolumeManager,
         runtime: Runtime,
         events: EventRecorder,
         environment: Environment,
@@ -69,7 +69,7 @@ class PodWorkers:
         self._paths = paths
         self._clock = clock
         self._address = address
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, PodRecord] = {}
         self._waiting: dict[str, set[str]] = {}
         """uids of pods by what they wait for: `claim <ns>/<name>`, `driver <name>`."""
         # Wakes that came while pods were being mounted: topic -> number, so that none is lost between look and wait.
@@ -78,7 +78,7 @@ class PodWorkers:
         self._mounts = 0
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._stopping = False
-        self.evictions = Evictions(paths, clock, self._above_limit)
+        self.evictions = EvictionManager(paths, clock, self._above_limit)
         self.controller: Controller[str] = Controller(
             "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
         )
@@ -94,7 +94,7 @@ class PodWorkers:
             uid = new.metadata.uid
             record = self._records.get(uid)
             if record is None:
-                self._records[uid] = Record(uid, new, self._clock.monotonic())
+                self._records[uid] = PodRecord(uid, new, self._clock.monotonic())
                 yield uid
                 return
             before, record.pod = record.pod, new
@@ -108,7 +108,7 @@ class PodWorkers:
         self._volumes.csi.recover(found)
         for uid in found:
             if uid not in self._records:
-                self._records[uid] = Record(uid, None, self._clock.monotonic())
+                self._records[uid] = PodRecord(uid, None, self._clock.monotonic())
             self.controller.enqueue(uid)
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class PodWorkers:
             return await self._rest(record, pod)
         return await self._go(record, pod)
 
-    async def _begin(self, record: Record) -> None:
+    async def _begin(self, record: PodRecord) -> None:
         pod = record.pod or Pod()
         uid = record.uid
         containers = Containers(
@@ -149,7 +149,7 @@ class PodWorkers:
             containers.orphans(found)
         record.containers = containers
 
-    async def _go(self, record: Record, pod: Pod) -> float | None:
+    async def _go(self, record: PodRecord, pod: Pod) -> float | None:
         """Towards Running: volumes, then containers, then one status."""
         assert record.containers is not None
         if self._stopping:
@@ -192,7 +192,7 @@ class PodWorkers:
         self._tell(record, "Warning", "Evicted", message)
         self.controller.enqueue(uid)
 
-    async def _evict(self, record: Record) -> float | None:
+    async def _evict(self, record: PodRecord) -> float | None:
         """End the containers, then the pod has failed; its object stays. A kubelet that is killed begins anew."""
         assert record.containers is not None
         if not record.containers.stop(_EVICTION_GRACE):
@@ -201,7 +201,7 @@ class PodWorkers:
         await self._down(record)
         return None
 
-    async def _mount(self, record: Record, pod: Pod) -> dict[str, Mounted]:
+    async def _mount(self, record: PodRecord, pod: Pod) -> dict[str, Mounted]:
         """Mount all; when that takes long, say meanwhile that the pod is being created.
 
         Few pods mount at once, so that in a rush the first ones are done before the last ones begin; one that takes
@@ -224,14 +224,14 @@ class PodWorkers:
         finally:
             self._mounts -= 1
 
-    async def _wait_long(self, record: Record, mounting: asyncio.Task[dict[str, Mounted]]) -> None:
+    async def _wait_long(self, record: PodRecord, mounting: asyncio.Task[dict[str, Mounted]]) -> None:
         try:
             await self._creating(record)
             await asyncio.wait([mounting])
         finally:
             await _cancel(mounting)
 
-    def _report(self, record: Record, failure: VolumesFailed) -> bool:
+    def _report(self, record: PodRecord, failure: VolumesFailed) -> bool:
         """Events about what does not mount; False for what only waits for others, which is told after a while."""
         waited = self._clock.monotonic() - record.since
         if failure.waiting and waited < PATIENCE:
@@ -246,14 +246,14 @@ class PodWorkers:
             self._tell(record, "Warning", "FailedMount", text)
         return True
 
-    def _wait_for(self, record: Record, failure: VolumesFailed, before: int) -> None:
+    def _wait_for(self, record: PodRecord, failure: VolumesFailed, before: int) -> None:
         """Be woken early by what the pod waits for; at once when that came after the look (wake number before)."""
         for topic in failure.waits:
             self._waiting.setdefault(topic, set()).add(record.uid)
         if any(self._heard.get(topic, 0) > before for topic in failure.waits):
             self.controller.enqueue(record.uid)
 
-    def _forget_waits(self, record: Record) -> None:
+    def _forget_waits(self, record: PodRecord) -> None:
         for topic in [t for t, uids in self._waiting.items() if record.uid in uids]:
             self._waiting[topic].discard(record.uid)
             if not self._waiting[topic]:
@@ -270,7 +270,7 @@ class PodWorkers:
             self.controller.queue.forget(uid)
             self.controller.enqueue(uid)
 
-    async def _write(self, record: Record, *, volumes: bool = True) -> None:
+    async def _write(self, record: PodRecord, *, volumes: bool = True) -> None:
         """Write the status if it differs from what is there."""
         pod = record.pod
         if pod is None or record.containers is None:
@@ -300,12 +300,12 @@ class PodWorkers:
             return
         record.written = status
 
-    async def _creating(self, record: Record) -> None:
+    async def _creating(self, record: PodRecord) -> None:
         """Say that volumes are awaited; not of a pod that runs, whose volumes are only looked at again."""
         if record.containers is not None and not any(run.running for run in record.containers.all):
             await self._write(record, volumes=False)
 
-    async def _end(self, record: Record, pod: Pod) -> float | None:
+    async def _end(self, record: PodRecord, pod: Pod) -> float | None:
         """Deletion was asked for: containers, volumes, then the object."""
         assert record.containers is not None
         if not record.containers.stop(grace_of(pod)):
@@ -324,7 +324,7 @@ class PodWorkers:
         except (ApiNotFound, ApiConflict):
             return
 
-    async def _vanish(self, record: Record) -> float | None:
+    async def _vanish(self, record: PodRecord) -> float | None:
         """The object is gone: end all at once and forget the pod."""
         assert record.containers is not None
         if not record.containers.stop(0.0):
@@ -337,14 +337,14 @@ class PodWorkers:
             del self._records[record.uid]
         return None
 
-    async def _rest(self, record: Record, pod: Pod) -> float | None:
+    async def _rest(self, record: PodRecord, pod: Pod) -> float | None:
         """Succeeded or Failed: nothing runs, volumes are down, logs stay until the object goes."""
         assert record.containers is not None
         if record.containers.stop(grace_of(pod)):
             await self._down(record)
         return None
 
-    async def _down(self, record: Record) -> None:
+    async def _down(self, record: PodRecord) -> None:
         """Unmount all. Events tell when that fails; the exception makes it be tried again, soon if a driver comes."""
         record.volumes = None
         self.evictions.release(record.uid)
@@ -379,7 +379,7 @@ class PodWorkers:
             record.containers.stop(grace)
         await asyncio.gather(*(self._stop(record) for record in records))
 
-    async def _stop(self, record: Record) -> None:
+    async def _stop(self, record: PodRecord) -> None:
         assert record.containers is not None
         await record.containers.wait()
         for left in range(_STOP_TRIES, 0, -1):
@@ -396,19 +396,19 @@ class PodWorkers:
                 )
                 await self._clock.sleep(_STOP_PAUSE)
 
-    def _tell(self, record: Record, kind: str, reason: str, message: str) -> None:
+    def _tell(self, record: PodRecord, kind: str, reason: str, message: str) -> None:
         pod = record.pod
         if pod is not None:
             about: ObjectReference = refer(PODS, pod)
             self._events.record(about, kind, reason, message)
 
-    def find(self, namespace: str, name: str) -> Record | None:
+    def find(self, namespace: str, name: str) -> PodRecord | None:
         """The record of a pod by its name (logs.py)."""
         key = f"{namespace}/{name}"
         return next((r for r in self._records.values() if r.pod is not None and r.pod.key == key), None)
 
 
-def _concerns(before: Pod, after: Pod, record: Record) -> bool:
+def _concerns(before: Pod, after: Pod, record: PodRecord) -> bool:
     old, new = before.metadata, after.metadata
     return (
         old.deletion_timestamp != new.deletion_timestamp

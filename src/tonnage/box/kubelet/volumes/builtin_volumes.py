@@ -16,7 +16,7 @@ from tonnage.api.pods import KeyToPath, Pod, Volume
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, PROJECTED, SECRET, Paths
 from tonnage.box.kubelet.volumes import fsgroup
-from tonnage.box.kubelet.volumes.sources import Sources, field, resource
+from tonnage.box.kubelet.volumes.sources import ObjectSources, field, resource
 from tonnage.errors import HostError, Invalid, NotFound, Precondition, Unsupported
 from tonnage.host import atomic_writer, tree
 from tonnage.host import mount as mounts
@@ -43,7 +43,7 @@ class FileVolumes:
     """Makes and removes such volumes of one node. address: the node's IP; allocatable: quantities as text."""
 
     def __init__(
-        self, paths: Paths, sources: Sources, *, node_name: str, address: str, allocatable: dict[str, str]
+        self, paths: Paths, sources: ObjectSources, *, node_name: str, address: str, allocatable: dict[str, str]
     ) -> None:
         self._paths = paths
         self._sources = sources

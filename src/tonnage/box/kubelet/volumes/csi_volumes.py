@@ -21,7 +21,7 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.paths import CSI, Paths
 from tonnage.box.kubelet.volumes import fsgroup, vol_data
-from tonnage.box.kubelet.volumes.drivers import Driver, Drivers
+from tonnage.box.kubelet.volumes.drivers import RegisteredDriver, RegisteredDrivers
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT, VolumeData
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
@@ -71,7 +71,7 @@ class MountFailed(TonnageError):
 class CsiMounts:
     """Mounts and unmounts. All methods may be repeated; two at once on the same volume wait for one another."""
 
-    def __init__(self, paths: Paths, drivers: Drivers, node_name: str) -> None:
+    def __init__(self, paths: Paths, drivers: RegisteredDrivers, node_name: str) -> None:
         self._paths = paths
         self._drivers = drivers
         self._node = node_name
@@ -95,7 +95,7 @@ class CsiMounts:
                 staging = await self._stage(driver, volume)
             return await self._publish(driver, pod, volume, staging)
 
-    def _driver(self, volume: CsiVolume) -> Driver:
+    def _driver(self, volume: CsiVolume) -> RegisteredDriver:
         try:
             return self._drivers.get(volume.driver)
         except TonnageError as failure:
@@ -105,7 +105,7 @@ class CsiMounts:
             text = f'MountVolume.{step} failed for volume "{volume.spec}" : kubernetes.io/csi: {where}: {failure}'
             raise MountFailed(text, driver=volume.driver) from failure
 
-    async def _stage(self, driver: Driver, volume: CsiVolume) -> str:
+    async def _stage(self, driver: RegisteredDriver, volume: CsiVolume) -> str:
         block = volume.capability.block
         folder = self._paths.block_data(volume.spec) if block else self._paths.staging(volume.driver, volume.handle)
         staging = self._paths.block_staging(volume.spec) if block else f"{folder}/globalmount"
@@ -130,7 +130,7 @@ class CsiMounts:
         self._staged.add((volume.driver, volume.handle))
         return staging
 
-    async def _publish(self, driver: Driver, pod: Pod, volume: CsiVolume, staging: str) -> str:
+    async def _publish(self, driver: RegisteredDriver, pod: Pod, volume: CsiVolume, staging: str) -> str:
         uid = pod.metadata.uid
         block = volume.capability.block
         folder = self._paths.block_data(volume.spec) if block else self._paths.volume(uid, CSI, volume.spec)

@@ -11,7 +11,7 @@ from tonnage.errors import NotFound
 
 
 @dataclass(frozen=True)
-class Driver:
+class RegisteredDriver:
     """A registered driver. staging, multi_writer, mount_group: its node capabilities; version: of CSI."""
 
     name: str
@@ -23,21 +23,21 @@ class Driver:
     mount_group: bool = False
 
 
-class Drivers:
+class RegisteredDrivers:
     """Registered drivers by name."""
 
     def __init__(self) -> None:
-        self._drivers: dict[str, Driver] = {}
+        self._drivers: dict[str, RegisteredDriver] = {}
         self._told: list[Callable[[str], None]] = []
 
-    def get(self, name: str) -> Driver:
+    def get(self, name: str) -> RegisteredDriver:
         """The driver of that name. Raises NotFound in the words of Kubernetes."""
         driver = self._drivers.get(name)
         if driver is None:
             raise NotFound(f"driver name {name} not found in the list of registered CSI drivers")
         return driver
 
-    def find(self, name: str) -> Driver | None:
+    def find(self, name: str) -> RegisteredDriver | None:
         """The driver of that name, if it is registered."""
         return self._drivers.get(name)
 
@@ -49,7 +49,7 @@ class Drivers:
         """Call told(name) after each registration and deregistration."""
         self._told.append(told)
 
-    def put(self, driver: Driver) -> None:
+    def put(self, driver: RegisteredDriver) -> None:
         """Register; the driver that had the name is replaced."""
         self._drivers[driver.name] = driver
         self._tell(driver.name)

@@ -17,7 +17,7 @@ from pathlib import Path
 from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
-from tonnage.box.kubelet.volumes.drivers import Driver, Drivers
+from tonnage.box.kubelet.volumes.drivers import RegisteredDriver, RegisteredDrivers
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered, RegistrationClient
@@ -33,7 +33,7 @@ Identity = tuple[int, int]
 class Plugins:
     """The sockets below a folder, and what became of each. `drivers` is kept up to date."""
 
-    def __init__(self, registry: str, drivers: Drivers, writer: NodeInfoWriter) -> None:
+    def __init__(self, registry: str, drivers: RegisteredDrivers, writer: NodeInfoWriter) -> None:
         self._registry = registry
         self._drivers = drivers
         self._writer = writer
@@ -120,7 +120,7 @@ class Plugins:
             raise
         old = self._drivers.find(info.name)
         self._drivers.put(
-            Driver(
+            RegisteredDriver(
                 info.name,
                 client,
                 node,

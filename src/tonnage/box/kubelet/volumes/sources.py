@@ -15,7 +15,7 @@ from tonnage.errors import ApiNotFound, Invalid, NotFound, Unsupported
 from tonnage.kube.client import Client
 
 
-class Sources:
+class ObjectSources:
     """Reads ConfigMaps and Secrets of a namespace."""
 
     def __init__(self, client: Client) -> None:

@@ -22,8 +22,8 @@ from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path, remove_tree
 from tonnage.box.kubelet.volumes.claims import Bound, ClaimError, ClaimReader, check_mode
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountFailed
-from tonnage.box.kubelet.volumes.drivers import Drivers
-from tonnage.box.kubelet.volumes.sources import Sources
+from tonnage.box.kubelet.volumes.drivers import RegisteredDrivers
+from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.errors import NotFound, TonnageError, Unsupported
@@ -62,7 +62,7 @@ class VolumesFailed(TonnageError):
                 self.waits.add(f"driver {failure.driver}")
 
 
-class Volumes:
+class VolumeManager:
     """The volumes of all pods of this node.
 
     csi_driver: the CSIDriver object of a name, or None; labels: the node's labels, for node affinity of PVs. prepare:
@@ -73,7 +73,7 @@ class Volumes:
         self,
         client: Client,
         paths: Paths,
-        drivers: Drivers,
+        drivers: RegisteredDrivers,
         files: FileVolumes,
         *,
         node_name: str,
@@ -89,7 +89,7 @@ class Volumes:
         self._labels = labels
         self._prepare = prepare
         self._claims = ClaimReader(client)
-        self._sources = Sources(client)
+        self._sources = ObjectSources(client)
         self._files = files
         self.csi = CsiMounts(paths, drivers, node_name)
         self._mounted: dict[str, dict[str, Mounted]] = {}

@@ -17,7 +17,7 @@ from tonnage.csi.driver.parameters import KIND, POOL, Selection, changes, select
 from tonnage.csi.driver.services.snapshots import SnapshotCalls
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
-from tonnage.pools.base.contract import Capacity, Pool, Source, State, Volume, VolumeRequest, is_inline
+from tonnage.pools.base.contract import Capacity, Pool, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
 from tonnage.pools.base.parameters import LIMITS
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _OF_POOLS = (
 """What is offered when one of the pools has it; the others then refuse by name."""
 
 
-class Controller(SnapshotCalls):
+class ControllerService(SnapshotCalls):
     """The service."""
 
     async def ControllerGetCapabilities(
@@ -79,13 +79,13 @@ class Controller(SnapshotCalls):
         )
         if is_inline(volume.owner):
             raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
-        if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not State.NEW:
+        if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not VolumeState.NEW:
             raise AlreadyExists(f"volume {name} exists and was used: what is in it is somebody's")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
 
-    def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, Source | None]:
+    def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, VolumeOrigin | None]:
         """What the parameters mean; if they name no pool, a source's pool is chosen, for content stays in its pool."""
         selection = select(self._driver, request.parameters)
         if not request.HasField("volume_content_source"):
@@ -106,7 +106,7 @@ class Controller(SnapshotCalls):
                     f" in its pool, use a class for pool {pool.name}"
                 )
             selection = select(self._driver, {**request.parameters, POOL: pool.name})
-        return selection, Source(snapshot=name) if kind == "snapshot" else Source(volume=name)
+        return selection, VolumeOrigin(snapshot=name) if kind == "snapshot" else VolumeOrigin(volume=name)
 
     async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
         """Delete a volume; an unknown one is success. Raises Precondition while it is in use, Unavailable when its
@@ -180,7 +180,7 @@ class Controller(SnapshotCalls):
         await self._modify(pool, volume.name, changes(self._driver, pool, request.mutable_parameters))
         return csi_pb2.ControllerModifyVolumeResponse()
 
-    async def _modify(self, pool: Pool, name: str, wanted: Mapping[str, str]) -> Volume:
+    async def _modify(self, pool: Pool, name: str, wanted: Mapping[str, str]) -> PoolVolume:
         volume = await pool.modify(name, wanted)
         if LIMITS & set(wanted):
             await self._driver.throttle.again(pool, volume)
@@ -217,7 +217,9 @@ class Controller(SnapshotCalls):
             next_token=page[-1][0] if len(page) < len(found) else "",
         )
 
-    async def _entry(self, pool: Pool, name: str, volume: Volume | None) -> csi_pb2.ListVolumesResponse.Entry | None:
+    async def _entry(
+        self, pool: Pool, name: str, volume: PoolVolume | None
+    ) -> csi_pb2.ListVolumesResponse.Entry | None:
         try:
             condition = to_proto(await pool.condition(name))
         except NotFound:
@@ -225,7 +227,7 @@ class Controller(SnapshotCalls):
         status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
         return csi_pb2.ListVolumesResponse.Entry(volume=self._told(pool, name, volume), status=status)
 
-    async def _listed(self) -> AsyncIterator[tuple[str, Pool, str, Volume | None]]:
+    async def _listed(self) -> AsyncIterator[tuple[str, Pool, str, PoolVolume | None]]:
         """Ids, pools and names; no volume where its record is damaged. What lies in a pool that is not open is not
         known."""
         for pool in self._driver.pools.values():
@@ -285,13 +287,13 @@ class Controller(SnapshotCalls):
                 continue
             raise AlreadyExists(f"volume {name} exists in pool {pool.name}, asked is pool {chosen.name}")
 
-    def _told(self, pool: Pool, name: str, volume: Volume | None) -> csi_pb2.Volume:
+    def _told(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
         if volume is None:
             here = [csi_pb2.Topology(segments=self._driver.topology)]
             return csi_pb2.Volume(volume_id=volume_id.join(pool.name, name), accessible_topology=here)
         return self._volume(pool, volume)
 
-    def _volume(self, pool: Pool, volume: Volume) -> csi_pb2.Volume:
+    def _volume(self, pool: Pool, volume: PoolVolume) -> csi_pb2.Volume:
         return csi_pb2.Volume(
             capacity_bytes=volume.size,
             volume_id=volume_id.join(pool.name, volume.name),
@@ -301,7 +303,7 @@ class Controller(SnapshotCalls):
         )
 
 
-def _content_source(pool: Pool, source: Source | None) -> csi_pb2.VolumeContentSource | None:
+def _content_source(pool: Pool, source: VolumeOrigin | None) -> csi_pb2.VolumeContentSource | None:
     if source is None:
         return None
     kinds = csi_pb2.VolumeContentSource
@@ -310,14 +312,14 @@ def _content_source(pool: Pool, source: Source | None) -> csi_pb2.VolumeContentS
     return kinds(volume=kinds.VolumeSource(volume_id=volume_id.join(pool.name, source.volume)))
 
 
-def _check_same(volume: Volume, mutable: Mapping[str, str]) -> None:
+def _check_same(volume: PoolVolume, mutable: Mapping[str, str]) -> None:
     for key, value in mutable.items():
         if (now := volume.effective.get(key, "")) != value:
             raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, asked is {value or 'none'}")
 
 
 async def _sizes(
-    asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, source: Source | None, *, block: bool
+    asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, source: VolumeOrigin | None, *, block: bool
 ) -> tuple[int, int]:
     """Size and limit in bytes. Without a size: the source's, else the least that makes sense or the limit allows."""
     size, limit = asked.required_bytes, asked.limit_bytes

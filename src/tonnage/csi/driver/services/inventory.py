@@ -41,9 +41,9 @@ def service(pools: Mapping[str, Pool]) -> Service:
 async def read(socket: Path) -> Sequence[PoolStatus] | None:
     """What the pools of the driver at socket hold; None for a driver that has no such service. Raises CsiError."""
     from tonnage.csi._proto import inventory_grpc  # who only serves needs no client
-    from tonnage.csi.server.connection import Connection
+    from tonnage.csi.server.connection import GrpcConnection
 
-    connection = Connection(socket)
+    connection = GrpcConnection(socket)
     try:
         method = inventory_grpc.InventoryStub(connection.channel).ReadPools
         answer = await connection.call(method, inventory_pb2.ReadPoolsRequest(), _TIMEOUT)

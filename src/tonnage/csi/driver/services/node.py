@@ -16,7 +16,7 @@ from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.single_writer import SingleWriters
 from tonnage.csi.driver.volume_id import split
 from tonnage.errors import Invalid, OutOfRange, Precondition, Unavailable
-from tonnage.pools.base.contract import Pool, Stats, Volume
+from tonnage.pools.base.contract import Pool, PoolVolume, Stats
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (
@@ -27,7 +27,7 @@ _OFFERED = (
 )
 
 
-class Node:
+class NodeService:
     """The service."""
 
     def __init__(self, driver: Driver) -> None:
@@ -114,7 +114,7 @@ class Node:
         self,
         request: csi_pb2.NodePublishVolumeRequest,
         pool: Pool,
-        volume: Volume,
+        volume: PoolVolume,
         staging: Path,
         target: Path,
         *,

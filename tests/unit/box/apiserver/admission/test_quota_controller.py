@@ -11,11 +11,11 @@ import pytest
 from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
 from tonnage.box.apiserver.request.negotiate import MAX_INSIDE
 from tonnage.box.apiserver.server.server import extractor
-from tonnage.box.apiserver.storage.store import Key, MemoryStore, Record, Stale
+from tonnage.box.apiserver.storage.store import MemoryStore, ObjectKey, Stale, StoredObject
 from tonnage.errors import Unavailable
 
 Obj = dict[str, Any]
-QUOTA = Key("resourcequotas", "ns", "q")
+QUOTA = ObjectKey("resourcequotas", "ns", "q")
 
 
 class Patience:
@@ -42,7 +42,7 @@ class Moody(MemoryStore):
         self.moods: list[Callable[[], Exception]] = []
         self.status_writes = 0
 
-    async def put(self, key: Key, obj: Obj, expected: int) -> Record:
+    async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         if key == QUOTA and "status" in obj:
             self.status_writes += 1
             if self.moods:
@@ -78,7 +78,7 @@ def used(store: Moody) -> Obj | None:
 
 
 async def add(store: Moody, name: str) -> None:
-    await store.put(Key("configmaps", "ns", name), {"metadata": {"name": name}}, 0)
+    await store.put(ObjectKey("configmaps", "ns", name), {"metadata": {"name": name}}, 0)
 
 
 async def test_what_was_there_at_the_start_is_counted(store: Moody, keeper: tuple[QuotaKeeper, Patience]) -> None:
@@ -129,7 +129,7 @@ async def test_counting_that_was_cancelled_before_it_began_keeps_nobody_waiting(
     store: Moody, keeper: tuple[QuotaKeeper, Patience]
 ) -> None:
     large = {"metadata": {"name": "a"}, "data": {"a": "x" * (MAX_INSIDE + 1)}}
-    await store.put(Key("configmaps", "ns", "a"), large, 0)
+    await store.put(ObjectKey("configmaps", "ns", "a"), large, 0)
     ledger = keeper[0].ledger
     ledger.listen()
     await ledger.close()
@@ -137,7 +137,7 @@ async def test_counting_that_was_cancelled_before_it_began_keeps_nobody_waiting(
         await ledger.settle("ns")
     assert ledger.used("ns") == {}
 
-    found = store.get(Key("configmaps", "ns", "a"))
+    found = store.get(ObjectKey("configmaps", "ns", "a"))
     assert found is not None
     await store.remove(found.key, large, found.revision)
     async with asyncio.timeout(10):

@@ -123,5 +123,7 @@ def test_what_kubectl_looks_for_in_a_document() -> None:
 
 def test_a_described_reference_is_an_all_of_in_v3_alone() -> None:
     for version, wanted in ((2, {"$ref"}), (3, {"allOf"})):
-        schema = openapi.Dialect(version=version).described(openapi.Dialect(version=version).ref("x"), "text")
+        schema = openapi.OpenApiVersion(version=version).described(
+            openapi.OpenApiVersion(version=version).ref("x"), "text"
+        )
         assert schema.keys() == wanted | {"description"}

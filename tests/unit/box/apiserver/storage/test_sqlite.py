@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import Key
+from tonnage.box.apiserver.storage.store import ObjectKey
 from tonnage.errors import ApiGone, Busy, Exhausted, Precondition, TonnageError, Unavailable
 
 WRITER = """
@@ -54,8 +54,8 @@ def thing(name: str, size: int = 0) -> dict[str, Any]:
     return {"metadata": {"name": name}, "data": "x" * size}
 
 
-def key(name: str) -> Key:
-    return Key("things", "a", name)
+def key(name: str) -> ObjectKey:
+    return ObjectKey("things", "a", name)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ async def test_a_damaged_database_is_refused_and_left_alone(path: Path, harm: st
     store = SqliteStore(path, no_fields)
     await store.start()
     for n in range(40):
-        await store.put(Key("things", "a", f"x{n}"), thing(f"x{n}", 3000), 0)
+        await store.put(ObjectKey("things", "a", f"x{n}"), thing(f"x{n}", 3000), 0)
         if n == 20:
             assert store._file is not None
             assert store._file._connection is not None
@@ -344,7 +344,7 @@ async def test_on_a_full_disk_deletions_status_and_events_go_on(
         status = {**thing(f"x{n}", 3000), "status": "s" * 5000}
         changed = await store.put(key(f"x{n}"), status, before.revision)
         slow = await store.put(key(f"x{n}"), {**status, "deletionTimestamp": "now"}, changed.revision)
-        await store.put(Key("events", "a", f"e{n}"), thing(f"e{n}", 500), 0)
+        await store.put(ObjectKey("events", "a", f"e{n}"), thing(f"e{n}", 500), 0)
         await store.remove(key(f"x{n}"), status, slow.revision)
 
     refusals = 0
@@ -361,7 +361,7 @@ async def test_on_a_full_disk_deletions_status_and_events_go_on(
         assert store.get(key(f"x{n}")) is None
     for n in range(1000, 2600, 16):  # more than the reserve has: the oldest give way
         names = [f"e{n + m}" for m in range(16)]
-        await asyncio.gather(*(store.put(Key("events", "a", name), thing(name, 800), 0) for name in names))
+        await asyncio.gather(*(store.put(ObjectKey("events", "a", name), thing(name, 800), 0) for name in names))
     assert 0 < pieces(store) < 4
     await vital(399)
 

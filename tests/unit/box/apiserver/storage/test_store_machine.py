@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import Event, Key, Stale
+from tonnage.box.apiserver.storage.store import ObjectKey, Stale, StoreEvent
 
 T = TypeVar("T")
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 
 
-def key(name: str) -> Key:
-    return Key("things", "n", name)
+def key(name: str) -> ObjectKey:
+    return ObjectKey("things", "n", name)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -31,7 +31,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.loop = asyncio.new_event_loop()
         self.model: dict[str, tuple[int, int]] = {}
-        self.told: list[Event] = []
+        self.told: list[StoreEvent] = []
         self.revision = 0
         self.open()
 

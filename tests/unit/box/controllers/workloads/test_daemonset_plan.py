@@ -15,7 +15,14 @@ from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.api.workloads import DaemonSet
 from tonnage.box.controllers.workloads.daemonset import pod_body
-from tonnage.box.controllers.workloads.daemonset_plan import Look, Plan, node_of, pod_of, revision_of, tolerations
+from tonnage.box.controllers.workloads.daemonset_plan import (
+    DaemonNodeView,
+    DaemonSetPlan,
+    node_of,
+    pod_of,
+    revision_of,
+    tolerations,
+)
 from tonnage.claims.node_fit import Suitability
 
 READY = [Condition(type="Ready", status="True", last_transition_time="2026-01-01T00:00:00Z")]
@@ -50,8 +57,8 @@ def pod(
     )
 
 
-def planned(one: DaemonSet, pods: list[Pod], nodes: list[Node]) -> Plan:
-    return Look(one, pods, nodes, "new", NOW).plan()
+def planned(one: DaemonSet, pods: list[Pod], nodes: list[Node]) -> DaemonSetPlan:
+    return DaemonNodeView(one, pods, nodes, "new", NOW).plan()
 
 
 DEDICATED = {"key": "for", "value": "others", "effect": "NoSchedule"}
@@ -127,13 +134,13 @@ def test_surge_makes_the_new_one_before_the_old_one_goes() -> None:
     one, nodes = daemon(maxUnavailable=0, maxSurge=1), [node("a"), node("b")]
     assert list(planned(one, [pod("a"), pod("b")], nodes).create) == ["a"]
     both = [pod("a"), pod("a", "new", ready=False), pod("b")]
-    assert planned(one, both, nodes) == Plan([], [], [])
+    assert planned(one, both, nodes) == DaemonSetPlan([], [], [])
     todo = planned(one, [pod("a"), pod("a", "new"), pod("b")], nodes)
     assert [p.metadata.name for p in todo.delete] == ["a-old-0"]
 
 
 def test_by_hand_only() -> None:
-    assert planned(daemon(type="OnDelete"), [pod("a"), pod("b")], [node("a"), node("b")]) == Plan([], [], [])
+    assert planned(daemon(type="OnDelete"), [pod("a"), pod("b")], [node("a"), node("b")]) == DaemonSetPlan([], [], [])
 
 
 @given(data=st.data(), count=st.integers(1, 5), bound=st.integers(1, 3), surge=st.booleans())
@@ -179,5 +186,5 @@ def test_it_always_ends_well_within_its_bounds(data: st.DataObject, count: int, 
                 progress(uid)
     assert sorted(node_of(p) for p in pods.values()) == sorted(n.metadata.name for n in nodes)
     assert {revision_of(p) for p in pods.values()} == {"new"}
-    status = Look(one, list(pods.values()), nodes, "new", NOW).status(None)
+    status = DaemonNodeView(one, list(pods.values()), nodes, "new", NOW).status(None)
     assert status["updatedNumberScheduled"] == status["numberAvailable"] == status["desiredNumberScheduled"] == count

@@ -5,22 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.box.controllers.workloads.deployment_plan import Bounds, Size, new_size, old_sizes, proportional
+from tonnage.box.controllers.workloads.deployment_plan import RollingLimits, Size, new_size, old_sizes, proportional
 
 _SHARE = st.integers(0, 12) | st.integers(0, 100).map("{}%".format)
 
 
 @given(desired=st.integers(0, 20), surge=_SHARE, unavailable=_SHARE)
 def test_bounds_always_leave_a_way(desired: int, surge: int | str, unavailable: int | str) -> None:
-    bounds = Bounds.of(desired, surge, unavailable)
+    bounds = RollingLimits.of(desired, surge, unavailable)
     assert bounds.surge + bounds.unavailable > 0 or desired == 0
     assert 0 <= bounds.unavailable <= desired
 
 
 def test_percentages_are_rounded_up_above_and_down_below() -> None:
-    assert Bounds.of(5, "25%", "25%") == Bounds(5, 2, 1)
-    assert Bounds.of(1, "25%", "25%") == Bounds(1, 1, 0)
-    assert Bounds.of(3, 0, "10%") == Bounds(3, 0, 1)
+    assert RollingLimits.of(5, "25%", "25%") == RollingLimits(5, 2, 1)
+    assert RollingLimits.of(1, "25%", "25%") == RollingLimits(1, 1, 0)
+    assert RollingLimits.of(3, 0, "10%") == RollingLimits(3, 0, 1)
 
 
 class World:
@@ -32,7 +32,7 @@ class World:
     def sizes(self) -> list[Size]:
         return [Size(f"rs{n}", w, a) for n, (w, a) in enumerate(zip(self.wanted, self.available, strict=True))]
 
-    def step(self, bounds: Bounds) -> bool:
+    def step(self, bounds: RollingLimits) -> bool:
         """One look of the controller; whether it did anything."""
         *olds, new = self.sizes()
         size = new_size(bounds, new, olds)
@@ -53,7 +53,7 @@ class World:
 @given(st.data())
 def test_never_more_than_the_surge_and_never_fewer_than_may_be_missing(data: st.DataObject) -> None:
     """From any mixture of old sets within the bounds, with pods that get well and sick in any order, it ends well."""
-    bounds = Bounds.of(
+    bounds = RollingLimits.of(
         data.draw(st.integers(1, 12), "desired"), data.draw(_SHARE, "surge"), data.draw(_SHARE, "missing")
     )
     most, least = bounds.desired + bounds.surge, bounds.desired - bounds.unavailable
@@ -93,7 +93,7 @@ def test_never_more_than_the_surge_and_never_fewer_than_may_be_missing(data: st.
 def test_sharing_a_change_gives_out_exactly_what_there_is(
     sizes: list[int], desired: int, surge: int | str, before: int
 ) -> None:
-    bounds = Bounds.of(desired, surge, 1)
+    bounds = RollingLimits.of(desired, surge, 1)
     sets = [Size(f"rs{n}", size, size, before) for n, size in enumerate(sizes)]
     result = proportional(bounds, sets, sum(sizes))
     assert set(result) == {one.name for one in sets}
@@ -109,4 +109,4 @@ def test_sharing_a_change_gives_out_exactly_what_there_is(
 def test_each_gets_its_share() -> None:
     """The example of the documentation: 10 with surge 3, 8 old and 5 new, scaled to 15."""
     sets = [Size("old", 8, 8, 13), Size("new", 5, 0, 13)]
-    assert proportional(Bounds(15, 3, 2), sets, 13) == {"old": 11, "new": 7}
+    assert proportional(RollingLimits(15, 3, 2), sets, 13) == {"old": 11, "new": 7}

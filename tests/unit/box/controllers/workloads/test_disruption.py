@@ -11,7 +11,7 @@ from tonnage.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from tonnage.box.controllers.workloads.disruption import Count, count
+from tonnage.box.controllers.workloads.disruption import BudgetCount, count
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
 
@@ -46,7 +46,7 @@ def test_what_must_stay(spec: dict[str, Any], expected: int, desired: int) -> No
 
 
 def test_no_pods_allow_nothing() -> None:
-    assert Count(expected=0, desired=0, healthy=0, disrupted={}).allowed == 0
+    assert BudgetCount(expected=0, desired=0, healthy=0, disrupted={}).allowed == 0
 
 
 def test_the_evicted_are_remembered_until_they_are_seen_to_go() -> None:

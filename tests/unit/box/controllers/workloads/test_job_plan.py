@@ -56,7 +56,7 @@ def pod(
     return Pod(metadata=meta, status=PodStatus(phase=phase, container_statuses=[container]))
 
 
-def planned(one: Job, pods: list[Pod]) -> job_plan.Plan:
+def planned(one: Job, pods: list[Pod]) -> job_plan.JobPlan:
     return job_plan.plan(one, pods, count(one, pods), NOW)
 
 

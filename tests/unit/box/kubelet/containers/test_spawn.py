@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.box.kubelet.containers.spawn import spawn
-from tonnage.host.iolimits import Group
+from tonnage.host.iolimits import Cgroup
 
 STAND_IN = """#!/bin/sh
 # Reads the two lists of options as bwrap does, then says what it got.
@@ -21,7 +21,7 @@ echo started; cat "$GROUP/cgroup.procs"
 """
 
 
-def _spawn(folder: Path, group: Group | None, output: int) -> subprocess.Popen[bytes]:
+def _spawn(folder: Path, group: Cgroup | None, output: int) -> subprocess.Popen[bytes]:
     program = folder / "program"
     program.write_text(STAND_IN.replace("$GROUP", str(folder)))
     program.chmod(0o700)
@@ -32,7 +32,7 @@ def _spawn(folder: Path, group: Group | None, output: int) -> subprocess.Popen[b
         os.close(keep)
 
 
-def _said(folder: Path, group: Group | None) -> tuple[int, list[str]]:
+def _said(folder: Path, group: Cgroup | None) -> tuple[int, list[str]]:
     reader, writer = os.pipe()
     try:
         child = _spawn(folder, group, writer)
@@ -45,7 +45,7 @@ def _said(folder: Path, group: Group | None) -> tuple[int, list[str]]:
 
 def test_options_come_whole_and_after_the_cgroup(tmp_path: Path) -> None:
     (tmp_path / "cgroup.procs").write_text("")
-    pid, said = _said(tmp_path, Group(tmp_path, v2=True))
+    pid, said = _said(tmp_path, Cgroup(tmp_path, v2=True))
     assert said == ["--a", "b", "started", str(pid)]
 
 
@@ -57,7 +57,7 @@ def test_without_a_group(tmp_path: Path) -> None:
 def test_what_cannot_be_put_into_its_group_never_starts(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     with pytest.raises(FileNotFoundError):
-        _spawn(tmp_path, Group(tmp_path / "gone", v2=True), writer)
+        _spawn(tmp_path, Cgroup(tmp_path / "gone", v2=True), writer)
     os.close(writer)
     with os.fdopen(reader) as text:
         assert "started" not in text.read()

@@ -18,7 +18,7 @@ from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.pods import eviction
-from tonnage.box.kubelet.pods.eviction import Evictions, excess
+from tonnage.box.kubelet.pods.eviction import EvictionManager, excess
 from tonnage.host.usage import disk_usage
 
 MIB = 1 << 20
@@ -99,7 +99,7 @@ def test_what_is_too_much(pod: Pod, used: dict[str, int], said: str) -> None:
 
 
 async def test_only_pods_with_a_limit_are_measured() -> None:
-    evictions = Evictions(Paths(Path("/k")), ManualClock(), lambda uid, message: None)
+    evictions = EvictionManager(Paths(Path("/k")), ManualClock(), lambda uid, message: None)
     for pod in (_pod([]), _pod([{"name": "e", "emptyDir": {}}]), _pod([{"name": "e", "emptyDir": {"sizeLimit": "0"}}])):
         evictions.hold(pod)
         assert evictions._tasks == {}
@@ -133,7 +133,7 @@ async def test_a_tree_that_cannot_be_measured_is_tried_again(tmp_path: Path) -> 
                 place.mkdir()
                 (place / "f").write_bytes(b"x" * 2 * MIB)
 
-    evictions = Evictions(paths, Clock(), lambda uid, message: evicted.set_result((uid, message)))
+    evictions = EvictionManager(paths, Clock(), lambda uid, message: evicted.set_result((uid, message)))
     evictions.hold(_pod([E]))
     async with asyncio.timeout(60):
         assert await evicted == ("u", 'Usage of EmptyDir volume "e" exceeds the limit "1Mi". ')

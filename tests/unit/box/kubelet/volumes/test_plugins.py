@@ -13,7 +13,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered
 from tonnage.errors import Invalid
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 DRIVER = "csi.tonnage.dev"
 
@@ -47,7 +47,7 @@ async def test_a_driver_that_goes_is_taken_out_and_its_labels_stay(machine: Any,
 async def test_a_collision_of_labels_is_told_to_the_driver(machine: Any, eventually: Any) -> None:
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is not None)
     told: list[tuple[bool | None, str]] = []
-    driver = Driver("elsewhere", {"p": MemoryPool("p", 1 << 30)}, machine.folder / "s2", name="second.example.org")
+    driver = Driver("elsewhere", {"p": FakePool("p", 1 << 30)}, machine.folder / "s2", name="second.example.org")
     registry = machine.root / "plugins_registry" / "deeper"
     async with DriverEndpoint(driver, machine.folder / "2.sock", registry=registry) as endpoint:
         registration = endpoint._registration

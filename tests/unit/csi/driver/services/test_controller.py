@@ -13,12 +13,12 @@ from tonnage.api import names
 from tonnage.csi._proto import csi_grpc, csi_pb2
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.types import AccessMode, TopologyRequirement, VolumeCapability
+from tonnage.csi.client.types import AccessMode, CsiTopologyRequirement, VolumeCapability
 from tonnage.csi.driver.driver import CONTEXT_CREATED, Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server.connection import Connection
-from tonnage.pools.fake import MemoryPool
+from tonnage.csi.server.connection import GrpcConnection
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
@@ -56,7 +56,7 @@ async def test_identity(client: CsiClient) -> None:
     }
 
 
-async def test_a_volume_is_made_once_and_deleted_any_number_of_times(client: CsiClient, pool: MemoryPool) -> None:
+async def test_a_volume_is_made_once_and_deleted_any_number_of_times(client: CsiClient, pool: FakePool) -> None:
     first = await client.create_volume("pvc-1", GIB, MOUNT)
     assert (first.id, first.size, first.topologies) == ("default/pvc-1", GIB, (HERE,))
     assert await client.create_volume("pvc-1", GIB, MOUNT) == first
@@ -75,7 +75,7 @@ async def test_the_same_name_with_another_request_is_refused(refused: Refused, c
     await refused(other_pool, Code.ALREADY_EXISTS, "exists in pool default")
 
 
-async def test_names_that_are_no_file_names(refused: Refused, client: CsiClient, pool: MemoryPool) -> None:
+async def test_names_that_are_no_file_names(refused: Refused, client: CsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a name/with ../ things", GIB, MOUNT)
     assert await client.create_volume("a name/with ../ things".replace("../", ".. /"), GIB, MOUNT) != volume
     assert (await pool.list())[0].owner["name"].startswith("a name/with")
@@ -118,13 +118,13 @@ async def test_parameters_that_are_refused(
     await refused(client.get_capacity(parameters), Code.INVALID_ARGUMENT, *texts)
 
 
-async def test_the_old_name_of_a_kind_is_taken(client: CsiClient, fast: MemoryPool) -> None:
+async def test_the_old_name_of_a_kind_is_taken(client: CsiClient, fast: FakePool) -> None:
     await client.create_volume("old", GIB, MOUNT, parameters={"pool": "fast", "kind": "memory"})
     assert (await client.get_capacity({"kind": "memory"})) == (await client.get_capacity({"kind": "fake"}))
     assert [volume.name for volume in await fast.list()] == ["old"]
 
 
-async def test_parameters_that_are_taken(client: CsiClient, pool: MemoryPool, fast: MemoryPool) -> None:
+async def test_parameters_that_are_taken(client: CsiClient, pool: FakePool, fast: FakePool) -> None:
     parameters = {
         "pool": "fast",
         "kind": "fake",
@@ -189,7 +189,7 @@ async def test_capabilities_that_are_taken(refused: Refused, client: CsiClient) 
 
 
 async def test_an_access_mode_or_type_left_out(refused: Refused, endpoint: DriverEndpoint) -> None:
-    connection = Connection(endpoint.socket)
+    connection = GrpcConnection(endpoint.socket)
     create = csi_grpc.ControllerStub(connection.channel).CreateVolume
     mount = csi_pb2.VolumeCapability.MountVolume()
     mode = csi_pb2.VolumeCapability.AccessMode(mode=csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER)
@@ -205,7 +205,7 @@ async def test_an_access_mode_or_type_left_out(refused: Refused, endpoint: Drive
 
 async def test_a_volume_is_made_only_where_it_is_wanted(refused: Refused, client: CsiClient) -> None:
     async def wanted(requisite: list[dict[str, str]], preferred: list[dict[str, str]]) -> str:
-        requirement = TopologyRequirement(requisite, preferred)
+        requirement = CsiTopologyRequirement(requisite, preferred)
         return (await client.create_volume("a", GIB, MOUNT, topology=requirement)).id
 
     assert await wanted([ELSEWHERE, HERE], [HERE, ELSEWHERE]) == "default/a"
@@ -217,8 +217,8 @@ async def test_a_volume_is_made_only_where_it_is_wanted(refused: Refused, client
 
 async def test_capacity(refused: Refused, client: CsiClient) -> None:
     room = await client.get_capacity({"pool": "fast"}, topology=HERE, capabilities=MOUNT)
-    assert room == types.Capacity(10 * GIB, 10 * GIB, 1)
-    nothing = types.Capacity(0, 0, 0)
+    assert room == types.GetCapacityResult(10 * GIB, 10 * GIB, 1)
+    nothing = types.GetCapacityResult(0, 0, 0)
     assert await client.get_capacity(topology=ELSEWHERE) == nothing
     assert await client.get_capacity({"pool": "slow"}, topology=ELSEWHERE) == nothing, "that is not for us to say"
     many = client.get_capacity(capabilities=[VolumeCapability(AccessMode(5))])
@@ -235,7 +235,7 @@ async def test_pages_stay_right_while_volumes_come_and_go(
     for number in range(5):
         await client.create_volume(f"v{number}", GIB, MOUNT)
     assert [volume.id for volume in await client.list_volumes(page=2)] == [f"default/v{n}" for n in range(5)]
-    connection = Connection(endpoint.socket)
+    connection = GrpcConnection(endpoint.socket)
     lists = csi_grpc.ControllerStub(connection.channel).ListVolumes
     first = await connection.call(lists, csi_pb2.ListVolumesRequest(max_entries=2), 5)
     await client.delete_volume("default/v1")
@@ -263,7 +263,7 @@ async def test_a_volume_in_use_is_not_deleted(refused: Refused, client: CsiClien
 
 
 async def test_what_is_not_advertised_is_unimplemented(refused: Refused, endpoint: DriverEndpoint) -> None:
-    connection = Connection(endpoint.socket)
+    connection = GrpcConnection(endpoint.socket)
     controller = csi_grpc.ControllerStub(connection.channel)
     group = csi_grpc.GroupControllerStub(connection.channel)
     calls: list[tuple[Any, Any]] = [

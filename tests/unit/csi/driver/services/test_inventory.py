@@ -12,7 +12,7 @@ from tonnage.csi.driver.services import inventory
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.pools.base.contract import Condition, Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeCondition, VolumeOrigin, VolumeRequest
 from tonnage.pools.config import make, parse
 
 GIB = 1 << 30
@@ -37,7 +37,7 @@ async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], s
     a = pools["a"]
     await a.create(VolumeRequest("inline", GIB, owner={"inline": "true"}, mutable={"erase": "none"}))
     await a.create_snapshot("s", "inline")
-    await a.create(VolumeRequest("copy", 2 * GIB, source=Source(snapshot="s")))
+    await a.create(VolumeRequest("copy", 2 * GIB, source=VolumeOrigin(snapshot="s")))
 
     async with CsiServer(socket, [inventory.service(pools)]):
         found = await inventory.read(socket)
@@ -54,8 +54,8 @@ async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], s
 async def test_abnormal_volumes_are_told_by_name(
     pools: dict[str, Pool], socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def ill(name: str, path: Path | None = None) -> Condition:
-        return Condition(abnormal=name == "bad", message="its disk is gone")
+    async def ill(name: str, path: Path | None = None) -> VolumeCondition:
+        return VolumeCondition(abnormal=name == "bad", message="its disk is gone")
 
     for name in ("bad", "good"):
         await pools["a"].create(VolumeRequest(name, GIB))

@@ -15,7 +15,7 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import Invalid, Unavailable
 from tonnage.pools.base.contract import Pool
-from tonnage.pools.fake import MemoryPool
+from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -56,7 +56,7 @@ async def test_node_info(client: CsiClient) -> None:
     }
 
 
-class BoundedPool(MemoryPool):
+class BoundedPool(FakePool):
     """Can have so many volumes; or none can say."""
 
     def __init__(self, name: str, kind: str, most: int) -> None:
@@ -207,7 +207,7 @@ async def test_one_writer_means_one_target(
     await client.publish(volume.id, other, MOUNT, staging=staging)
 
 
-def test_a_driver_that_does_not_hold_together(folder: Path, pool: MemoryPool) -> None:
+def test_a_driver_that_does_not_hold_together(folder: Path, pool: FakePool) -> None:
     pools = {"default": pool}
     for wrong, text in (
         ({"pools": {}}, "at least one pool"),
@@ -222,6 +222,6 @@ def test_a_driver_that_does_not_hold_together(folder: Path, pool: MemoryPool) ->
             Driver(**{"node_id": "n", "pools": pools, "state": folder, **wrong})  # type: ignore[arg-type]
 
 
-def test_a_long_node_name_becomes_a_label_value(folder: Path, pool: MemoryPool) -> None:
+def test_a_long_node_name_becomes_a_label_value(folder: Path, pool: FakePool) -> None:
     (value,) = Driver("n" * 200, {"default": pool}, folder).topology.values()
     assert len(value) <= 63

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 
 from tonnage.errors import Invalid
-from tonnage.simulate import amounts
-from tonnage.simulate.workload import StreamSpec, Workload
+from tonnage.simulate.workload import amounts
+from tonnage.simulate.workload.workload import StreamSpec, Workload
 
 _HOUR, _GRAIN = 3600.0, 1024**2
 TOGETHER = ("Deployment", "StatefulSet")

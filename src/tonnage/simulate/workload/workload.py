@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from tonnage.errors import Invalid
-from tonnage.simulate import amounts
+from tonnage.simulate.workload import amounts
 
 _MOST_NODES = 1_000_000
 
@@ -43,7 +43,7 @@ class StreamSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pause: str = "30s"
 
 
-class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SimulatedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` equal nodes. pools: name -> size."""
 
     pools: dict[str, str]
@@ -69,7 +69,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to go on after the last arrival."""
 
     streams: list[StreamSpec]
-    node: NodeSpec
+    node: SimulatedNodes
     duration: str = "24h"
     settle: str = "10m"
     classes: dict[str, str] = {}
@@ -81,7 +81,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _NodesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    nodes: list[NodeSpec]
+    nodes: list[SimulatedNodes]
 
 
 F = TypeVar("F", Workload, _NodesFile)
@@ -97,7 +97,7 @@ def load(file: Path) -> Workload:
     return workload
 
 
-def load_nodes(given: str, workload: Workload) -> list[NodeSpec]:
+def load_nodes(given: str, workload: Workload) -> list[SimulatedNodes]:
     """The nodes: a number of the workload's own, or a file that lists them. Raises Invalid."""
     if given.isdecimal():
         nodes = [msgspec.structs.replace(workload.node, count=int(given))]
@@ -174,7 +174,7 @@ def _check_stream(stream: StreamSpec) -> None:
         amounts.distribution(volume.size, amounts.size)
 
 
-def _check_node(node: NodeSpec) -> None:
+def _check_node(node: SimulatedNodes) -> None:
     if node.count < 1 or node.pods < 1:
         raise Invalid("a node's count and pods must be at least 1")
     for text in (node.cpu, node.memory, *node.pools.values()):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tonnage.errors import Invalid
-from tonnage.simulate import amounts, workload
-from tonnage.simulate.arrivals import arrivals, expected
 from tonnage.simulate.policy import policies
-from tonnage.simulate.workload import Workload
+from tonnage.simulate.workload import amounts, workload
+from tonnage.simulate.workload.arrivals import arrivals, expected
+from tonnage.simulate.workload.workload import Workload
 
 Make = Callable[..., Workload]
 GIB = 1024**3

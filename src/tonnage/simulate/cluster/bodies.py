@@ -7,7 +7,7 @@ from typing import Any
 
 from tonnage.api import names
 from tonnage.api.core import Node
-from tonnage.simulate.workload import NodeSpec, StreamSpec, VolumeSpec
+from tonnage.simulate.workload.workload import SimulatedNodes, StreamSpec, VolumeSpec
 
 NAMESPACE = "simulated"
 SET_LABEL = "simulated"
@@ -15,7 +15,7 @@ SET_LABEL = "simulated"
 Sizes = Sequence[int]
 
 
-def node(name: str, spec: NodeSpec) -> dict[str, Any]:
+def node(name: str, spec: SimulatedNodes) -> dict[str, Any]:
     """A node that is ready, with what it can give to pods."""
     amounts = {"cpu": spec.cpu, "memory": spec.memory, "pods": str(spec.pods)}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}

@@ -17,10 +17,10 @@ from tonnage.api.workloads import Job
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
-from tonnage.simulate import bodies
-from tonnage.simulate.amounts import duration
-from tonnage.simulate.arrivals import Arrival
-from tonnage.simulate.workload import StreamSpec
+from tonnage.simulate.cluster import bodies
+from tonnage.simulate.workload.amounts import duration
+from tonnage.simulate.workload.arrivals import Arrival
+from tonnage.simulate.workload.workload import StreamSpec
 
 
 class Feeder:

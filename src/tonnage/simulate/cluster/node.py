@@ -7,17 +7,19 @@ from pathlib import Path
 
 from tonnage.aio.clock import Clock
 from tonnage.csi.driver.driver import Driver
-from tonnage.pools.base.contract import Volume, VolumeRequest
-from tonnage.pools.fake import MemoryPool
-from tonnage.simulate.amounts import size
+from tonnage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.pools.fake import FakePool
 from tonnage.simulate.tally import Tally
-from tonnage.simulate.workload import NodeSpec
+from tonnage.simulate.workload.amounts import size
+from tonnage.simulate.workload.workload import SimulatedNodes
 
 
 class SimulatedNode:
     """Pools and driver of one node. delays: seconds that `create` and `delete` of a volume take."""
 
-    def __init__(self, node: str, spec: NodeSpec, clock: Clock, counts: Tally, delays: Mapping[str, float]) -> None:
+    def __init__(
+        self, node: str, spec: SimulatedNodes, clock: Clock, counts: Tally, delays: Mapping[str, float]
+    ) -> None:
         self.node = node
         self.pools = {name: int(size(text)) for name, text in spec.pools.items()}
         self._made = {
@@ -33,7 +35,7 @@ class SimulatedNode:
         return {name: pool.size - pool.used for name, pool in self._made.items()}
 
 
-class SlowPool(MemoryPool):
+class SlowPool(FakePool):
     """A fake pool whose volumes take time to come and go, and are counted."""
 
     def __init__(self, name: str, total: int, clock: Clock, counts: Tally, *, create: float, delete: float) -> None:
@@ -45,7 +47,7 @@ class SlowPool(MemoryPool):
         """Bytes that volumes hold."""
         return self._used
 
-    async def create(self, request: VolumeRequest) -> Volume:
+    async def create(self, request: VolumeRequest) -> PoolVolume:
         """See Pool."""
         await self._clock.sleep(self._create)
         before = self._used

@@ -10,10 +10,10 @@ from tonnage.api import names
 from tonnage.api.meta import LabelSelector, ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import Source
+from tonnage.claims.node_scope import CapacitySource
 from tonnage.errors import Exhausted
 from tonnage.node.capacity.publisher import DECREASE_EVERY, INCREASE_EVERY
-from tonnage.simulate.events import Events
+from tonnage.simulate.cluster.events import Events
 from tonnage.simulate.tally import Tally
 
 
@@ -22,7 +22,7 @@ class Order:
     """A claim as the agent sees it. uid: the claim's; version: resourceVersion of the write that sent it."""
 
     uid: str
-    source: Source
+    source: CapacitySource
     size: int
     version: int
 
@@ -43,7 +43,7 @@ class Agent:
         self,
         node: str,
         pools: dict[str, int],
-        sources: Sequence[Source],
+        sources: Sequence[CapacitySource],
         events: Events,
         tally: Tally,
         *,
@@ -157,7 +157,7 @@ class Agent:
             self._tally.writes["capacity"] += 1
             self._publish(self._object(source, told))
 
-    def _object(self, source: Source, told: _Told) -> CSIStorageCapacity:
+    def _object(self, source: CapacitySource, told: _Told) -> CSIStorageCapacity:
         text = str(told.available)
         return CSIStorageCapacity(
             metadata=ObjectMeta(

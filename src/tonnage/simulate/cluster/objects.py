@@ -26,7 +26,7 @@ from tonnage.api.meta import ObjectMeta, ObjectReference, SelectorRequirement
 from tonnage.api.pods import Container, Pod, PodSpec
 from tonnage.api.storage import CSIDriver, CSIDriverSpec, StorageClass
 from tonnage.scheduler.framework.pod_info import Ask, ClaimUse, compile_ask
-from tonnage.simulate.workload import NodeSpec, StreamSpec
+from tonnage.simulate.workload.workload import SimulatedNodes, StreamSpec
 
 NAMESPACE = "simulated"
 
@@ -45,7 +45,7 @@ def storage_class(name: str) -> StorageClass:
     )
 
 
-def node(name: str, spec: NodeSpec) -> Node:
+def node(name: str, spec: SimulatedNodes) -> Node:
     """A node with what it can give to pods."""
     allocatable = {"cpu": spec.cpu, "memory": spec.memory, "pods": str(spec.pods)}
     return Node(

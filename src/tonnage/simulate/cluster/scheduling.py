@@ -8,11 +8,11 @@ from functools import partial
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.queue import Entry, SchedulingQueue
+from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
-from tonnage.simulate.events import Events
+from tonnage.simulate.cluster.events import Events
 from tonnage.simulate.policy import Policy
 from tonnage.simulate.tally import Tally
 
@@ -31,7 +31,7 @@ class Scheduling:
         seconds: float,
         share: float,
         least: int,
-        decided: Callable[[Entry, Decision], None],
+        decided: Callable[[QueuedPod, SchedulingDecision], None],
     ) -> None:
         self._events, self._policy, self._tally, self._seconds, self._decided = events, policy, tally, seconds, decided
         self._busy_until = 0.0
@@ -88,7 +88,7 @@ class Scheduling:
         if self._planned is None and (due := self.queue.next_due()) is not None:
             self._plan(due)
 
-    def _decide(self, entry: Entry) -> None:
+    def _decide(self, entry: QueuedPod) -> None:
         self._tally.decisions += 1
         outcome = self.cluster.cycle.decide(entry.ask)
         if isinstance(outcome, Refusal):

@@ -1,0 +1,176 @@
+"""Measures of the code base, printed as a table: `python -m scripts.measure`.
+
+Code lines are those with a token that is no comment, docstring or blank; generated code and `tonnage.testing` are left
+out. `make check` prints the summary; tests/unit/scripts/test_measure.py holds the counting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+
+SOURCE, TESTS = Path("src/tonnage"), Path("tests/unit")
+LEFT_OUT = ("csi/_proto", "testing")
+"""Folders below SOURCE that are generated, or not part of the product."""
+WIDEST = 15
+FAMILIES = {"box/apiserver/validation": 20, "cli": 1000, "api": 1000, "host": 1000}
+"""Limits of folders with one file for each row of a family; the others have WIDEST."""
+WORDS = (
+    "room", "told", "kept", "sent back", "goes back", "given back", "beside", "whoever", "nobody", "is had", "let go",
+    "lets go", "on its way out", "debris", "kin", "census", "asker", "depot", "hopeless", "duties", "turn away",
+    "take back",
+)  # fmt: skip
+"""Words that docstrings and messages avoid (docs/glossary.md has those to use)."""
+_WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)
+_FILE = re.compile(r"\b[a-z_]+\.py\b")
+_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+            tokenize.ENCODING}  # fmt: skip
+
+
+@dataclass
+class Module:
+    """What is counted of one file. code, comments: lines. functions: lines of each. words, files: found in docstrings
+    and messages (words), in docstrings (names of files)."""
+
+    path: Path
+    lines: int
+    code: int
+    comments: int
+    functions: list[int] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> str:
+        """Below SOURCE."""
+        return str(self.path.parent.relative_to(SOURCE))
+
+
+def measure(path: Path) -> Module:
+    """Count one file. Raises SyntaxError."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    docstrings = list(_docstrings(tree))
+    inside = {line for node in docstrings for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    code: set[int] = set()
+    comments: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            comments.add(token.start[0])
+        elif token.type not in _NO_CODE:
+            code.update(range(token.start[0], token.end[0] + 1))
+    found = Module(path, text.count("\n"), len(code - inside), len(comments))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.functions.append((node.end_lineno or node.lineno) - node.lineno + 1)
+        elif isinstance(node, ast.ClassDef):
+            found.classes.append(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.words += _WORD.findall(node.value) if " " in node.value else []
+    found.files = [name for node in docstrings for name in _FILE.findall(str(node.value))]
+    return found
+
+
+def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Strings that stand alone as statements: docstrings, and those of attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value
+
+
+def modules() -> list[Module]:
+    """All that are measured."""
+    left_out = tuple(SOURCE / folder for folder in LEFT_OUT)
+    paths = sorted(path for path in SOURCE.rglob("*.py") if not any(path.is_relative_to(out) for out in left_out))
+    return [measure(path) for path in paths]
+
+
+def widths(found: Iterable[Module]) -> dict[str, int]:
+    """Files of each folder, `__init__` left out."""
+    return dict(Counter(module.folder for module in found if module.path.name != "__init__.py"))
+
+
+def too_wide(found: Iterable[Module]) -> list[str]:
+    """Folders with more files than they may have."""
+    return [folder for folder, count in widths(found).items() if count > FAMILIES.get(folder, WIDEST)]
+
+
+def doubled(found: Iterable[Module]) -> dict[str, list[str]]:
+    """Names of classes that are defined in more than one place: where. Private ones may be."""
+    where = defaultdict(list)
+    for module in found:
+        for name in module.classes:
+            if not name.startswith("_"):
+                where[name].append(str(module.path.relative_to(SOURCE)))
+    return {name: places for name, places in sorted(where.items()) if len(places) > 1}
+
+
+def untested(found: Iterable[Module]) -> list[str]:
+    """Modules without a test of their name in the mirrored folder."""
+    missing = []
+    for module in found:
+        path = module.path.relative_to(SOURCE)
+        if path.name.startswith("__") or (TESTS / path.parent / f"test_{path.stem}.py").exists():
+            continue
+        missing.append(str(path))
+    return missing
+
+
+def _spread(numbers: Sequence[int]) -> str:
+    return f"median {median(numbers):.0f}, p90 {quantiles(numbers, n=10)[-1]:.0f}, most {max(numbers)}"
+
+
+def report(found: Sequence[Module], *, is_whole: bool) -> Iterator[str]:
+    """Lines of the report. is_whole: with each folder, class and module by name."""
+    code, comments = sum(module.code for module in found), sum(module.comments for module in found)
+    wide = widths(found)
+    widest = max((folder for folder in wide if folder not in FAMILIES), key=wide.__getitem__)
+    same, missing = doubled(found), untested(found)
+    named = [module for module in found if not module.path.name.startswith("__")]
+    words = Counter(word.lower() for module in found for word in module.words)
+    files = sum(len(module.files) for module in found)
+    yield f"files                          {len(found)}"
+    yield f"lines of code                  {code:,}"
+    yield f"comments                       {comments:,} lines, {comments / (code + comments):.1%}"
+    yield f"widest folder                  {widest}: {wide[widest]} files; over the limit: {len(too_wide(found))}"
+    yield f"lines of modules               {_spread([module.lines for module in named])}"
+    yield f"lines of functions             {_spread([lines for module in found for lines in module.functions])}"
+    yield f"class names used twice         {len(same)}"
+    yield f"modules with a test of a name  {1 - len(missing) / len(named):.0%}, {len(missing)} without"
+    yield f"names of files in docstrings   {files}"
+    yield f"words to avoid                 {sum(words.values())}"
+    if is_whole:
+        lines = Counter(dict.fromkeys(wide, 0))
+        for module in found:
+            lines[module.folder] += module.lines
+        yield "\nfolders (files, lines):"
+        yield from (f"  {folder:32} {wide.get(folder, 0):4} {lines[folder]:7}" for folder in sorted(lines))
+        yield "\nclass names used twice:"
+        yield from (f"  {name:24} {', '.join(places)}" for name, places in same.items())
+        yield "\nwords to avoid:"
+        yield from (f"  {word:16} {count:5}" for word, count in words.most_common())
+        yield "\nmodules without a test of their name:"
+        yield from (f"  {path}" for path in missing)
+
+
+def main() -> int:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--summary", action="store_true", help="totals only")
+    options = parser.parse_args()
+    print(*report(modules(), is_whole=not options.summary), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
