@@ -1,0 +1,60 @@
+"""The generated reference pages are current and leave nothing out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from scripts import gen_reference
+
+from tonnage.observe.metrics import REGISTRY
+
+
+@pytest.fixture(scope="module")
+def pages() -> Mapping[str, str]:
+    tree = gen_reference.Tree.read()
+    return {n: make(tree) for n, make in gen_reference.GENERATED.items() if n != "cli.md"}
+
+
+def test_pages_are_current() -> None:
+    """In a process of its own: the generator shows the defaults of root."""
+    command = [sys.executable, "scripts/gen_reference.py", "--check"]
+    ended = subprocess.run(command, cwd=gen_reference.ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_each_metric_has_a_row(pages: Mapping[str, str]) -> None:
+    for family in REGISTRY.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"| `{name}` | {family.type} |" in pages["metrics.md"]
+
+
+def test_events_through_parameters_are_found(pages: Mapping[str, str]) -> None:
+    """Reasons that pass through one and two functions, and through a callable that was handed on."""
+    for row in (
+        "| `ExternalProvisioning` | Normal | PersistentVolumeClaim |",
+        "| `ClaimLost` | Warning |",
+        "| `Started` |",
+    ):
+        assert row in pages["events.md"]
+
+
+def test_a_stale_page_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "metrics.md"
+    monkeypatch.setattr(gen_reference, "ROOT", tmp_path)
+    monkeypatch.setattr(gen_reference, "pages", lambda: {page: "new\n"})
+    page.write_text("old\n")
+    monkeypatch.setattr(sys, "argv", ["gen_reference", "--check"])
+    assert gen_reference.main() == 1
+    assert page.read_text() == "old\n"
+    assert "run make reference" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["gen_reference"])
+    assert gen_reference.main() == 0
+    assert page.read_text() == "new\n"
+    monkeypatch.setattr(sys, "argv", ["gen_reference", "--check"])
+    assert gen_reference.main() == 0
