@@ -73,8 +73,8 @@ reference: $(READY)    ## regenerate docs/reference/{cli,metrics,events,annotati
 	$(BIN)/python scripts/gen_reference.py
 
 docs: $(READY)         ## the documentation as a site in build/site; strict links, no network
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-	@echo build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo 'build/site: $(BIN)/python -m http.server -d build/site'
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
