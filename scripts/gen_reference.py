@@ -11,6 +11,7 @@ import ast
 import os
 import re
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ PAGES = ROOT / "docs" / "reference"
 NAMES = SOURCE / "api" / "names.py"
 _METRICS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Sums": "gauge"}
 _METHODS = {"normal": "Normal", "warning": "Warning", "record": ""}
+_FOLDERS = "| folder | what it does, who calls it, what it may touch |\n| --- | --- |\n"
 _MADE = "Generated from the\ncode by `make reference`: change it there.\n"
 
 
@@ -284,7 +286,7 @@ def _event(tree: Tree, given: list[Written], depth: int) -> Iterator[Event]:
 
 
 def _handed_on(tree: Tree, module: Module) -> Iterator[Event]:
-    """Calls like `tell("Normal", "Started", message)` of a function that was passed in."""
+    """Calls like `emit("Normal", "Started", message)` of a function that was passed in."""
     for node in module.calls:
         if isinstance(node.func, ast.Attribute) and len(node.args) == 3 and isinstance(node.args[0], ast.Constant):
             level, reason, message = (Written(a, module, _function(module, node)) for a in node.args)
@@ -453,6 +455,33 @@ def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     return (action.help or "") % {k: getattr(v, "__name__", v) if k == "type" else v for k, v in known.items()}
 
 
+# -- Folders --
+
+
+def folders(root: Path) -> str:
+    """docs/architecture.md of a repository with its table of folders as the docstrings of `__init__` have it.
+
+    In the order of the layers in pyproject.toml. A folder without a docstring has no row.
+    """
+    contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c["type"] == "layers")
+    source, rows = root / "src" / "tonnage", list[str]()
+    for top in (name.strip().removeprefix("tonnage.") for layer in layers for name in layer.split("|")):
+        inits = sorted((source / top).rglob("__init__.py"), key=lambda p: p.parent.parts)
+        for path in inits or [source / f"{top}.py"]:
+            text = ast.get_docstring(ast.parse(path.read_text())) or ""
+            name = (path.parent if inits else path).relative_to(source).as_posix()
+            if text and "_proto" not in path.parts:
+                rows.append(f"| `{name}` | {' '.join(text.split())} |")
+    page = (root / "docs" / "architecture.md").read_text()
+    head, found, rest = page.partition(_FOLDERS)
+    if not found:
+        raise SystemExit(
+            "docs/architecture.md: no table of folders; it begins with the line " + _FOLDERS.splitlines()[0]
+        )
+    return head + found + "".join(f"{row}\n" for row in rows) + rest[rest.index("\n\n") + 1 :]
+
+
 # -- Files --
 
 
@@ -484,7 +513,15 @@ def main() -> int:
     """Write the pages, or with --check compare them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is not current")
-    check = parser.parse_args().check
+    parser.add_argument(
+        "--folders", action="store_true", help="only write the table of folders in docs/architecture.md"
+    )
+    options = parser.parse_args()
+    if options.folders:
+        page = folders(ROOT)
+        (ROOT / "docs" / "architecture.md").write_text(page)
+        return 0
+    check = options.check
     stale = {p: text for p, text in pages().items() if not p.exists() or p.read_text() != text}
     for path, text in stale.items():
         print(f"{path.relative_to(ROOT)}: {'not current; run make reference' if check else 'written'}")

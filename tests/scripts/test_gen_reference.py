@@ -42,6 +42,22 @@ def test_events_through_parameters_are_found(pages: Mapping[str, str]) -> None:
         assert row in pages["events.md"]
 
 
+def test_folders_are_rows_in_the_order_of_the_layers(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["tonnage.cli", "tonnage.pools | tonnage.kube", "tonnage.errors"]\n'
+    )
+    for name, text in {"pools": "Pools.", "pools/image": "Image\npool.", "kube": "Client.", "cli": "Verbs."}.items():
+        folder = tmp_path / "src" / "tonnage" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(f'"""{text}"""\n')
+    (tmp_path / "src" / "tonnage" / "errors.py").write_text('"""Errors."""\n')
+    (tmp_path / "docs").mkdir()
+    head = "| folder | what it does, who calls it, what it may touch |\n| --- | --- |\n"
+    (tmp_path / "docs" / "architecture.md").write_text(f"# A\n\n{head}| `old` | Old. |\n\nrest\n")
+    rows = "| `cli` | Verbs. |\n| `pools` | Pools. |\n| `pools/image` | Image pool. |\n| `kube` | Client. |\n| `errors.py` | Errors. |\n"
+    assert gen_reference.folders(tmp_path) == f"# A\n\n{head}{rows}\nrest\n"
+
+
 def test_a_stale_page_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
