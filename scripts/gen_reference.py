@@ -470,9 +470,11 @@ def folders(root: Path) -> str:
         inits = sorted((source / top).rglob("__init__.py"), key=lambda p: p.parent.parts)
         for path in inits or [source / f"{top}.py"]:
             text = ast.get_docstring(ast.parse(path.read_text())) or ""
-            name = (path.parent if inits else path).relative_to(source).as_posix()
+            name = path.parent
+            if not inits:  # a single file: its first paragraph is what it does
+                text, name = text.partition("\n\n")[0], path
             if text and "_proto" not in path.parts:
-                rows.append(f"| `{name}` | {' '.join(text.split())} |")
+                rows.append(f"| `{name.relative_to(source).as_posix()}` | {' '.join(text.split())} |")
     page = (root / "docs" / "architecture.md").read_text()
     head, found, rest = page.partition(_FOLDERS)
     if not found:
