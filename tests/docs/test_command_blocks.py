@@ -1,6 +1,6 @@
 """The command blocks of README and docs/install.md run, in order, and print what the page shows.
 
-README: in a box below a folder of its own. docs/install.md: what prints manifests; the rest of that page needs a cluster.
+README: in a box below a folder of its own. docs/install.md: what prints manifests; tests/e2e runs that page on a cluster.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.docs.pages import READS, Command, commands
 
 from tonnage.cli.main import main
 
@@ -25,33 +25,6 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 300.0
 NOT_HERE = re.compile(r"make |git |export KUBECONFIG=~")
 """Commands that set up the machine: a test of theirs is what `make` itself runs."""
-READS = re.compile(r"kubectl (-n \S+ )?(get|logs|describe|events)\b")
-CHANGES = re.compile(r"\S*[0-9]\S*|/\S*|\S*=/\S*")
-"""Words that differ from run to run: numbers, ages, uids, addresses, absolute paths."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command of a page and what the page shows as its output."""
-
-    text: str
-    shown: str
-
-    def is_shown_by(self, output: str) -> bool:
-        """Whether each line that the page shows is there, but for words that change; lines may come in any order."""
-        found = [set(line.split()) for line in output.splitlines()]
-        wanted = [{w for w in line.split() if not CHANGES.fullmatch(w)} for line in self.shown.splitlines()]
-        return all(any(words <= line for line in found) for words in wanted)
-
-
-def commands(page: Path) -> Iterator[Command]:
-    """Lines that start with `$ ` in console blocks, each with what follows up to the next one."""
-    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            lines = part.splitlines()
-            marker = re.search(r"<<-?\s*'?(\w+)", lines[0])
-            end = lines.index(marker[1]) + 1 if marker else 1
-            yield Command("\n".join(lines[:end]), "\n".join(lines[end:]))
 
 
 def test_what_a_page_shows_is_compared() -> None:
