@@ -34,3 +34,13 @@ def commands(page: Path) -> Iterator[Command]:
             marker = re.search(r"<<-?\s*'?(\w+)", lines[0])
             end = lines.index(marker[1]) + 1 if marker else 1
             yield Command("\n".join(lines[:end]), "\n".join(lines[end:]))
+
+
+def walks(page: Path) -> dict[str, list[str]]:
+    """The walks of docs/architecture.md: heading after "Walk: " -> paths of files below the repository, in order."""
+    sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
+    return {
+        section.splitlines()[0].removeprefix("Walk: "): re.findall(r"^\d+\. `([^`]+)`:", section, re.MULTILINE)
+        for section in sections
+        if section.startswith("Walk: ")
+    }
