@@ -26,9 +26,9 @@ import aiohttp
 from benchmarks.figure import Figure
 
 from tonnage.aio.clock import RealClock
-from tonnage.apiserver import auth
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.sqlite import SqliteStore
+from tonnage.box.apiserver.server import auth
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.sqlite import SqliteStore
 from tonnage.kube.transport import MERGE_PATCH, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"

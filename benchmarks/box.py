@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.debris import remove
-from tonnage.apps.plan import plan
+from tonnage.box.cleanup import remove
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.errors import Invalid, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport

@@ -10,7 +10,7 @@ from benchmarks.figure import Figure
 
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
-from tonnage.apps.cluster import Box
+from tonnage.box.cluster import Box
 from tonnage.cli.workloads import pod_with
 from tonnage.kube.informer import Informers
 from tonnage.observe import metrics

@@ -19,10 +19,10 @@ from benchmarks.box import ROOT
 from benchmarks.calls import Caller, VolumeUse, timed
 from benchmarks.figure import Figure
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.connection import wait_until_served
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.csi.words import AccessMode, VolumeCapability
+from tonnage.csi.server.connection import wait_until_served
 from tonnage.host import mount
 
 GIB, MIB = 1 << 30, 1 << 20

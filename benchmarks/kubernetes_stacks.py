@@ -23,13 +23,13 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, VOLUMES
 from tonnage.api.meta import to_builtins
-from tonnage.apps import manifests
-from tonnage.apps.installation import Installation
-from tonnage.controllers.binding import bind
+from tonnage.claims.bind import bind
 from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Precondition
 from tonnage.kube.client import Client, refer
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request
+from tonnage.ops.install import manifests
+from tonnage.ops.install.options import Installation
 
 GO_DRIVER, GO_CLASS, GO_TOPOLOGY = "hostpath.csi.k8s.io", "csi-hostpath-fast", "topology.hostpath.csi/node"
 FREE_DRIVER, FREE_CLASS, FREE_TOPOLOGY = "free.example.com", "free", "free.example.com/node"

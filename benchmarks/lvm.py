@@ -20,7 +20,7 @@ from benchmarks.driver import BLOCK, MIB, MOUNT
 from benchmarks.driver import _driver as driver
 from benchmarks.figure import Figure
 
-from tonnage.csi.client import CsiClient
+from tonnage.csi.client.client import CsiClient
 from tonnage.host.run import PATH
 
 RUNNER = Path(__file__).parent.parent / "tests" / "vm" / "uml.py"

@@ -21,13 +21,13 @@ from tonnage.aio.tasks import Background
 from tonnage.api import names
 from tonnage.api.kinds import NAMESPACES
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.node import NodeAgent, NodeDriver
-from tonnage.apps.process import raise_file_limit
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
+from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.observe.exporter import Address, Exporter
-from tonnage.pools.memory import MemoryPool
+from tonnage.observe.process import raise_file_limit
+from tonnage.pools.fake import MemoryPool
 
 _PROCESS = "agents"
 

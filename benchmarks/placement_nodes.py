@@ -27,7 +27,8 @@ from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES, Kind
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
-from tonnage.controllers import capacity_tiers, tier
+from tonnage.capacity import tier
+from tonnage.controller import tier_objects
 from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -127,7 +128,7 @@ class Field:
         await self._clear(CAPACITIES)
         storage_class = await self._client.get(STORAGE_CLASSES, FREE_CLASS)
         for promised in (value, names.TIER_NOTICE):
-            body = capacity_tiers.body(storage_class, promised)
+            body = tier_objects.body(storage_class, promised)
             body["metadata"]["name"] = tier.object_name(FREE_CLASS, promised)
             await self._client.create(CAPACITIES, body, NAMESPACE)
 

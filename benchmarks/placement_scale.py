@@ -19,11 +19,11 @@ from tonnage.api import kinds, names
 from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod
 from tonnage.kube.cache import Cache
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cluster import Cluster
-from tonnage.scheduler.cycle import Decision
-from tonnage.scheduler.queue import SchedulingQueue
-from tonnage.scheduler.volumes import StorageObjects
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.cycle import Decision
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.framework.queue import SchedulingQueue
+from tonnage.scheduler.framework.storage_objects import StorageObjects
 
 MOST_RUNS = 3
 SIZES = (100, 1_000, 5_000, 50_000)

@@ -23,16 +23,16 @@ from benchmarks.figure import Figure
 
 from tonnage.aio.clock import RealClock
 from tonnage.aio.tasks import Background, supervise
-from tonnage.apiserver.negotiate import MAX_VALUES
-from tonnage.apiserver.server import ApiServer
-from tonnage.apiserver.store import Event
-from tonnage.apps.control_plane import control_plane
-from tonnage.apps.process import settle
+from tonnage.box.apiserver.request.negotiate import MAX_VALUES
+from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.box.apiserver.storage.store import Event
+from tonnage.box.control_plane import control_plane
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
-from tonnage.scheduler.loop import Scheduler
+from tonnage.observe.process import settle
+from tonnage.scheduler.scheduler import Scheduler
 
 MOST_RUNS = 1
 TRIES, OBJECTS, MOST_MS = 3, 10_000, 50.0

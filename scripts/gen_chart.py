@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tonnage.apps.manifests import PARTS, PLACE, template
+from tonnage.ops.install.manifests import PARTS, PLACE, template
 
 CHART = Path(__file__).parent.parent / "deploy" / "helm" / "tonnage"
 _HEADER = "{{- /* Made by scripts/gen_chart.py of src/tonnage/deploy: change it there. */ -}}\n"

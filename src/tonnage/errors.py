@@ -1,5 +1,5 @@
-"""Every error of the domain. Who catches them: csi/errors.py turns them into gRPC codes, apiserver/errors.py into
-Status objects, cli/main.py into exit codes; everybody else lets them pass.
+"""Every error of the domain. The CSI services turn them into gRPC codes, the API server into Status objects,
+the command line into exit codes; all others let them pass.
 
     TonnageError
     ├── Invalid            the request itself is wrong; repeating it unchanged is useless

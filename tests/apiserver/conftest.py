@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.clocks import ManualClock
 
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.transport import JSON, MERGE_PATCH, Request, Response
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver import admission
+from tonnage.box.apiserver.admission import plugins
 
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"
@@ -79,7 +79,7 @@ class TestDefaultClass:
             row = storage_class(name, default=default)
             row["metadata"]["creationTimestamp"] = created
             rows.append(row)
-        found = admission.default_class(rows)
+        found = plugins.default_class(rows)
         assert (found["metadata"]["name"] if found else None) == chosen
 
 

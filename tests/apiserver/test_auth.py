@@ -10,7 +10,7 @@ import yaml
 from cryptography import x509
 
 from tonnage.aio.clock import RealClock
-from tonnage.apiserver import auth
+from tonnage.box.apiserver.server import auth
 from tonnage.errors import HostError
 
 

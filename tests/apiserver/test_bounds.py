@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tonnage.api import selectors
-from tonnage.apiserver import shapes, watch, writes, yaml_body
+from tonnage.box.apiserver.request import yaml_body
+from tonnage.box.apiserver.rest import output, writes
+from tonnage.box.apiserver.storage import watch
 from tonnage.errors import Invalid
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
 
@@ -385,8 +387,8 @@ async def test_long_lists_are_made_outside_the_loop(api: Any, monkeypatch: pytes
         threads.add(threading.current_thread() is threading.main_thread())
         return render(*arguments)
 
-    render = shapes.render_list
-    monkeypatch.setattr(shapes, "render_list", rendered)
+    render = output.render_list
+    monkeypatch.setattr(output, "render_list", rendered)
     for n in range(300):
         await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
     assert len((await api.get(MAPS))["items"]) == 300
@@ -498,14 +500,14 @@ async def test_one_turn_of_the_loop_brings_events_to_so_many_watchers(api: Any) 
 
 async def test_a_large_object_is_rendered_once_in_a_turn(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = 0
-    outward = shapes.outward
+    outward = output.outward
 
     def counted(*arguments: Any) -> Any:
         nonlocal made
         made += 1
         return outward(*arguments)
 
-    monkeypatch.setattr(shapes, "outward", counted)
+    monkeypatch.setattr(output, "outward", counted)
     table = "application/json;as=Table;v=%s;g=meta.k8s.io"
     async with AsyncExitStack() as stack:
         for version in ("v1", "v1beta1"):

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver import discovery, openapi
-from tonnage.apiserver.catalogue import Catalogue
-from tonnage.apiserver.registry import RESOURCES
+from tonnage.box.apiserver.discovery import groups as discovery_groups
+from tonnage.box.apiserver.discovery import openapi
+from tonnage.box.apiserver.discovery.catalogue import Catalogue
+from tonnage.box.apiserver.registry.resources import RESOURCES
 
 Obj = dict[str, Any]
 _PROTOBUF3 = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
@@ -40,9 +41,9 @@ async def test_what_is_not_there_is_a_404(api: Any, path: str) -> None:
 
 
 async def test_aggregated_discovery_is_given_to_those_who_ask_for_it(api: Any) -> None:
-    accept = f"{discovery.AGGREGATED},application/json"
+    accept = f"{discovery_groups.AGGREGATED},application/json"
     answer = await api.send("GET", "/apis", accept=accept)
-    assert answer.headers["Content-Type"] == discovery.AGGREGATED
+    assert answer.headers["Content-Type"] == discovery_groups.AGGREGATED
     items = {i["metadata"]["name"]: i["versions"] for i in json.loads(answer.body)["items"]}
     rows = {r["resource"]: r for r in items["storage.k8s.io"][0]["resources"]}
     assert rows["storageclasses"]["scope"] == "Cluster"

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tonnage.api.quantity import Quantity
-from tonnage.apiserver import decoding, normal, schemas, table
-from tonnage.apiserver.registry import RESOURCES
+from tonnage.box.apiserver.printers import table
+from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage.box.apiserver.schema import decode, fast_path, schemas
 from tonnage.errors import ApiError
 
 Obj = dict[str, Any]
@@ -46,25 +47,25 @@ POD = "core.v1.Pod"
     ],
 )
 def test_normal_form(given: Obj, normal_form: Obj) -> None:
-    assert decoding.normalise(POD, given) == []
+    assert decode.normalise(POD, given) == []
     assert given == normal_form
 
 
 def test_the_empty_topology_of_a_capacity_stays_for_it_means_all_nodes() -> None:
     obj: Obj = {"nodeTopology": {}, "storageClassName": "c"}
-    decoding.normalise("storage.v1.CSIStorageCapacity", obj)
+    decode.normalise("storage.v1.CSIStorageCapacity", obj)
     assert obj == {"nodeTopology": {}, "storageClassName": "c"}
 
 
 def test_the_empty_class_of_a_claim_stays_for_it_means_no_class() -> None:
     obj: Obj = {"spec": {"storageClassName": ""}}
-    decoding.normalise("core.v1.PersistentVolumeClaim", obj)
+    decode.normalise("core.v1.PersistentVolumeClaim", obj)
     assert obj == {"spec": {"storageClassName": ""}}
 
 
 def test_unknown_fields_are_named_and_dropped() -> None:
     obj: Obj = {"spec": {"containers": [{"name": "c", "imag": "x"}], "volume": []}}
-    assert sorted(decoding.normalise(POD, obj)) == [
+    assert sorted(decode.normalise(POD, obj)) == [
         'unknown field "spec.containers[0].imag"',
         'unknown field "spec.volume"',
     ]
@@ -103,14 +104,14 @@ def test_unknown_fields_are_named_and_dropped() -> None:
 )
 def test_wrong_types_are_a_400_in_the_words_of_kubernetes(wrong: Obj, said: str) -> None:
     with pytest.raises(ApiError) as caught:
-        decoding.normalise(POD, wrong)
+        decode.normalise(POD, wrong)
     assert caught.value.code == 400
     assert caught.value.message == f'Pod in version "v1" cannot be handled as a Pod: {said}'
 
 
 def test_bytes_must_be_base64() -> None:
     with pytest.raises(ApiError, match="illegal base64 data at input byte 3"):
-        decoding.normalise("core.v1.Secret", {"data": {"a": "abc!"}})
+        decode.normalise("core.v1.Secret", {"data": {"a": "abc!"}})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_bytes_must_be_base64() -> None:
     ],
 )
 def test_duplicate_fields_are_named(body: bytes, said: list[str]) -> None:
-    assert decoding.duplicates(body) == said
+    assert decode.duplicates(body) == said
 
 
 def quantities() -> st.SearchStrategy[Any]:
@@ -136,13 +137,13 @@ def quantities() -> st.SearchStrategy[Any]:
 @given(quantities())
 def test_a_quantity_that_passes_the_quick_way_is_canonical(amount: Any) -> None:
     obj = {"capacity": amount}
-    if normal.is_normal("storage.v1.CSIStorageCapacity", obj | {"storageClassName": "c"}):
+    if fast_path.is_normal("storage.v1.CSIStorageCapacity", obj | {"storageClassName": "c"}):
         assert str(Quantity.parse(amount)) == amount
 
 
 @pytest.mark.parametrize("amount", ["26620Mi", "30716Mi", "4Gi", "100m", "1500m", "2", "27917287425", "4028754Ki"])
 def test_usual_quantities_take_the_quick_way(amount: str) -> None:
-    assert normal.is_normal("storage.v1.CSIStorageCapacity", {"capacity": amount, "storageClassName": "c"})
+    assert fast_path.is_normal("storage.v1.CSIStorageCapacity", {"capacity": amount, "storageClassName": "c"})
 
 
 def values(kind: schemas.Type, depth: int) -> st.SearchStrategy[Any]:
@@ -183,16 +184,16 @@ def objects(name: str, depth: int) -> st.SearchStrategy[Obj]:
 @given(objects("core.v1.PersistentVolumeClaim", 4) | objects("core.v1.ContainerStatus", 3))
 def test_the_quick_way_lets_pass_only_what_the_long_way_leaves_alone(obj: Obj) -> None:
     name = "core.v1.PersistentVolumeClaim" if obj.keys() & {"spec", "metadata"} else "core.v1.ContainerStatus"
-    quick = normal.is_normal(name, obj)
+    quick = fast_path.is_normal(name, obj)
     before = copy.deepcopy(obj)
-    walk = decoding._Walk()
+    walk = decode._Walk()
     walk.struct(obj, schemas.struct(name), "")
 
     if quick:
         assert obj == before
         assert walk.unknown == []
     again = copy.deepcopy(obj)
-    assert walk.unknown or decoding.normalise(name, again) == []
+    assert walk.unknown or decode.normalise(name, again) == []
     assert again == obj
 
 
@@ -205,7 +206,7 @@ def test_whatever_fits_the_schema_is_judged_and_never_trips_the_rules(key: str, 
     new, old = (data.draw(objects(row.extra["schema_name"], 5)) for _ in range(2))
     for obj in (new, old):
         obj.setdefault("metadata", {})["name"] = "x"
-        decoding.normalise(row.extra["schema_name"], obj)
+        decode.normalise(row.extra["schema_name"], obj)
         row.prepare_create(obj, None)
         row.default(obj)
         assert isinstance(row.validate(obj, None, subresource=""), list)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver import defaults, strategy
+from tonnage.box.apiserver.registry import defaults, strategy
 
 Obj = dict[str, Any]
 CLAIM = {"kind": "PersistentVolumeClaim", "name": "a"}

@@ -16,9 +16,9 @@ import pytest
 import yarl
 
 from tonnage.aio.clock import RealClock
-from tonnage.apiserver import auth
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
+from tonnage.box.apiserver.server import auth
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.errors import ApiNotFound, Busy, Invalid
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.apiserver.auth import ensure, write_kubeconfig
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
+from tonnage.box.apiserver.server.auth import ensure, write_kubeconfig
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 
 pytestmark = pytest.mark.real
 Kubectl = Callable[..., Awaitable[str]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tonnage.api.quantity import NANO
-from tonnage.apiserver import quota
+from tonnage.box.apiserver.admission import quota
 
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver.quota_status import QuotaKeeper
-from tonnage.apiserver.server import extractor
-from tonnage.apiserver.store import Key, MemoryStore, Record, Stale
+from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
+from tonnage.box.apiserver.request.negotiate import MAX_INSIDE
+from tonnage.box.apiserver.server.server import extractor
+from tonnage.box.apiserver.storage.store import Key, MemoryStore, Record, Stale
 from tonnage.errors import Unavailable
 
 Obj = dict[str, Any]
@@ -122,3 +123,23 @@ async def test_when_the_last_quota_goes_counting_ends(store: Moody, keeper: tupl
     assert record is not None
     await store.remove(QUOTA, record.decode(), record.revision)
     assert keeper[0].ledger._used == {}
+
+
+async def test_counting_that_was_cancelled_before_it_began_keeps_nobody_waiting(
+    store: Moody, keeper: tuple[QuotaKeeper, Patience]
+) -> None:
+    large = {"metadata": {"name": "a"}, "data": {"a": "x" * (MAX_INSIDE + 1)}}
+    await store.put(Key("configmaps", "ns", "a"), large, 0)
+    ledger = keeper[0].ledger
+    ledger.listen()
+    await ledger.close()
+    async with asyncio.timeout(10):
+        await ledger.settle("ns")
+    assert ledger.used("ns") == {}
+
+    found = store.get(Key("configmaps", "ns", "a"))
+    assert found is not None
+    await store.remove(found.key, large, found.revision)
+    async with asyncio.timeout(10):
+        await ledger.settle("ns")
+    assert ledger.used("ns")["configmaps"] == 0, "the next large change counts what was left"

@@ -16,8 +16,8 @@ from tests.apiserver.test_decoding import values
 
 from tonnage.api import kinds
 from tonnage.api.kinds import Kind
-from tonnage.apiserver import decoding, schemas
-from tonnage.apiserver.registry import RESOURCES, schema_name
+from tonnage.box.apiserver.registry.resources import RESOURCES, schema_name
+from tonnage.box.apiserver.schema import decode, schemas
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
 
@@ -131,7 +131,7 @@ def stored(kind: Kind[Any], obj: Obj) -> Obj | None:
     """The object as it is stored, None where it is refused."""
     row = ROWS[kind.plural]
     try:
-        decoding.normalise(row.extra["schema_name"], obj)
+        decode.normalise(row.extra["schema_name"], obj)
     except ApiError:
         return None
     fields = VALIDATED.get(kind.plural, set())
@@ -174,7 +174,7 @@ def test_an_event_of_the_new_group_is_stored_as_one_of_the_old() -> None:
             for step in reversed(path):
                 obj = [obj] if step == 0 else {step: obj}
             try:
-                decoding.normalise(row.extra["schema_name"], obj)
+                decode.normalise(row.extra["schema_name"], obj)
             except ApiError:
                 continue
             kinds.EVENTS.decode(msgspec.json.encode(row.inward(obj)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver import watch as watches
+from tonnage.box.apiserver.storage import watch as watches
 from tonnage.errors import ApiGone
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -267,7 +267,7 @@ async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Any, monk
         raise ValueError("no such cell")
 
     async with api.watch(MAPS, accept=TABLE) as table, api.watch(MAPS) as plain:
-        monkeypatch.setattr("tonnage.apiserver.table.row", broken)
+        monkeypatch.setattr("tonnage.box.apiserver.printers.table.row", broken)
         await api.create(MAPS, config("x"))
         assert await plain.names(1) == [("ADDED", "x")]
         with pytest.raises(StopAsyncIteration):

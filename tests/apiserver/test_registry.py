@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds
-from tonnage.apiserver import events
-from tonnage.apiserver.registry import RESOURCES, schema_name
+from tonnage.box.apiserver.registry.resources import RESOURCES, schema_name
+from tonnage.box.apiserver.request import event_versions
 
 Obj = dict[str, Any]
 EMPTY: Obj = {"metadata": {"name": "x"}}
@@ -45,7 +45,7 @@ def test_what_can_be_selected_by(key: str, obj: Obj, name: str, value: str) -> N
 
 def test_an_event_goes_in_and_out_unchanged() -> None:
     core = {"apiVersion": "v1", "kind": "Event", "involvedObject": {}, "message": "m", "count": 2, "action": "a"}
-    shown = events.outward(core)
+    shown = event_versions.outward(core)
     assert shown == {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -54,7 +54,7 @@ def test_an_event_goes_in_and_out_unchanged() -> None:
         "deprecatedCount": 2,
         "action": "a",
     }
-    assert events.inward(shown) == core
+    assert event_versions.inward(shown) == core
 
 
 async def test_an_event_is_one_object_under_two_names(api: Any) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api import strategic
-from tonnage.apiserver import schemas
-from tonnage.apiserver.registry import RESOURCES
+from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage.box.apiserver.schema import schemas
 
 
 def test_every_text_is_read_and_every_reference_resolves() -> None:

@@ -19,9 +19,10 @@ import pytest
 import yarl
 
 from tonnage.aio.clock import RealClock
-from tonnage.apiserver import auth, connection, http, watch
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
+from tonnage.box.apiserver.server import auth, connection, https
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage import watch
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.transport import JSON, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -346,8 +347,8 @@ async def listed(server: ApiServer) -> tuple[int, int]:
 
 
 async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "ANSWERS_BYTES", 10 * MIB)
-    monkeypatch.setattr(http, "SLOW_SECONDS", -1.0)  # whoever has not read all is too slow
+    monkeypatch.setattr(https, "ANSWERS_BYTES", 10 * MIB)
+    monkeypatch.setattr(https, "SLOW_SECONDS", -1.0)  # whoever has not read all is too slow
     for n in range(4):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
     assert server._shell is not None
@@ -365,8 +366,8 @@ async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, mon
 
 
 async def test_a_list_waits_for_those_that_are_being_read(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "ANSWERS_BYTES", 3 * MIB)
-    monkeypatch.setattr(http, "SLOW_SECONDS", 1e9)
+    monkeypatch.setattr(https, "ANSWERS_BYTES", 3 * MIB)
+    monkeypatch.setattr(https, "SLOW_SECONDS", 1e9)
     for n in range(4):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
     assert await listed(server) == (200, 4)  # alone, it may be larger

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tonnage.apiserver.sqlite import SqliteStore
-from tonnage.apiserver.store import Event, Key, Stale
+from tonnage.box.apiserver.storage.sqlite import SqliteStore
+from tonnage.box.apiserver.storage.store import Event, Key, Stale
 
 T = TypeVar("T")
 NAMES = st.sampled_from(["a", "b", "c", "d"])

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from tests.observe.test_metrics import OPERATIONS, exported
 
-from tonnage.apps.installation import Installation
-from tonnage.apps.manifests import RUNBOOKS, render_part, template
+from tonnage.ops.install.manifests import RUNBOOKS, render_part, template
+from tonnage.ops.install.options import Installation
 
 SCRAPED = {"instance", "namespace", "le"}
 """Labels that Prometheus and histograms add."""

@@ -11,9 +11,9 @@ from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS
 from tonnage.api.pods import Pod
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.kube.wait import until
 

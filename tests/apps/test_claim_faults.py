@@ -11,7 +11,7 @@ from tonnage.api import names
 from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, EVENTS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.apps.claim_faults import ClaimObjects, faults_of, said_of
+from tonnage.ops.claim_errors import ClaimObjects, faults_of, said_of
 
 SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}
 COPY = {"kind": "PersistentVolumeClaim", "name": "a"}
@@ -52,7 +52,8 @@ def classes(**parameters: str) -> dict[str, StorageClass]:
 
 def capacity(storage_class: str, reason: str) -> CSIStorageCapacity:
     notes = {names.REASON: reason} if reason else {}
-    return CAPACITIES.decode(encode({"metadata": {"annotations": notes}, "storageClassName": storage_class}))
+    body = {"metadata": {"annotations": notes}, "storageClassName": storage_class, "nodeTopology": {}}
+    return CAPACITIES.decode(encode(body))
 
 
 def event(reason: str, message: str, *, second: int = 0, type_: str = "Warning") -> Event:

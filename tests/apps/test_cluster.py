@@ -14,12 +14,12 @@ import pytest
 from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFUL_SETS, VOLUMES
 from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
-from tonnage.apiserver.server import ApiServer
-from tonnage.apiserver.sqlite import _checksum
-from tonnage.apps import cluster
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box import cluster
+from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.box.apiserver.storage.sqlite import _checksum
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.errors import ApiError, Busy
 from tonnage.kube.client import Client
@@ -27,7 +27,7 @@ from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.kube.wait import until, until_gone
-from tonnage.scheduler.strategies import Strategy
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 

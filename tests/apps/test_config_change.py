@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apps import config_change, node_config
-from tonnage.apps.config_change import Differences, compare
-from tonnage.apps.driver_config import DriverConfig
-from tonnage.apps.node_config import NodeConfig, NodeFile
+from tonnage.node.config import diff, node
+from tonnage.node.config.diff import Differences, compare
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.config.node import NodeConfig, NodeFile
 from tonnage.pools.config import parse
 
 A, B = "image:/pools/a,name=a", "image:/pools/b,name=b"
@@ -19,7 +19,7 @@ A, B = "image:/pools/a,name=a", "image:/pools/b,name=b"
 
 def config(*pools: str, **more: str | int | list[str]) -> NodeConfig:
     """A node's configuration with those pools."""
-    return node_config.merge(NodeFile(), NodeFile(**more), [parse(pool) for pool in pools or (A,)], node="n1")  # type: ignore[arg-type]
+    return node.merge(NodeFile(), NodeFile(**more), [parse(pool) for pool in pools or (A,)], node="n1")  # type: ignore[arg-type]
 
 
 def test_nothing_differs_from_itself() -> None:
@@ -82,7 +82,7 @@ def test_what_is_read_at_the_start_needs_a_restart(field: str, change: Callable[
     found = compare(config(), change())
     assert replace(found, refused=()) == Differences(added=[], removed=[], bounds=[])
     assert [s.split(" ")[0] for s in found.refused] == ({"driverName": ["kubelet", "driverName"]}.get(field, [field]))
-    assert all(config_change.RESTART in sentence for sentence in found.refused)
+    assert all(diff.RESTART in sentence for sentence in found.refused)
 
 
 def test_metrics_and_the_log_may_change() -> None:

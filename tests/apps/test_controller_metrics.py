@@ -6,9 +6,9 @@ import asyncio
 import urllib.request
 
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps.controller import ControllerConfig, ControllerProcess
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.controller.app import ControllerConfig, ControllerProcess
 from tonnage.kube.client import Client
 from tonnage.observe.exporter import Address
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tonnage.apps.data import DataFolder, Settings
+from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.errors import Busy, Invalid
-from tonnage.scheduler.strategies import Strategy
+from tonnage.host import tree
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 
 def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
@@ -74,6 +77,57 @@ def test_a_file_or_link_is_no_folder(tmp_path: Path) -> None:
 def test_read_only_parent_is_said(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="cannot be used"):
         DataFolder(Path("/proc/tonnage")).open(Settings())
+
+
+def test_what_another_process_left_before_the_lock_was_taken_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was empty when it was looked at first."""
+    data, take = DataFolder(tmp_path / "d"), DataFolder._take
+
+    def late(self: DataFolder, *, running: bool = True) -> None:
+        (self.path / "nodes" / "n1" / "pools").mkdir(parents=True)
+        take(self, running=running)
+
+    monkeypatch.setattr(DataFolder, "_take", late)
+    with pytest.raises(Invalid, match="not tonnage's"):
+        data.open(Settings())
+    data.undo()
+    assert (data.path / "nodes" / "n1" / "pools").is_dir()
+    assert data.running() is None
+
+
+def test_undo_that_is_killed_leaves_a_folder_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never one that seems to have lost its database."""
+    left = 0
+
+    def killing(work: Callable[..., None]) -> Callable[..., None]:
+        def step(*arguments: Any, **options: Any) -> None:
+            nonlocal left
+            if not left:
+                raise KeyboardInterrupt
+            left -= 1
+            work(*arguments, **options)
+
+        return step
+
+    monkeypatch.setattr(tree, "remove", killing(tree.remove))
+    monkeypatch.setattr(Path, "unlink", killing(Path.unlink))
+    for steps in range(30):
+        data, left = DataFolder(tmp_path / str(steps)), -1
+        data.open(Settings())
+        for name in ("state.db", "state.db-wal", "kubeconfig", "tonnage.log"):
+            (data.path / name).touch()
+        (data.node("n1") / "kubelet").mkdir(parents=True)
+        left = steps
+        try:
+            data.undo()
+        except KeyboardInterrupt:
+            assert data.exists() or not data.had_cluster()
+            assert data.state.exists() or not data.had_cluster()
+        else:
+            break
+    assert not data.path.exists()
 
 
 def test_purge_removes_all_of_it_and_nothing_else(tmp_path: Path) -> None:

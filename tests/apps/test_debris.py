@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.sqlite import SqliteStore
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.debris import clean, leftovers, remove
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.sqlite import SqliteStore
+from tonnage.box.cleanup import clean, leftovers, remove
+from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.errors import Busy, HostError, Precondition
 from tonnage.host import loop, mount
-from tonnage.pools.directory import MARKER, OWN
+from tonnage.pools.directory.directory import MARKER, OWN
 
 VOLUME = "kubelet/pods/uid/volumes/kubernetes.io~csi/pv/mount"
 

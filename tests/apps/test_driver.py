@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apps.driver import StandaloneDriver, serve
-from tonnage.apps.driver_config import DriverConfig
-from tonnage.csi.client import CsiClient
-from tonnage.csi.registration import RegistrationClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.errors import HostError, Precondition
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.plain_driver import StandaloneDriver, serve
 from tonnage.observe.exporter import Address
 from tonnage.observe.metrics import REGISTRY
 from tonnage.pools.config import parse

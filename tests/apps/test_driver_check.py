@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apps import driver_check
-from tonnage.apps.driver_check import Finding
-from tonnage.apps.driver_config import DriverConfig
 from tonnage.errors import HostError, Invalid, Precondition, Unavailable
+from tonnage.node.config import preflight
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.config.preflight import Finding
 from tonnage.observe.exporter import Address
 from tonnage.pools.config import parse
 
@@ -45,17 +45,17 @@ def _of(findings: list[Finding], what: str) -> Finding:
 def test_an_old_name_and_a_size_that_no_one_means_are_warned_of(make: Make, folder: Path) -> None:
     config = make("memory,size=1Gi", registry=folder)
     tiny = replace(config, pools=[*config.pools, parse(f"image:{folder / 'pool'},size=10")])
-    findings = driver_check.check(tiny)
+    findings = preflight.check(tiny)
 
     assert _of(findings, "kind").text == "pool memory: kind memory is called fake now: write fake,name=memory"
     assert _of(findings, "size").text == "pool image: 10 bytes hold no volume: write the size with its unit, as 10Gi"
     assert _of(findings, "kind").warning
     assert _of(findings, "size").warning
-    assert not [finding for finding in driver_check.check(config) if finding.what == "size"]
+    assert not [finding for finding in preflight.check(config) if finding.what == "size"]
 
 
 def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
-    findings = driver_check.check(make(registry=folder, metrics=Address("127.0.0.1", 9100)))
+    findings = preflight.check(make(registry=folder, metrics=Address("127.0.0.1", 9100)))
 
     assert [f.what for f in findings] == [
         "driver",
@@ -67,7 +67,7 @@ def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
         "pool fake",
     ]
     assert not [f for f in findings if f.fault or f.warning]
-    driver_check.require(findings)
+    preflight.require(findings)
     assert not list(folder.iterdir())
 
 
@@ -90,24 +90,24 @@ def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
     ],
 )
 def test_faults(make: Make, changes: dict[str, object], what: str, text: str) -> None:
-    findings = driver_check.check(make(**changes))
+    findings = preflight.check(make(**changes))
 
     assert text in _of(findings, what).text
     with pytest.raises(Invalid):
-        driver_check.require(findings)
+        preflight.require(findings)
 
 
 def test_something_else_lies_at_the_endpoint(make: Make, folder: Path) -> None:
     (folder / "csi.sock").write_text("mine")
 
-    assert "exists and is not a socket: remove it" in _of(driver_check.check(make()), "endpoint").text
+    assert "exists and is not a socket: remove it" in _of(preflight.check(make()), "endpoint").text
     assert (folder / "csi.sock").read_text() == "mine"
 
 
 def test_a_socket_that_is_there_is_told(make: Make, folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(folder / "csi.sock"))
-        finding = _of(driver_check.check(make()), "endpoint")
+        finding = _of(preflight.check(make()), "endpoint")
 
     assert "it is replaced if nobody answers there" in finding.text
     assert finding.fault is None
@@ -116,43 +116,43 @@ def test_a_socket_that_is_there_is_told(make: Make, folder: Path) -> None:
 def test_the_state_folder_is_a_file(make: Make, folder: Path) -> None:
     (folder / "state").write_text("")
 
-    assert _of(driver_check.check(make()), "state").text == f"state folder {folder}/state is not a directory"
+    assert _of(preflight.check(make()), "state").text == f"state folder {folder}/state is not a directory"
 
 
 def test_metrics_that_others_can_read_are_told(make: Make) -> None:
-    finding = _of(driver_check.check(make(metrics=Address("0.0.0.0", 9100))), "metrics")
+    finding = _of(preflight.check(make(metrics=Address("0.0.0.0", 9100))), "metrics")
 
     assert (finding.warning, finding.fault) == (True, None)
     assert "open to other machines, without a password" in finding.text
 
 
 def test_what_can_limit_io_is_told(make: Make, folder: Path) -> None:
-    missing = _of(driver_check.check(make(cgroups=folder)), "cgroups")
+    missing = _of(preflight.check(make(cgroups=folder)), "cgroups")
     assert "there is no cgroup hierarchy with the controller io" in missing.text
     assert (missing.warning, missing.fault) == (False, None), "volumes without limits are served"
     (folder / "cgroup.controllers").write_text("io")
-    assert "cgroup v2" in _of(driver_check.check(make(cgroups=folder)), "cgroups").text
+    assert "cgroup v2" in _of(preflight.check(make(cgroups=folder)), "cgroups").text
     (folder / "nomad.slice").mkdir()
-    assert "of nomad.slice" in _of(driver_check.check(make(cgroups=folder, io_cgroup="nomad.slice")), "cgroups").text
-    wrong = _of(driver_check.check(make(cgroups=folder, io_cgroup="nomat.slice")), "cgroups")
+    assert "of nomad.slice" in _of(preflight.check(make(cgroups=folder, io_cgroup="nomad.slice")), "cgroups").text
+    wrong = _of(preflight.check(make(cgroups=folder, io_cgroup="nomat.slice")), "cgroups")
     assert isinstance(wrong.fault, Precondition)
 
 
 def test_folders_that_volumes_may_get_content_from(make: Make, folder: Path) -> None:
-    assert _of(driver_check.check(make(sources=(folder,))), "source").text == str(folder)
-    assert _of(driver_check.check(make(sources=(Path("/"),))), "source").warning, "that is everything"
+    assert _of(preflight.check(make(sources=(folder,))), "source").text == str(folder)
+    assert _of(preflight.check(make(sources=(Path("/"),))), "source").warning, "that is everything"
 
 
 async def test_a_pool_on_the_nodes_own_disk_must_be_meant(make: Make) -> None:
     alone = make("image:/nowhere-yet/pool,size=1Gi,rootfs=no")
-    findings = driver_check.check(alone)
+    findings = preflight.check(alone)
     assert "give it a disk of its own or say rootfs=yes" in _of(findings, "pool image").text
     with pytest.raises(Unavailable, match="is on the node's root file system"):
-        driver_check.require(findings)
+        preflight.require(findings)
 
     beside = make(pools=[*alone.pools, parse("fake,size=1Gi")])
-    driver_check.require(driver_check.check(beside))  # its disk may come, the other pool is served meanwhile
-    driver = driver_check.make(beside)
+    preflight.require(preflight.check(beside))  # its disk may come, the other pool is served meanwhile
+    driver = preflight.make(beside)
     assert driver.openings is not None
     await driver.openings.open()
     await driver.openings.close()
@@ -165,13 +165,13 @@ async def test_a_pool_on_the_nodes_own_disk_must_be_meant(make: Make) -> None:
 def test_a_pool_on_the_nodes_own_disk_is_warned_of(
     make: Make, real_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    findings = driver_check.check(make("image:/nowhere-yet/pool,size=1Gi"))
+    findings = preflight.check(make("image:/nowhere-yet/pool,size=1Gi"))
     found = _of(findings, "pool image")
     assert (found.warning, found.fault) == (True, None)
     assert "free (keep=), rootfs=yes says that it is meant" in found.text
-    driver_check.warn(findings)
+    preflight.warn(findings)
     assert found.text in caplog.text
-    assert not _of(driver_check.check(make("image:/nowhere-yet/pool,size=1Gi,rootfs=yes")), "pool image").warning
+    assert not _of(preflight.check(make("image:/nowhere-yet/pool,size=1Gi,rootfs=yes")), "pool image").warning
     assert not Path("/nowhere-yet").exists()
 
 
@@ -210,7 +210,7 @@ def test_directories_that_are_no_pools(make: Make, folder: Path, prepare: Callab
     where = folder / "pool"
     prepare(where)
 
-    finding = _of(driver_check.check(make(f"image:{where}")), "pool image")
+    finding = _of(preflight.check(make(f"image:{where}")), "pool image")
     assert text in finding.text
     assert isinstance(finding.fault, Unavailable)
 
@@ -218,13 +218,13 @@ def test_directories_that_are_no_pools(make: Make, folder: Path, prepare: Callab
 def test_real_pools_need_root(make: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    finding = _of(driver_check.check(make(f"image:{folder}/pool")), "pool image")
+    finding = _of(preflight.check(make(f"image:{folder}/pool")), "pool image")
     assert "takes root: run it as root" in finding.text
     assert isinstance(finding.fault, HostError)
 
 
 def test_more_is_promised_than_the_disk_has(make: Make, folder: Path) -> None:
-    finding = driver_check.check(make(f"image:{folder}/pool,size=1Ei"))[-1]
+    finding = preflight.check(make(f"image:{folder}/pool,size=1Ei"))[-1]
 
     assert (finding.warning, finding.fault) == (True, None)
     assert "more than it has" in finding.text

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apps import driver_config
-from tonnage.apps.driver_config import DriverFile
 from tonnage.errors import Invalid
+from tonnage.node.config import driver
+from tonnage.node.config.driver import DriverFile
 from tonnage.pools.config import PoolConfig, parse
 
 FULL = """
@@ -42,8 +42,8 @@ def _file(folder: Path, text: str) -> Path:
 
 
 def test_a_full_file(tmp_path: Path) -> None:
-    file = driver_config.read(_file(tmp_path, FULL))
-    config = driver_config.merge(file, DriverFile(), driver_config.pools_of(file, "f"), node="host")
+    file = driver.read(_file(tmp_path, FULL))
+    config = driver.merge(file, DriverFile(), driver.pools_of(file, "f"), node="host")
 
     assert config.endpoint == Path("/run/tonnage/csi.sock")
     assert (config.node_name, config.driver_name, config.max_volumes) == ("n1", "disks.example.com", 100)
@@ -61,16 +61,16 @@ def test_a_full_file(tmp_path: Path) -> None:
 def test_the_command_line_overrides_the_file() -> None:
     file = DriverFile(endpoint="unix:///a", node_name="n1", max_volumes=5)
     given = DriverFile(endpoint="/b", max_volumes=7)
-    config = driver_config.merge(file, given, [parse("fake,size=1Gi")], node="host")
+    config = driver.merge(file, given, [parse("fake,size=1Gi")], node="host")
 
     assert (config.endpoint, config.node_name, config.max_volumes) == (Path("/b"), "n1", 7)
 
 
 def test_what_nobody_says() -> None:
-    config = driver_config.merge(DriverFile(), DriverFile(endpoint="/b"), [parse("fake,size=1Gi")], node="host")
+    config = driver.merge(DriverFile(), DriverFile(endpoint="/b"), [parse("fake,size=1Gi")], node="host")
 
     assert (config.node_name, config.driver_name) == ("host", "csi.tonnage.dev")
-    assert config.state == driver_config.default_state("csi.tonnage.dev")
+    assert config.state == driver.default_state("csi.tonnage.dev")
     assert (config.registry, config.metrics, config.max_volumes) == (None, None, 0)
 
 
@@ -102,16 +102,16 @@ def test_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None
     path = _file(tmp_path, text)
 
     with pytest.raises(Invalid, match=re.escape(f"{path}: {message}")):
-        driver_config.pools_of(driver_config.read(path), str(path))
+        driver.pools_of(driver.read(path), str(path))
 
 
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
-    assert driver_config.read(_file(tmp_path, "")) == DriverFile()
+    assert driver.read(_file(tmp_path, "")) == DriverFile()
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"driver\.yaml: cannot be read: No such file"):
-        driver_config.read(tmp_path / "driver.yaml")
+        driver.read(tmp_path / "driver.yaml")
 
 
 @pytest.mark.parametrize(
@@ -137,23 +137,23 @@ def test_refused_settings(given: dict[str, object], message: str) -> None:
     fields = {"endpoint": "/run/csi.sock", **given}
 
     with pytest.raises(Invalid, match=re.escape(message)):
-        driver_config.merge(DriverFile(), DriverFile(**fields), [parse("fake,size=1Gi")], node="n")  # type: ignore[arg-type]
+        driver.merge(DriverFile(), DriverFile(**fields), [parse("fake,size=1Gi")], node="n")  # type: ignore[arg-type]
 
 
 def test_pools_are_needed_and_named_apart() -> None:
     given = DriverFile(endpoint="/run/csi.sock")
     with pytest.raises(Invalid, match="no pools: name at least one"):
-        driver_config.merge(DriverFile(), given, [], node="n")
+        driver.merge(DriverFile(), given, [], node="n")
     with pytest.raises(Invalid, match="two pools are named 'fake': give each a name="):
-        driver_config.merge(DriverFile(), given, [parse("fake,size=1Gi"), parse("fake,size=2Gi")], node="n")
+        driver.merge(DriverFile(), given, [parse("fake,size=1Gi"), parse("fake,size=2Gi")], node="n")
 
 
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "csi.md").read_text()
     (example,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    file = driver_config.read(_file(tmp_path, example))
+    file = driver.read(_file(tmp_path, example))
 
-    config = driver_config.merge(file, DriverFile(), driver_config.pools_of(file, "f"), node="host")
+    config = driver.merge(file, DriverFile(), driver.pools_of(file, "f"), node="host")
     assert [(pool.name, pool.kind) for pool in config.pools] == [("fast", "image"), ("scratch", "btrfs")]
 
 
@@ -167,5 +167,5 @@ def test_pools_that_are_no_folders(tmp_path: Path) -> None:
     """A volume group stands where others have a path."""
     file = tmp_path / "driver.yaml"
     file.write_text("pools: [{name: a, kind: lvm, path: vg0, thin: t}, {name: b, kind: pmem}]")
-    found = driver_config.pools_of(driver_config.read(file), "driver.yaml")
+    found = driver.pools_of(driver.read(file), "driver.yaml")
     assert [str(pool) for pool in found] == ["lvm:vg0,name=a,thin=t", "pmem,name=b"]

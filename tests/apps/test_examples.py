@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.plan import DEFAULT_POOL_SIZE
+from tonnage.box.plan import DEFAULT_POOL_SIZE
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "examples").glob("*.yaml"))

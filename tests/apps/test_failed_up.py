@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.apps.box_node import BoxNode
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
-from tonnage.errors import Busy, HostError
+from tonnage.box.cleanup import remove_unused
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.node import BoxNode
+from tonnage.box.plan import plan
+from tonnage.errors import Busy, HostError, Invalid, Unavailable
+from tonnage.pools.base.contract import Pool, VolumeRequest
 
 FAKE = Settings(pools=["fake,name=fast,size=1Gi", "fake,name=slow_2,size=1Gi"], runtime="none")
 
@@ -81,9 +83,6 @@ async def test_a_folder_that_another_process_holds_stays(tmp_path: Path) -> None
 
 @pytest.mark.real
 async def test_pools_elsewhere(tmp_path: Path, real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(node: BoxNode) -> None:
-        raise HostError("the last step")
-
     old, new = real_folder / "old", real_folder / "a" / "new"
     (old / "node-1").mkdir(parents=True)
     monkeypatch.setattr(BoxNode, "published", fail)
@@ -98,6 +97,124 @@ async def test_pools_elsewhere(tmp_path: Path, real_folder: Path, monkeypatch: p
     assert not (real_folder / "a").exists()
     assert os.listdir(old) == ["node-1"]
     assert not (tmp_path / "d").exists()
+
+
+async def fail(node: BoxNode) -> None:
+    """In place of the last step of a start."""
+    raise HostError("the last step")
+
+
+async def used_before(node: BoxNode) -> None:
+    """The same, after somebody who did not wait for the end of the start made volumes in every pool."""
+    for pool in node.driver.pools:
+        await pool.create(VolumeRequest("v", 64 << 20, fstype=pool.fstypes[0]))
+    raise HostError("the last step")
+
+
+def images(folder: Path) -> dict[Path, int]:
+    """Images below a folder, with inodes: one that was made anew is another one."""
+    return {path: path.stat().st_ino for path in folder.rglob("*.img")}
+
+
+async def failed_start(data: DataFolder, settings: Settings, *, recover: bool = False) -> None:
+    box = Box(data, plan(data, settings), recover=recover)
+    with pytest.raises(HostError, match="the last step"):
+        await box.start()
+    await box.stop()
+    await box.stop()
+
+
+async def volumes_after_start(data: DataFolder, *, recover: bool = False) -> list[tuple[str, str]]:
+    """Pool and name of the volumes, once it has started at last."""
+    settings = data.settings()
+    assert settings is not None
+    box = Box(data, plan(data, settings), recover=recover)
+    try:
+        await box.start()
+        return sorted(await box.nodes["node-1"].driver.contents())
+    finally:
+        await box.stop()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["image", "btrfs"])
+async def test_pools_with_volumes_stay(
+    real_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """A user need not wait until all nodes are ready: what was made in the first ones has volumes of the user's."""
+    data = DataFolder(real_folder / "d")
+    pools = [f"{kind},name=inside,size=1Gi,sparse=yes", f"{kind}:{real_folder / 'far'},name=far,size=1Gi,sparse=yes"]
+    settings = Settings(pools=pools, runtime="none")
+    monkeypatch.setattr(BoxNode, "published", fail)
+    await failed_start(data, settings)
+    assert os.listdir(real_folder) == [], "no volume: nothing stays"
+
+    monkeypatch.setattr(BoxNode, "published", used_before)
+    await failed_start(data, settings)
+    assert "is not removed: volumes were made before the start failed" in caplog.text
+    before = images(real_folder)
+    assert len(before) == 2
+    monkeypatch.setattr(BoxNode, "published", fail)
+    await failed_start(data, settings)
+    monkeypatch.undo()
+    assert images(real_folder) == before
+    assert await volumes_after_start(data) == [("far", "v"), ("inside", "v")]
+
+    (data.path / "state.db").unlink()
+    monkeypatch.setattr(BoxNode, "published", fail)
+    await failed_start(data, settings, recover=True)
+    monkeypatch.undo()
+    assert await volumes_after_start(data) == [("far", "v"), ("inside", "v")]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("recover", [False, True])
+async def test_a_folder_that_has_lost_its_marker_stays(
+    real_folder: Path, monkeypatch: pytest.MonkeyPatch, *, recover: bool
+) -> None:
+    data = DataFolder(real_folder / "d")
+    settings = Settings(pools=[f"image:{real_folder / 'far'},name=far,size=1Gi,sparse=yes"], runtime="none")
+    monkeypatch.setattr(BoxNode, "published", used_before)
+    await failed_start(data, settings)
+    (data.path / "tonnage.json").unlink()
+    before = images(real_folder)
+    box = Box(data, plan(data, settings), recover=recover)
+    with pytest.raises(Invalid, match="nothing was touched"):
+        await box.start()
+    await box.stop()
+    assert images(real_folder) == before
+    assert not data.exists()
+
+
+async def test_what_cannot_be_listed_is_taken_as_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(pool: Pool) -> list[str]:
+        raise Unavailable("the pool")
+
+    async def broken(node: BoxNode) -> None:
+        monkeypatch.setattr(type(node.driver.pools[0]), "list", unknown)
+        await fail(node)
+
+    monkeypatch.setattr(BoxNode, "published", broken)
+    await failed_start(DataFolder(tmp_path / "d"), FAKE)
+    assert (tmp_path / "d" / "tonnage.json").exists()
+
+
+@pytest.mark.real
+async def test_one_pool_that_cannot_be_removed_does_not_keep_the_others(
+    tmp_path: Path, real_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(pool: Path) -> None:
+        if "one" in pool.parts:
+            raise Busy(f"pool directory {pool} is in use by another process: it is not removed")
+        remove_unused(pool)
+
+    data = DataFolder(tmp_path / "d")
+    pools = [f"image:{real_folder / name},name={name},size=1Gi,sparse=yes" for name in ("one", "two")]
+    monkeypatch.setattr(BoxNode, "published", fail)
+    monkeypatch.setattr("tonnage.box.cluster.remove_unused", remove)
+    await failed_start(data, Settings(pools=pools, runtime="none"))
+    assert os.listdir(real_folder) == ["one"]
+    assert not data.path.exists()
 
 
 async def test_every_pool_has_a_class_of_its_name(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
+from tonnage.claims.external_populator import POPULATED
 from tonnage.cli.main import main
-from tonnage.controllers.refusals import POPULATED
 
 pytestmark = pytest.mark.real
 _LIMIT = 120.0

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.apps.foreign import Registrar, endpoints
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.csi.registration import RegistrationClient
+from tonnage.box.external_drivers import Registrar, endpoints
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.errors import Invalid
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
 
 ONE, TWO = ["node-1"], ["node-1", "node-2"]
 

@@ -12,9 +12,9 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, EVENTS, PODS, VOLUMES
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.kube.wait import until
 from tonnage.observe import metrics

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.apps.installation import (
+from tonnage.errors import Invalid
+from tonnage.ops.install.options import (
     Class,
     parse_class,
     parse_groups,
@@ -16,7 +17,6 @@ from tonnage.apps.installation import (
     parse_version,
     pool_folders,
 )
-from tonnage.errors import Invalid
 
 
 def test_pool_as_in_a_file() -> None:

@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from tonnage.api import names
-from tonnage.apps import inventory, sources
-from tonnage.apps.driver import StandaloneDriver
-from tonnage.apps.driver_config import DriverConfig
-from tonnage.apps.inventory import Direct, Served
-from tonnage.apps.reports import GONE, NOT_MADE, Contents, VolumeReport, contents_of
-from tonnage.apps.sources import Wanted
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import services
-from tonnage.csi.server import CsiServer
-from tonnage.csi.words import AccessMode, VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import services
+from tonnage.csi.server.server import CsiServer
 from tonnage.errors import Invalid, NotFound, Precondition, Unavailable
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.plain_driver import StandaloneDriver
+from tonnage.ops import inventory, sources
+from tonnage.ops.inventory import Direct, Served
+from tonnage.ops.report import GONE, NOT_MADE, Contents, VolumeReport, contents_of
+from tonnage.ops.sources import Wanted
 from tonnage.pools import config as pool_config
-from tonnage.pools.base import VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.base.status import PoolStatus
 from tonnage.pools.config import PoolConfig, parse
-from tonnage.pools.status import PoolStatus
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability(AccessMode.SINGLE_NODE_WRITER)]

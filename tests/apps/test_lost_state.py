@@ -14,26 +14,26 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES
 from tonnage.api.names import FORMER_CLUSTERS
 from tonnage.api.pods import Pod
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.orphans import Owner, Registry
-from tonnage.apps.plan import plan
-from tonnage.apps.reports import contents_of
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.errors import Unavailable
 from tonnage.kube.wait import until
-from tonnage.pools import status
+from tonnage.ops.orphans import Owner, Registry
+from tonnage.ops.report import contents_of
+from tonnage.pools.base import status
 
 FIRST_START = """
 import asyncio, os, sys
 from pathlib import Path
-from tonnage.apiserver.server import extractor
-from tonnage.apiserver.sqlite import SqliteStore
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box.apiserver.server.server import extractor
+from tonnage.box.apiserver.storage.sqlite import SqliteStore
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 
-FILES = tuple(f"/tonnage/{name}.py" for name in ("apps/data", "apps/cluster", "apiserver/sqlite", "apiserver/server"))
+FILES = tuple(f"/tonnage/{name}.py" for name in ("box/data_dir", "box/cluster", "box/apiserver/storage/sqlite", "box/apiserver/server/server"))
 
 def first(path, die_at):
     lines = 0

@@ -13,13 +13,14 @@ import yaml
 from scripts import gen_chart
 
 from tonnage.api import names
-from tonnage.apps import driver_config, node_config
-from tonnage.apps.installation import Class, Installation
-from tonnage.apps.manifests import METRICS_PORT, PARTS, render, template
-from tonnage.apps.node_config import NodeFile
 from tonnage.cli.main import build_parser
+from tonnage.node.config import driver
+from tonnage.node.config import node as config_node
+from tonnage.node.config.node import NodeFile
+from tonnage.ops.install.manifests import METRICS_PORT, PARTS, render, template
+from tonnage.ops.install.options import Class, Installation
 from tonnage.pools import config as pool_config
-from tonnage.scheduler.strategies import Strategy
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 Objects = dict[tuple[str, str], Any]
 
@@ -68,8 +69,8 @@ def test_configuration_is_one_that_a_node_takes(tmp_path: Path) -> None:
     chosen = Installation(pools=pools, binding="controller", scope="label", drivers={"csi.x.y": "topology.x.y/node"})
     file = tmp_path / "node.yaml"
     file.write_text(objects(chosen)["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
-    read = driver_config.load(file, NodeFile)
-    merged = node_config.merge(read, NodeFile(), driver_config.pools_of(read, "node.yaml"), node="n1")
+    read = driver.load(file, NodeFile)
+    merged = config_node.merge(read, NodeFile(), driver.pools_of(read, "node.yaml"), node="n1")
 
     assert [str(pool) for pool in merged.driver.pools] == ["lvm:vg0,name=a", "image:/data,name=b,size=1Gi,rootfs=no"]
     assert (merged.binding, merged.scope) == ("controller", "label")

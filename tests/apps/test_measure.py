@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apps.measure import measure
+from tonnage.node.pool_metrics import measure
 from tonnage.observe.metrics import REGISTRY
-from tonnage.pools.base import Condition, Pool, VolumeRequest
+from tonnage.pools.base.contract import Condition, Pool, VolumeRequest
 from tonnage.pools.config import make, parse
 
 MI = 1 << 20

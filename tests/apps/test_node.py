@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps.node import NodeAgent, NodeDriver
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver, lock_key
-from tonnage.csi.endpoint import services
-from tonnage.csi.registration import RegistrationClient
-from tonnage.csi.server import CsiServer
-from tonnage.csi.service import Service
-from tonnage.csi.words import VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver, lock_key
+from tonnage.csi.driver.endpoint import services
+from tonnage.csi.driver.registration import RegistrationClient
+from tonnage.csi.server.server import CsiServer
+from tonnage.csi.server.service import Service
 from tonnage.kube.client import Client
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 

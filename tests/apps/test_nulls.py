@@ -11,15 +11,15 @@ from tests.kube.nulls import Nulls
 
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps.doctor.examine import examine
-from tonnage.apps.doctor.findings import Level
-from tonnage.apps.scheduler import SchedulerConfig, SchedulerProcess
-from tonnage.apps.why import why
-from tonnage.controllers.startup_taint import StartupTaint
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.node.startup_taint import StartupTaint
+from tonnage.ops.doctor.finding import Level
+from tonnage.ops.doctor.run import examine
+from tonnage.ops.why import why
+from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 _LIMIT = 60.0

@@ -10,13 +10,13 @@ import pytest
 
 from tonnage.aio.clock import RealClock, rfc3339
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps import orphans
-from tonnage.apps.orphans import Owner, Registry
-from tonnage.apps.reports import VolumeReport
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.errors import ApiAlreadyExists
 from tonnage.kube.client import Client, Listing
+from tonnage.ops import orphans
+from tonnage.ops.orphans import Owner, Registry
+from tonnage.ops.report import VolumeReport
 
 CLAIM = {
     "metadata": {"name": "data", "namespace": "default"},

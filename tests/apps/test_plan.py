@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan, what_stays
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan, what_stays
 from tonnage.errors import Invalid
 
 MEMORY = Settings(nodes=2, pools=["fake,size=1Gi"], runtime="none")

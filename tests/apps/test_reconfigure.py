@@ -14,14 +14,16 @@ import yaml
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps import driver_config, live_config, node_config
-from tonnage.apps.node_config import NodeConfig, NodeFile
-from tonnage.apps.node_process import NodeProcess
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
 from tonnage.kube.client import Client
+from tonnage.node import config_watch
+from tonnage.node.config import driver
+from tonnage.node.config import node as config_node
+from tonnage.node.config.node import NodeConfig, NodeFile
+from tonnage.node.process import NodeProcess
 
 GIB = 1 << 30
 ONE = {"name": "one", "kind": "fake", "size": "1Gi"}
@@ -62,9 +64,9 @@ class Mounted:
 
     def read(self) -> NodeConfig:
         """The configuration, as the command line reads it."""
-        file = driver_config.load(self.file, NodeFile)
-        pools = driver_config.pools_of(file, str(self.file))
-        return node_config.merge(file, NodeFile(), pools, node="node-1")
+        file = driver.load(self.file, NodeFile)
+        pools = driver.pools_of(file, str(self.file))
+        return config_node.merge(file, NodeFile(), pools, node="node-1")
 
 
 @dataclass
@@ -109,7 +111,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Mounted:
 @pytest.fixture(autouse=True)
 def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody writes slowly here; the level of the log is put back."""
-    monkeypatch.setattr(live_config, "SETTLE", 0.01)
+    monkeypatch.setattr(config_watch, "SETTLE", 0.01)
     level = logging.getLogger().level
     yield
     logging.getLogger().setLevel(level)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.apps.registrar import Registrar
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.csi.registration import RegistrationClient
-from tonnage.pools.memory import MemoryPool
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.registration import RegistrationClient
+from tonnage.node.registrar import Registrar
+from tonnage.pools.fake import MemoryPool
 
 NAME = "other.example.com"
 

@@ -11,11 +11,11 @@ from tests.clocks import VirtualPolicy
 
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps.scheduler import SchedulerConfig, SchedulerProcess
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.client import Client
 from tonnage.observe import metrics
+from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 _LIMIT = 60.0

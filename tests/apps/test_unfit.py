@@ -12,12 +12,12 @@ import pytest
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, EVENTS, NODES, PODS, REPLICA_SETS
 from tonnage.api.pods import Pod
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.cli.workloads import inline
-from tonnage.controllers.unfit import REASON
-from tonnage.pools.base import INLINE, Pool, Volume, VolumeRequest, is_inline
+from tonnage.controller.evict_unfit import REASON
+from tonnage.pools.base.contract import INLINE, Pool, Volume, VolumeRequest, is_inline
 
 GIB = 1 << 30
 _LIMIT = 240.0

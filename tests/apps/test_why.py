@@ -11,12 +11,12 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NAMESPACES, NODES, PODS, STORAGE_CLASSES
 from tonnage.api.names import DRIVER, TOPOLOGY_NODE, WAIT_FOR_FIRST_CONSUMER
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps.doctor.view import Published
-from tonnage.apps.why import why
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
+from tonnage.ops.cluster_snapshot import Published
+from tonnage.ops.why import why
 
 
 def pod(name: str, *, cpu: str, **spec: Any) -> dict[str, Any]:

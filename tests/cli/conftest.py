@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tonnage.api import names
-from tonnage.apps.driver import StandaloneDriver
-from tonnage.apps.driver_config import DriverConfig
 from tonnage.cli.main import main
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.pools.config import parse
 
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from tonnage.api import names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps.doctor.findings import fail, ok, warn
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.cli import doctor
 from tonnage.cli.main import main
 from tonnage.kube.client import Client
+from tonnage.ops.doctor.finding import fail, ok, warn
 
 FINDINGS = [
     ok("api", "versions", "served"),

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.connection import wait_until_served
-from tonnage.csi.words import VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.server.connection import wait_until_served
 
 Run = Callable[..., Any]
 
@@ -176,8 +176,8 @@ def test_a_second_driver_at_the_same_socket_is_refused(tonnage: Run, socket: Pat
 STUCK = """
 import sys, time
 from tonnage.cli.main import main
-from tonnage.pools.memory import MemoryPool
-from tonnage.pools.threads import Threads
+from tonnage.pools.fake import MemoryPool
+from tonnage.pools.base.threads import Threads
 
 async def stuck(self):
     print("stuck", flush=True)

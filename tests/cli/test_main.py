@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.apps.data import DataFolder, Settings
+from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.cli.main import VERBS, exit_code, main
 from tonnage.cli.output import Output
 from tonnage.errors import Busy, HostError, Invalid, Precondition, TonnageError, Unavailable

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tonnage.api import names
-from tonnage.apps.installation import Installation
-from tonnage.apps.manifests import render
 from tonnage.cli.main import main
+from tonnage.ops.install.manifests import render
+from tonnage.ops.install.options import Installation
 
 
 def test_prints_what_is_rendered(capsys: pytest.CaptureFixture[str]) -> None:

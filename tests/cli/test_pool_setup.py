@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.apps import pool_setup
 from tonnage.errors import HostError
 from tonnage.host import mount
 from tonnage.host.run import CommandFailed, run
+from tonnage.node.config import pool_setup
 from tonnage.pools.config import parse
 
 pytestmark = pytest.mark.real

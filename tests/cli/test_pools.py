@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.pools.base import VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
 
 Run = Callable[..., Any]

@@ -10,7 +10,7 @@ from tonnage.api import names
 from tonnage.cli import scheduler
 from tonnage.cli.main import build_parser, main
 from tonnage.observe.exporter import Address
-from tonnage.scheduler.strategies import Strategy
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 
 def _options(*arguments: str) -> Any:

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from tonnage.api import names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
-from tonnage.pools.base import VolumeRequest
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
 
 Run = Callable[..., Any]

@@ -25,10 +25,10 @@ from tonnage.errors import (
 )
 from tonnage.host import mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base import INLINE, Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import INLINE, Pool, Source, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
 from tonnage.pools.config import make, options_of, parse
-from tonnage.pools.disks import Disks
-from tonnage.pools.parameters import ERASE, LIMITS, RESERVE, SOURCE
 
 MI = 1024**2
 SIZE = 30716 * MI

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver.sqlite import SqliteStore
-from tonnage.apiserver.store import Event, Key, MemoryStore, Stale, Store
+from tonnage.box.apiserver.storage.sqlite import SqliteStore
+from tonnage.box.apiserver.storage.store import Event, Key, MemoryStore, Stale, Store
 from tonnage.errors import ApiGone
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.clocks import ManualClock
 
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers

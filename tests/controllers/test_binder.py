@@ -11,8 +11,8 @@ import pytest
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.api.meta import to_builtins
-from tonnage.controllers.binder import Binder
-from tonnage.controllers.binding import bind, is_complete
+from tonnage.box.controllers.pv_binder.controller import Binder
+from tonnage.claims.bind import bind, is_complete
 from tonnage.errors import ApiConflict, Precondition
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

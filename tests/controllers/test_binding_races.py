@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.controllers.binder import Binder
-from tonnage.controllers.binding import bind, is_complete
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.controllers.pv_binder.controller import Binder
+from tonnage.claims.bind import bind, is_complete
 from tonnage.errors import ApiConflict, ApiNotFound, Precondition
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

@@ -8,8 +8,8 @@ import pytest
 from tests.controllers.agent.fakekube import FakeKube
 
 from tonnage.api import kinds, names
-from tonnage.controllers import tier
-from tonnage.controllers.capacity_tiers import CapacityTiers
+from tonnage.capacity import tier
+from tonnage.controller.tier_objects import CapacityTiers
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 LABEL = names.tier_label(CLASS)

@@ -14,8 +14,17 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tonnage.controllers.claim_group import LONGEST_WAIT, LOOK_EVERY, SHORTEST_WAIT, Action, ClaimGroup, Member, Pace
-from tonnage.controllers.ledger import Ledger, Source, Stage
+from tonnage.capacity.ledger import Ledger, Stage
+from tonnage.claims.node_scope import Source
+from tonnage.node.provisioner.group_state import (
+    LONGEST_WAIT,
+    LOOK_EVERY,
+    SHORTEST_WAIT,
+    Action,
+    ClaimGroup,
+    Member,
+    Pace,
+)
 
 SOURCE = Source("csi", "late", "pool/x")
 TROUBLE = 90.0

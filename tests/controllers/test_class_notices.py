@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
-from tonnage.controllers.class_notices import CLAIM, ClassNotices, Key
+from tonnage.controller.class_events import CLAIM, ClassNotices, Key
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers

@@ -8,8 +8,8 @@ import pytest
 
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import StorageClass
-from tonnage.controllers.drivers import Driver
-from tonnage.csi.client import CsiClient
+from tonnage.claims.node_scope import Driver
+from tonnage.csi.client.client import CsiClient
 
 
 @pytest.mark.parametrize("told", ["fake", "memory"])

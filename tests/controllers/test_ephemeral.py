@@ -10,7 +10,7 @@ import pytest
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, RESOURCE_QUOTAS
 from tonnage.api.meta import to_builtins
-from tonnage.controllers.ephemeral import EphemeralController
+from tonnage.box.controllers.ephemeral import EphemeralController
 from tonnage.errors import ApiNotFound, Precondition
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

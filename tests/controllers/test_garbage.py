@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NODES, PODS
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.controllers.garbage import GarbageCollector
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.controllers.garbage_collector import GarbageCollector
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

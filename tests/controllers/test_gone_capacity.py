@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES
-from tonnage.controllers.gone_capacity import GoneCapacity
+from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
-from tonnage.controllers.gone_nodes import GoneNodes
+from tonnage.controller.node_loss import GoneNodes
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

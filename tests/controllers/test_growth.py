@@ -10,7 +10,7 @@ from msgspec.json import encode
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.controllers.growth import REASON, Growth, GrowthNotices, growth_of
+from tonnage.controller.expansion_events import REASON, Growth, GrowthNotices, growth_of
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers

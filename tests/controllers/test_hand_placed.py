@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES
-from tonnage.controllers.hand_placed import HandPlaced
+from tonnage.controller.preassigned import HandPlaced
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers

@@ -10,8 +10,8 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
-from tonnage.controllers.immediate import ImmediateController
-from tonnage.controllers.refusals import POPULATED
+from tonnage.claims.external_populator import POPULATED
+from tonnage.controller.immediate import ImmediateController
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -360,6 +360,21 @@ async def test_the_fault_of_a_class_is_said(
 
     message = "no node can make a volume of class now: there is no pool 'nope'"
     assert await told() == [("c", "Warning", "ProvisioningFailed", message)]
+
+
+async def test_that_volumes_are_made_before_claims_is_no_fault_of_the_class(
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Any
+) -> None:
+    await make_node("n1", "0")
+    await kube.patch(CAPACITIES, "n1-now", {"metadata": {"annotations": {names.REASON: names.AHEAD}}}, "default")
+    await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+
+    await controller.reconcile(("claim", "default/c"))
+
+    assert await told() == [
+        ("c", "Warning", "ProvisioningFailed", f"no free volume fits 2Gi of class now: {names.AHEAD}")
+    ]
 
 
 @pytest.mark.parametrize("what", ["capacity grows", "node is uncordoned", "class comes", "driver comes"])

@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from tonnage.controllers.ledger import Ledger, Room, Source, Stage
+from tonnage.capacity.ledger import Ledger, Room, Stage
+from tonnage.claims.node_scope import Source
 
 A = Source("csi", "a", "pool/x")
 B = Source("csi", "b", "pool/x")

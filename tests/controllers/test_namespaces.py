@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
-from tonnage.controllers.namespaces import NamespaceController
-from tonnage.controllers.service_accounts import ServiceAccountController
+from tonnage.box.controllers.namespace import NamespaceController
+from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.errors import ApiError, ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers

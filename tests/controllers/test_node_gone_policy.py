@@ -7,8 +7,8 @@ import pytest
 from tonnage.api import names
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import StorageClass
-from tonnage.controllers.node_gone_policy import release_after
-from tonnage.controllers.volume_request import parameters_of
+from tonnage.claims.create_request import parameters_of
+from tonnage.claims.node_loss_policy import release_after
 from tonnage.errors import Invalid
 
 

@@ -10,9 +10,8 @@ import pytest
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES, VOLUMES
 from tonnage.api.selectors import from_label_selector
-from tonnage.controllers.node_templates import NodeTemplates
-from tonnage.controllers.pristine import Room
-from tonnage.controllers.template_object import NodeTemplate, is_template
+from tonnage.capacity.node_template import NodeTemplate, Room, is_template
+from tonnage.controller.node_templates import NodeTemplates
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 

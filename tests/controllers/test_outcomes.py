@@ -9,7 +9,7 @@ from tonnage.api.core import (
     PersistentVolumeSpec,
     TypedReference,
 )
-from tonnage.controllers import outcomes
+from tonnage.node import volume_metrics as provisioner_metrics
 from tonnage.observe import metrics
 
 
@@ -21,9 +21,9 @@ def test_claims_are_counted_by_class_and_source() -> None:
     source = TypedReference(kind="VolumeSnapshot", name="s")
     claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(storage_class_name="o-c", data_source=source))
     plain = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(storage_class_name="o-c"))
-    outcomes.not_provisioned(claim)
-    outcomes.provisioned(claim, 0.3)
-    outcomes.provisioned(plain, 0.1)
+    provisioner_metrics.not_provisioned(claim)
+    provisioner_metrics.provisioned(claim, 0.3)
+    provisioner_metrics.provisioned(plain, 0.1)
 
     name, labels = "controller_persistentvolumeclaim_provision", {"class": "o-c", "source": "VolumeSnapshot"}
     assert _value(f"{name}_total", **labels) == 1
@@ -35,9 +35,9 @@ def test_claims_are_counted_by_class_and_source() -> None:
 
 def test_deletions_are_counted_by_class() -> None:
     volume = PersistentVolume(spec=PersistentVolumeSpec(storage_class_name="o-d"))
-    outcomes.not_deleted(volume)
-    outcomes.not_deleted(volume)
-    outcomes.deleted(volume, 2.0)
+    provisioner_metrics.not_deleted(volume)
+    provisioner_metrics.not_deleted(volume)
+    provisioner_metrics.deleted(volume, 2.0)
     name, labels = "controller_persistentvolume_delete", {"class": "o-d"}
     assert _value(f"{name}_total", **labels) == 1
     assert _value(f"{name}_failed_total", **labels) == 2

@@ -10,7 +10,8 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeSpec
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.controllers.pristine import Room, pristine
+from tonnage.capacity.node_template import Room
+from tonnage.controller.node_template_capacity import pristine
 
 GI = 1 << 30
 

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.clocks import ManualClock
 
-from tonnage.controllers.promises import Promise, Promises
+from tonnage.capacity.assumed import Promise, Promises
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.controllers.binding import bind
-from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.claims.bind import bind
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers

@@ -10,9 +10,9 @@ from tests.clocks import ManualClock
 
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.meta import ObjectMeta, OwnerReference
-from tonnage.controllers.refusals import Refusals
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
+from tonnage.node.provisioner.failure_events import Refusals
 
 HOURS = 3
 

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.controllers.scoping import CLAIM, VOLUME, Key, Scoping
+from tonnage.controller.node_labels import CLAIM, VOLUME, Key, Scoping
 from tonnage.errors import Precondition
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers

@@ -10,9 +10,9 @@ import pytest
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CSI_NODES, NODES
-from tonnage.controllers.startup_taint import StartupTaint
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.node.startup_taint import StartupTaint
 
 Settle = Callable[[], Awaitable[None]]
 OTHER = {"key": "example.org/gpu", "value": "yes", "effect": "NoSchedule"}

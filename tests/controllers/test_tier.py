@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tonnage.api import names
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.controllers import tier
-from tonnage.controllers.ledger import Room
-from tonnage.controllers.tier import Notice
+from tonnage.capacity import tier
+from tonnage.capacity.ledger import Room
+from tonnage.capacity.tier import Notice
 
 GIB = 1 << 30
 bytes_ = st.integers(0, 1 << 50)

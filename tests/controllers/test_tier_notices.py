@@ -8,8 +8,8 @@ import pytest
 from tests.controllers.agent.fakekube import FakeKube
 
 from tonnage.api import kinds, names
-from tonnage.controllers.capacity_tiers import CapacityTiers
-from tonnage.controllers.tier_notices import FIRST, ROUND, TierNotices
+from tonnage.controller.tier_hints import FIRST, ROUND, TierNotices
+from tonnage.controller.tier_objects import CapacityTiers
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 LABEL = names.tier_label(CLASS)

@@ -11,7 +11,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS
-from tonnage.controllers.together import Together
+from tonnage.controller.claim_groups import Together
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.controllers.unfit import FIRST, FORGOTTEN, LONGEST, REASON, UnfitPods, pause
+from tonnage.controller.evict_unfit import FIRST, FORGOTTEN, LONGEST, REASON, UnfitPods, pause
 from tonnage.errors import ApiError, ApiNotFound
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}

@@ -10,13 +10,13 @@ from tests.kube.nulls import Nulls
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, NAMESPACES, NODES, PODS, VOLUMES
-from tonnage.apiserver.server import ApiServer
-from tonnage.controllers.binder import Binder
-from tonnage.controllers.garbage import GarbageCollector
-from tonnage.controllers.gone_capacity import GoneCapacity
-from tonnage.controllers.gone_nodes import GoneNodes
-from tonnage.controllers.namespaces import NamespaceController
-from tonnage.controllers.protection import ClaimProtection
+from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.box.controllers.garbage_collector import GarbageCollector
+from tonnage.box.controllers.namespace import NamespaceController
+from tonnage.box.controllers.protection import ClaimProtection
+from tonnage.box.controllers.pv_binder.controller import Binder
+from tonnage.controller.capacity_cleanup import GoneCapacity
+from tonnage.controller.node_loss import GoneNodes
 from tonnage.errors import ApiUnreadable
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

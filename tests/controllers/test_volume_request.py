@@ -11,10 +11,10 @@ import pytest
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import StorageClass
-from tonnage.controllers.drivers import Driver, NodeScope
-from tonnage.controllers.volume_request import SecretRef, VolumeRequest, capacity_parameters, plan, secret_of
-from tonnage.csi import words
-from tonnage.csi.client import CsiClient
+from tonnage.claims.create_request import SecretRef, VolumeRequest, capacity_parameters, plan, secret_of
+from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.csi.client import types
+from tonnage.csi.client.client import CsiClient
 from tonnage.errors import Invalid
 
 SEGMENT = {names.TOPOLOGY_NODE: "node-1"}
@@ -35,8 +35,8 @@ def _class(parameters: dict[str, str] | None = None, **more: Any) -> StorageClas
 
 
 def _driver(*, pool: str = "scratch", fine: bool = True, topology: bool = True) -> Driver:
-    plugin = frozenset({words.CONTROLLER_SERVICE} | ({words.VOLUME_ACCESSIBILITY_CONSTRAINTS} if topology else set()))
-    controller = frozenset({words.SINGLE_NODE_MULTI_WRITER} if fine else set())
+    plugin = frozenset({types.CONTROLLER_SERVICE} | ({types.VOLUME_ACCESSIBILITY_CONSTRAINTS} if topology else set()))
+    controller = frozenset({types.SINGLE_NODE_MULTI_WRITER} if fine else set())
     return Driver(CsiClient(Path("/nowhere")), "d", pool, plugin, controller, SEGMENT if topology else {}, "id")
 
 
@@ -47,7 +47,7 @@ def _plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Dri
 def test_the_name_is_the_claims_and_the_size_what_it_asks() -> None:
     asked = _plan(_claim(), _class())
     assert (asked.name, asked.size, asked.block) == ("pvc-u-1", 4 << 30, False)
-    assert asked.topology == words.TopologyRequirement((SEGMENT,), (SEGMENT,))
+    assert asked.topology == types.TopologyRequirement((SEGMENT,), (SEGMENT,))
 
 
 def test_parameters_of_the_agent_stay_with_the_agent() -> None:
@@ -79,14 +79,14 @@ def test_the_file_system_is_the_classs(parameters: dict[str, str], fstype: str) 
     asked = _plan(_claim(), _class(parameters, mountOptions=["noatime"]))
     assert asked.fstype == fstype
     assert asked.capabilities == (
-        words.VolumeCapability(words.AccessMode.SINGLE_NODE_MULTI_WRITER, fstype=fstype, mount_flags=("noatime",)),
+        types.VolumeCapability(types.AccessMode.SINGLE_NODE_MULTI_WRITER, fstype=fstype, mount_flags=("noatime",)),
     )
 
 
 def test_raw_block_has_neither_file_system_nor_options() -> None:
     asked = _plan(_claim(volumeMode="Block"), _class({"fstype": "xfs"}, mountOptions=["noatime"]))
-    mode = words.AccessMode.SINGLE_NODE_MULTI_WRITER
-    assert asked.capabilities == (words.VolumeCapability(mode, block=True),)
+    mode = types.AccessMode.SINGLE_NODE_MULTI_WRITER
+    assert asked.capabilities == (types.VolumeCapability(mode, block=True),)
 
 
 @pytest.mark.parametrize(

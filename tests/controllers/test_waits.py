@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tonnage.controllers.absent import Absent
-from tonnage.controllers.waits import Waits
+from tonnage.box.controllers.tombstones import Absent
+from tonnage.claims.timers import Waits
 
 
 def test_a_wait_begins_with_the_first_question(manual_clock: Any) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, PODS, VOLUMES
-from tonnage.apiserver.server import ApiServer
-from tonnage.controllers.binder import Binder
-from tonnage.controllers.binding import bind, is_complete
-from tonnage.controllers.ephemeral import EphemeralController
-from tonnage.controllers.garbage import GarbageCollector
-from tonnage.controllers.hand_placed import HandPlaced
-from tonnage.controllers.immediate import ImmediateController
-from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.box.controllers.ephemeral import EphemeralController
+from tonnage.box.controllers.garbage_collector import GarbageCollector
+from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.box.controllers.pv_binder.controller import Binder
+from tonnage.claims.bind import bind, is_complete
+from tonnage.controller.immediate import ImmediateController
+from tonnage.controller.preassigned import HandPlaced
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 

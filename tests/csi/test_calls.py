@@ -12,11 +12,11 @@ from hpack import Decoder
 
 from tonnage.aio.clock import RealClock
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.calls import LONGEST_MESSAGE, Calls
 from tonnage.csi.errors import Code
-from tonnage.csi.http2 import LARGEST_BODY, Answer, Request
-from tonnage.csi.inflight import InFlight
-from tonnage.csi.service import Service
+from tonnage.csi.server.dispatch import LONGEST_MESSAGE, Calls
+from tonnage.csi.server.http2 import LARGEST_BODY, Answer, Request
+from tonnage.csi.server.inflight import InFlight
+from tonnage.csi.server.service import Service
 from tonnage.errors import Invalid
 
 FIELDS = {b":method": b"POST", b":path": b"/csi.v1.Identity/Probe", b"content-type": b"application/grpc"}

@@ -10,14 +10,14 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.client import CsiClient
-from tonnage.csi.connection import wait_until_served
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, Capacity, ContentSource, CreatedVolume, Usage, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server import CsiServer
-from tonnage.csi.service import Service
-from tonnage.csi.words import AccessMode, Capacity, ContentSource, CreatedVolume, Usage, VolumeCapability
+from tonnage.csi.server.connection import wait_until_served
+from tonnage.csi.server.server import CsiServer
+from tonnage.csi.server.service import Service
 from tonnage.observe.metrics import REGISTRY
 
 MOUNT = [VolumeCapability()]

@@ -10,15 +10,15 @@ import pytest
 
 from tonnage import __version__
 from tonnage.api import names
-from tonnage.csi import words
 from tonnage.csi._proto import csi_grpc, csi_pb2
-from tonnage.csi.client import CsiClient
-from tonnage.csi.connection import Connection
-from tonnage.csi.driver import CONTEXT_CREATED, Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client import types
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, TopologyRequirement, VolumeCapability
+from tonnage.csi.driver.driver import CONTEXT_CREATED, Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import AccessMode, TopologyRequirement, VolumeCapability
-from tonnage.pools.memory import MemoryPool
+from tonnage.csi.server.connection import Connection
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
@@ -33,7 +33,7 @@ Refused = Callable[..., Awaitable[CsiError]]
 async def test_identity(client: CsiClient) -> None:
     assert await client.probe()
     manifest = {names.MANIFEST_DEFAULT_POOL: "default", names.MANIFEST_POOLS: "default=fake,fast=fake"}
-    assert await client.plugin_info() == words.PluginInfo("csi.tonnage.dev", __version__, manifest)
+    assert await client.plugin_info() == types.PluginInfo("csi.tonnage.dev", __version__, manifest)
     assert client.driver == "csi.tonnage.dev"
     assert await client.plugin_capabilities() == {
         "CONTROLLER_SERVICE",
@@ -217,8 +217,8 @@ async def test_a_volume_is_made_only_where_it_is_wanted(refused: Refused, client
 
 async def test_capacity(refused: Refused, client: CsiClient) -> None:
     room = await client.get_capacity({"pool": "fast"}, topology=HERE, capabilities=MOUNT)
-    assert room == words.Capacity(10 * GIB, 10 * GIB, 1)
-    nothing = words.Capacity(0, 0, 0)
+    assert room == types.Capacity(10 * GIB, 10 * GIB, 1)
+    nothing = types.Capacity(0, 0, 0)
     assert await client.get_capacity(topology=ELSEWHERE) == nothing
     assert await client.get_capacity({"pool": "slow"}, topology=ELSEWHERE) == nothing, "that is not for us to say"
     many = client.get_capacity(capabilities=[VolumeCapability(AccessMode(5))])

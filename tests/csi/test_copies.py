@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tonnage.csi._proto import csi_grpc, csi_pb2
-from tonnage.csi.client import CsiClient
-from tonnage.csi.connection import Connection
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import ContentSource, Health, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import ContentSource, Health, VolumeCapability
-from tonnage.pools.base import VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.csi.server.connection import Connection
+from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

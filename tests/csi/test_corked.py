@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from tonnage.csi.corked import Corked
+from tonnage.csi.server.coalesce import Corked
 
 HEAD = b"\0\0\1\1\4\0\0\0\1h"
 BODY = b"\0\0\1\0\0\0\0\0\1b"

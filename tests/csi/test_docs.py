@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.capabilities import MOUNT_OPTIONS
-from tonnage.csi.controller import Controller
-from tonnage.csi.driver import Driver
-from tonnage.csi.identity import Identity
-from tonnage.csi.node import Node
-from tonnage.pools.base import Pool
-from tonnage.pools.btrfs import BtrfsPool
+from tonnage.csi.driver.capabilities import MOUNT_OPTIONS
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.services.controller import Controller
+from tonnage.csi.driver.services.identity import Identity
+from tonnage.csi.driver.services.node import Node
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.btrfs.pool import BtrfsPool
 from tonnage.pools.config import KINDS
-from tonnage.pools.image import ImagePool
-from tonnage.pools.lvm import LvmPool
-from tonnage.pools.memory import MemoryPool
-from tonnage.pools.pmem import PmemPool
-from tonnage.pools.pmemlvm import PmemLvmPool
+from tonnage.pools.fake import MemoryPool
+from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.lvm.pool import LvmPool
+from tonnage.pools.pmem.lvm_pool import PmemLvmPool
+from tonnage.pools.pmem.pool import PmemPool
 from tonnage.pools.quota import QuotaPool
-from tonnage.pools.static import StaticPool
+from tonnage.pools.static.pool import StaticPool
 
 POOLS: dict[str, type[Pool]] = {
     pool.kind: pool for pool in (ImagePool, BtrfsPool, LvmPool, QuotaPool, PmemPool, StaticPool, MemoryPool)

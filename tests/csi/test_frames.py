@@ -9,8 +9,8 @@ from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.csi import frames
-from tonnage.csi.frames import PREFACE, Fault, Frame, Frames, Kind, Reason, Setting
+from tonnage.csi.server import frames
+from tonnage.csi.server.frames import PREFACE, Fault, Frame, Frames, Kind, Reason, Setting
 
 known = st.builds(
     Frame,

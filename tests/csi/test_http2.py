@@ -18,12 +18,12 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tonnage.csi import frames
-from tonnage.csi.client import CsiClient
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
-from tonnage.csi.frames import END_HEADERS, END_STREAM, PREFACE, Kind, Reason
-from tonnage.csi.http2 import AT_ONCE, LARGEST_BODY, LARGEST_HEAD, Answer, Request, ServerConnection
+from tonnage.csi.server import frames
+from tonnage.csi.server.frames import END_HEADERS, END_STREAM, PREFACE, Kind, Reason
+from tonnage.csi.server.http2 import AT_ONCE, LARGEST_BODY, LARGEST_HEAD, Answer, Request, ServerConnection
 
 SETTINGS = frames.settings([])
 PING = frames.frame(Kind.PING, payload=b"tonnage!")

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import VolumeCapability
 from tonnage.errors import InUse
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

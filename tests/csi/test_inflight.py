@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tonnage.csi.inflight import InFlight
+from tonnage.csi.server.inflight import InFlight
 from tonnage.errors import Busy
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tonnage.api import names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import AccessMode, VolumeCapability
 from tonnage.errors import HostError
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi import inventory
 from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver.services import inventory
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server import CsiServer
-from tonnage.csi.service import Service
-from tonnage.pools.base import Condition, Pool, Source, VolumeRequest
+from tonnage.csi.server.server import CsiServer
+from tonnage.csi.server.service import Service
+from tonnage.pools.base.contract import Condition, Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
 
 GIB = 1 << 30

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tonnage.api import names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import CreatedVolume, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import CreatedVolume, VolumeCapability
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
 
 MIB = 1 << 20
 SIZE = 10 * MIB

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.message import Message
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.limits import check_request
+from tonnage.csi.server.limits import check_request
 from tonnage.errors import Invalid
 
 MOUNT = csi_pb2.VolumeCapability.MountVolume

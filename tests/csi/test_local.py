@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi.calls import Calls
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import services
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.local import client_of, local_client
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import services
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.local import client_of, local_client
-from tonnage.csi.words import VolumeCapability
-from tonnage.pools.base import Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.csi.server.dispatch import Calls
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
 
 WRITER = VolumeCapability()
 

@@ -8,12 +8,12 @@ import pytest
 
 from tonnage.api import names
 from tonnage.csi._proto import csi_grpc, csi_pb2
-from tonnage.csi.client import CsiClient
-from tonnage.csi.connection import Connection
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import VolumeCapability
-from tonnage.pools.memory import MemoryPool
+from tonnage.csi.server.connection import Connection
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

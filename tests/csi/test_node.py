@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tonnage.api import names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, CreatedVolume, NodeInfo, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import AccessMode, CreatedVolume, NodeInfo, VolumeCapability
 from tonnage.errors import Invalid, Unavailable
-from tonnage.pools.base import Pool
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

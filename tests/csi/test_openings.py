@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.pool_opener import PAUSE, Openings
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.openings import PAUSE, Openings
-from tonnage.csi.words import VolumeCapability
 from tonnage.errors import HostError, Invalid, NotFound, TonnageError, Unavailable
-from tonnage.pools.base import Pool, Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.base.contract import Pool, Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -162,7 +162,7 @@ async def test_a_fault_of_the_program_is_no_end(bench: Bench, refused: Refused) 
 async def test_a_disk_that_does_not_answer_holds_up_nobody_else(
     bench: Bench, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tonnage.csi.openings.PATIENCE", 0.05)
+    monkeypatch.setattr("tonnage.csi.driver.pool_opener.PATIENCE", 0.05)
     await bench.later()
     bench.lost.dead, bench.lost.failure = asyncio.Event(), None
     volume = (await bench.client.create_volume("v", GIB, [MOUNT])).id  # begins the attempt, waits a little
@@ -186,7 +186,7 @@ async def test_the_start_fails_when_no_pool_can_be_opened() -> None:
 
 
 async def test_a_pool_that_does_not_answer_at_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.csi.openings.START_PATIENCE", 0.05)
+    monkeypatch.setattr("tonnage.csi.driver.pool_opener.START_PATIENCE", 0.05)
     lost = Lost("lost")
     lost.dead, lost.failure = asyncio.Event(), None
     openings = Openings({"lost": lost, "well": MemoryPool("well", GIB)})

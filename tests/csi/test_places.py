@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import VolumeCapability
 
 MOUNT = VolumeCapability()
 INLINE = {"csi.storage.k8s.io/ephemeral": "true", "size": "16Mi"}

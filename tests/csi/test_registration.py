@@ -6,10 +6,10 @@ import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.registration import Registered, Registration, RegistrationClient
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.registration import Registered, Registration, RegistrationClient
 
 Refused = Callable[..., Awaitable[CsiError]]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import VolumeCapability
 from tonnage.errors import Precondition
-from tonnage.pools.base import Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
@@ -100,7 +100,7 @@ async def test_secrets_are_never_logged(
         await refused(client.stage("default/b", folder, MOUNT[0], context=tokens), Code.NOT_FOUND)
         with pytest.raises(CsiError):
             await client.create_volume("c", GIB, flags)
-    told = [record.getMessage() for record in caplog.records if record.name == "tonnage.csi.calls"]
+    told = [record.getMessage() for record in caplog.records if record.name == "tonnage.csi.server.dispatch"]
     assert any("method=CreateVolume code=OK" in line and "default" not in line for line in told)
     assert any("default/b" in line for line in told), "the rest of a request is told"
     requests = [line.split("request=", 1)[1] for line in told if "request=" in line]

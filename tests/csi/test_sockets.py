@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi import sockets
+from tonnage.csi.server import sockets
 from tonnage.errors import Invalid, Precondition
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import AccessMode, VolumeCapability
 from tonnage.pools.config import make, parse
 
 MI = 1 << 20

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from tonnage.api import names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.io_limits import Throttle, pod_of
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.throttle import Throttle, pod_of
-from tonnage.csi.words import VolumeCapability
 from tonnage.errors import HostError
 from tonnage.host.iolimits import Cgroups
-from tonnage.pools.base import Volume
-from tonnage.pools.memory import MemoryPool
-from tonnage.pools.parameters import LIMITS
+from tonnage.pools.base.contract import Volume
+from tonnage.pools.base.parameters import LIMITS
+from tonnage.pools.fake import MemoryPool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.csi.words import AccessMode, VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import AccessMode, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.host.iolimits import Group
-from tonnage.pools.base import Pool
+from tonnage.pools.base.contract import Pool
 from tonnage.pools.config import make, parse
 
 pytestmark = pytest.mark.real

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.csi import volume_id
-from tonnage.pools.base import check_name
+from tonnage.csi.driver import volume_id
+from tonnage.pools.base.contract import check_name
 
 CSI_NAMES = st.text(min_size=1, max_size=128)
 

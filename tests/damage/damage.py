@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import TonnageError
-from tonnage.pools import status
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.base import status
+from tonnage.pools.base.contract import Pool, VolumeRequest
 
 MI = 1024**2
 NAME = "v"

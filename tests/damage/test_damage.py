@@ -10,10 +10,10 @@ import pytest
 from tests.damage.damage import MI, NAME, File, Life, Record, sample
 
 from tonnage.host import loop, mount
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
-from tonnage.pools.directory import MARKER
-from tonnage.pools.disks import Disks
+from tonnage.pools.directory.directory import MARKER
 
 pytestmark = pytest.mark.real
 XFS, BTRFS = 304 * MI, 128 * MI

@@ -26,8 +26,8 @@ from deploy.image import debian
 from deploy.image.build import build
 from tests.outside.programs import find as find_program
 
-from tonnage.apps import manifests
-from tonnage.apps.installation import IMAGE, Installation, parse_version
+from tonnage.ops.install import manifests
+from tonnage.ops.install.options import IMAGE, Installation, parse_version
 
 if TYPE_CHECKING:
     from tests.e2e.machines import Machines

@@ -12,11 +12,11 @@ from typing import Any
 from tests.e2e.conftest import ControlPlane
 
 from tonnage.api import names
-from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools.fake import MemoryPool
 
 LONG = 300.0
 """Seconds that a thing may take on a machine with much else to do."""

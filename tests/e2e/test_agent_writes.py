@@ -17,13 +17,13 @@ from tests.e2e.conftest import ControlPlane
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
 from tonnage.kube.transport import Request, Response
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools.fake import MemoryPool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "writes"

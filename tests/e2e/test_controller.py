@@ -13,11 +13,11 @@ from tests.e2e.conftest import ControlPlane
 from tests.e2e.replicas import Replicas
 
 from tonnage.api import kinds, names
-from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools.fake import MemoryPool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE, NODE = "controller", "controller-1"

@@ -20,8 +20,8 @@ from tests.e2e.conftest import ControlPlane, release
 
 from tonnage.aio.clock import RealClock, rfc3339
 from tonnage.api import names
-from tonnage.apps import manifests
-from tonnage.apps.installation import Installation
+from tonnage.ops.install import manifests
+from tonnage.ops.install.options import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NODE, SYSTEM = "doctor-1", names.SYSTEM_NAMESPACE

@@ -18,12 +18,12 @@ from tests.e2e.processes import free
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
-from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.lease import LeaderElection
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools.fake import MemoryPool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-clock"

@@ -15,7 +15,7 @@ from tests.e2e.processes import until
 from tests.outside.programs import need
 
 from tonnage.api import names
-from tonnage.apps.installation import IMAGE
+from tonnage.ops.install.options import IMAGE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 

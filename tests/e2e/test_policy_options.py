@@ -10,8 +10,8 @@ from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane, release
 
 from tonnage.api import names
-from tonnage.apps import manifests
-from tonnage.apps.installation import Installation
+from tonnage.ops.install import manifests
+from tonnage.ops.install.options import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 OTHER, OTHER_KEY = "csi.served.example.com", "topology.served.example.com/node"

@@ -14,14 +14,14 @@ from tests.e2e.conftest import ControlPlane, release
 from tests.e2e.replicas import Replicas
 
 from tonnage.api import names
-from tonnage.apps import manifests
-from tonnage.apps.installation import Installation
-from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
-from tonnage.pools.memory import MemoryPool
-from tonnage.scheduler.strategies import Strategy
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.ops.install import manifests
+from tonnage.ops.install.options import Installation
+from tonnage.pools.fake import MemoryPool
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "scheduler"

@@ -19,12 +19,12 @@ from tests.e2e.processes import kubeconfig_of
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.controller import ControllerConfig, ControllerProcess
-from tonnage.apps.node import NodeAgent, NodeDriver
+from tonnage.controller.app import ControllerConfig, ControllerProcess
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools.fake import MemoryPool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = PREFIX = "tiers"

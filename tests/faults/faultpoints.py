@@ -49,7 +49,7 @@ ERRORS: Mapping[str, tuple[int, ...]] = {
     "run.run": (errno.ETIMEDOUT, errno.EIO, errno.ENOSPC),
 }
 """Which functions fail, and how. Of a program: it takes too long, it says EIO or ENOSPC and ends with code 1."""
-_ELSEWHERE = ("lvm", "pmem", "static", "ndctl")
+_ELSEWHERE = tuple(f"tonnage.{name}" for name in ("host.lvm", "host.ndctl", "pools.lvm", "pools.pmem", "pools.static"))
 LATE = frozenset({"os.fsync", "os.rename", "os.unlink", "os.mkdir", "os.rmdir", "run.run"})
 """Those that may have done their work when they fail."""
 
@@ -172,6 +172,6 @@ def _modules() -> Iterator[ModuleType]:
     """All modules of host and pools, loaded; but run.py itself, whose processes are real, and kinds that no machine runs
     here."""
     for package in (tonnage.host, tonnage.pools):
-        for found in pkgutil.iter_modules(package.__path__):
-            if found.name not in ("run", "libc") and not found.name.startswith(_ELSEWHERE):
-                yield importlib.import_module(f"{package.__name__}.{found.name}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if found.name not in ("tonnage.host.run", "tonnage.host.libc") and not found.name.startswith(_ELSEWHERE):
+                yield importlib.import_module(found.name)

@@ -27,18 +27,18 @@ from tests.faults.faultpoints import ERRORS, LATE, Fault, FaultPoints
 from tests.faults.machine import MI, Call, Model, Vol
 
 from tonnage.api import names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import ContentSource, VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import ContentSource, VolumeCapability
 from tonnage.errors import TonnageError
 from tonnage.host import loop, mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base import Pool
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
-from tonnage.pools.directory import MARKER
-from tonnage.pools.disks import Disks
+from tonnage.pools.directory.directory import MARKER
 
 pytestmark = [pytest.mark.timeout(1800)]
 

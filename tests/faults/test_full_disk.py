@@ -15,9 +15,9 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, EVENTS, NODES, PODS, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.plan import plan
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
@@ -91,7 +91,7 @@ async def test_volumes_that_fill_the_disk_of_the_database_can_be_deleted(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overcommitted: one volume is written until the disk is full."""
-    monkeypatch.setattr("tonnage.kubelet.node._DISK_EVERY", 0.1)
+    monkeypatch.setattr("tonnage.box.kubelet.pods.node._DISK_EVERY", 0.1)
     box = made(small_disk / "d", "image,name=scratch,size=10Gi,sparse=yes,overcommit=yes", 1)
     await box.start()
     try:

@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from tests.faults.faultpoints import Fault, FaultPoints
 
-from tonnage.apps.driver import StandaloneDriver
-from tonnage.apps.driver_config import DriverConfig
-from tonnage.csi import openings
-from tonnage.csi.client import CsiClient
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import CreatedVolume, VolumeCapability
+from tonnage.csi.driver import pool_opener
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.words import CreatedVolume, VolumeCapability
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.observe import metrics
 from tonnage.pools.config import parse
 
@@ -158,7 +158,7 @@ async def node(
     """A driver that is served."""
     if request.param == "btrfs":
         need_program("mkfs.btrfs")
-    monkeypatch.setattr(openings, "PAUSE", 0.0)
+    monkeypatch.setattr(pool_opener, "PAUSE", 0.0)
     made = Node(real_folder, disk, request.param)
     await made.start()
     yield made

@@ -20,7 +20,7 @@ from tests.kills import tracer
 from tests.kills.kinds import KINDS
 from tests.kills.life import Lives
 
-from tonnage.pools.imagestore import ImageStore
+from tonnage.pools.image.store import ImageStore
 
 
 def main(arguments: list[str]) -> int:

@@ -26,7 +26,7 @@ from tests.kills.process import Answer, Processes
 from tests.kills.tracer import Step
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import CONTEXT_CREATED
+from tonnage.csi.driver.driver import CONTEXT_CREATED
 from tonnage.csi.errors import Code
 from tonnage.host import mount
 

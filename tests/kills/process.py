@@ -22,15 +22,16 @@ from tests.kills.machine import Machine
 from tests.kills.tracer import Ended, Step, Tracer
 
 from tonnage.csi._proto import csi_grpc
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
 from tonnage.host import btrfs
-from tonnage.pools import imagefile, templates
-from tonnage.pools.base import Pool
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
-from tonnage.pools.disks import Disks
-from tonnage.pools.templates import Template, Templates
+from tonnage.pools.fs import ext4_template
+from tonnage.pools.fs.ext4_template import Template, Templates
+from tonnage.pools.image import file
 
 LONGEST = 120
 """Seconds that a driver process may live."""
@@ -75,7 +76,7 @@ class Processes:
 
     def warm_up(self, call: Call) -> None:
         """Serve a call in this very process, so that its copies have everything loaded."""
-        imagefile._templates = _LEFT
+        file._templates = _LEFT
         asyncio.run(self._serve(call, {}, times=1))
         gc.collect()
         gc.freeze()
@@ -167,7 +168,7 @@ class Processes:
         """Count runs of mkfs and uses of what one in memory has left; the btrfs that a pool makes of itself is no
         volume's."""
         told["formats"] = 0
-        start, apply, copy = subprocess.Popen.__init__, Template.apply, templates.copy
+        start, apply, copy = subprocess.Popen.__init__, Template.apply, ext4_template.copy
 
         def counting(process: Any, command: Any, *rest: Any, **more: Any) -> None:
             in_memory = any(os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:") for fd in more.get("pass_fds", ()))
@@ -185,8 +186,8 @@ class Processes:
         replaced: list[tuple[object, str, object]] = [
             (subprocess.Popen, "__init__", counting),
             (Template, "apply", applying),
-            (templates, "copy", copying),
-            (imagefile, "_templates", _LEFT if self.warm else Templates()),
+            (ext4_template, "copy", copying),
+            (file, "_templates", _LEFT if self.warm else Templates()),
         ]
         for kind, name, function in replaced:
             setattr(kind, name, function)

@@ -16,7 +16,7 @@ from tests.kills.machine import Machine
 from tests.kills.process import Processes
 
 from tonnage.csi._proto import csi_grpc
-from tonnage.pools.base import Pool
+from tonnage.pools.base.contract import Pool
 
 _TICK = 0.002
 

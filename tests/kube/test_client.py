@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES
-from tonnage.apiserver.server import ApiServer
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiError, ApiInvalid, ApiNotFound, Unavailable
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client

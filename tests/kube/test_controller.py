@@ -9,7 +9,7 @@ from tests.clocks import run_virtual
 
 from tonnage.aio.backoff import Backoff
 from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.apiserver.server import ApiServer
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import ApiConflict, Invalid
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller

@@ -7,7 +7,7 @@ import asyncio
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import EVENTS
 from tonnage.api.meta import ObjectReference
-from tonnage.apiserver.server import ApiServer
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
 from tonnage.kube.events import Correlator, EventRecorder
 

@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS, PODS
-from tonnage.apiserver.server import ApiServer
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informer, Informers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tonnage.api.kinds import LEASES
-from tonnage.apiserver.server import ApiServer
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
 from tonnage.kube.lease import LeaderElection
 

@@ -16,19 +16,19 @@ from tonnage.aio.tasks import Background
 from tonnage.api.core import Event
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.pods import Pod
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.csi.words import VolumeCapability
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.kubelet.containers.runtime import Runtime
+from tonnage.box.kubelet.pods.pods import Kubelet
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kubelet.pods import Kubelet
-from tonnage.kubelet.runtime import Runtime
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
 
 DRIVER = "csi.tonnage.dev"
 NODE = "node-1"

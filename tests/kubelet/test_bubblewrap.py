@@ -14,8 +14,8 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CONFIG_MAPS, PODS, SECRETS
 from tonnage.api.pods import ContainerState
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.host import mount
-from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 
 pytestmark = [
     pytest.mark.real,

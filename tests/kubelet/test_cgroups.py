@@ -12,9 +12,9 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.errors import Unsupported
 from tonnage.host.iolimits import Cgroups
-from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 
 pytestmark = [
     pytest.mark.real,

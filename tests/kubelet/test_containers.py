@@ -10,9 +10,9 @@ import pytest
 from tests.clocks import ManualClock
 
 from tonnage.api.pods import Container, Pod
-from tonnage.kubelet import status as statuses
-from tonnage.kubelet.containers import Containers, Run
-from tonnage.kubelet.runtime import Ended, NoneRuntime, Pretended
+from tonnage.box.kubelet.containers.containers import Containers, Run
+from tonnage.box.kubelet.containers.runtime import Ended, NoneRuntime, Pretended
+from tonnage.box.kubelet.pods import status as statuses
 
 
 @dataclass

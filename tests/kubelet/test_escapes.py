@@ -13,12 +13,12 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
+from tonnage.box.kubelet.containers import rootfs
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.box.kubelet.containers.rootfs import Bind
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended
+from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import Invalid
-from tonnage.kubelet import rootfs
-from tonnage.kubelet.bubblewrap import BubblewrapRuntime
-from tonnage.kubelet.rootfs import Bind
-from tonnage.kubelet.runtime import ContainerSpec, Ended
-from tonnage.kubelet.volumes import Mounted
 
 BIND = "x\0--bind\0/\0/hostroot"
 """An option of bwrap behind a NUL."""

@@ -15,11 +15,11 @@ from tests.clocks import ManualClock
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Pod
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.pods import eviction
+from tonnage.box.kubelet.pods.eviction import Evictions, excess
 from tonnage.host.usage import disk_usage
-from tonnage.kubelet import eviction
-from tonnage.kubelet.bubblewrap import BubblewrapRuntime
-from tonnage.kubelet.eviction import Evictions, excess
-from tonnage.kubelet.paths import Paths
 
 MIB = 1 << 20
 needs_bwrap = pytest.mark.skipif(

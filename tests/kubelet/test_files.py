@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.box.kubelet.volumes import fsgroup
+from tonnage.box.kubelet.volumes.builtin_volumes import remove_tree
 from tonnage.errors import Precondition
 from tonnage.host import mount
-from tonnage.kubelet import fsgroup
-from tonnage.kubelet.files import remove_tree
 
 
 @pytest.mark.real

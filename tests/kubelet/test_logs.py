@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 from tests.clocks import ManualClock
 
+from tonnage.box.kubelet.containers import logs
 from tonnage.errors import ApiError
-from tonnage.kubelet import logs
 
 
 @pytest.mark.parametrize("key", ["sinceSeconds", "tailLines", "limitBytes"])

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Container, Pod, SecurityContext
+from tonnage.box.kubelet.containers import env, logs, rootfs
+from tonnage.box.kubelet.containers.log_writer import LONGEST, Lines, LogFile, stamp
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.volumes import fsgroup, subpaths, vol_data
 from tonnage.errors import ApiError, Invalid, Unsupported
-from tonnage.kubelet import atomic, env, fsgroup, logs, rootfs, subpaths, voldata
-from tonnage.kubelet.atomic import Content
-from tonnage.kubelet.logpump import LONGEST, Lines, LogFile, stamp
-from tonnage.kubelet.paths import Paths
+from tonnage.host import atomic_writer
+from tonnage.host.atomic_writer import Content
 
 
 @pytest.mark.parametrize(
@@ -164,27 +166,27 @@ def test_a_container_must_be_named_where_there_are_several() -> None:
 
 
 def test_vol_data_survives_and_damage_is_told(tmp_path: Path) -> None:
-    data = voldata.VolumeData("d", "h", "pv")
-    assert voldata.load(str(tmp_path)) is None
-    voldata.save(str(tmp_path), data)
-    assert voldata.load(str(tmp_path)) == data
+    data = vol_data.VolumeData("d", "h", "pv")
+    assert vol_data.load(str(tmp_path)) is None
+    vol_data.save(str(tmp_path), data)
+    assert vol_data.load(str(tmp_path)) == data
     (tmp_path / "vol_data.json").write_text("{")
     with pytest.raises(Invalid, match="damaged"):
-        voldata.load(str(tmp_path))
-    voldata.remove(str(tmp_path))
-    voldata.remove(str(tmp_path))
+        vol_data.load(str(tmp_path))
+    vol_data.remove(str(tmp_path))
+    vol_data.remove(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_change_at_one_stroke(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    atomic.write(folder, {"a": Content(b"1"), "sub/b": Content(b"2", 0o600)})
+    atomic_writer.write(folder, {"a": Content(b"1"), "sub/b": Content(b"2", 0o600)})
     held = os.path.realpath(tmp_path / "..data")
     assert (tmp_path / "a").read_bytes() == b"1"
     assert stat.S_IMODE((tmp_path / "sub" / "b").stat().st_mode) == 0o600
-    atomic.write(folder, {"a": Content(b"1"), "sub/b": Content(b"2", 0o600)})
+    atomic_writer.write(folder, {"a": Content(b"1"), "sub/b": Content(b"2", 0o600)})
     assert os.path.realpath(tmp_path / "..data") == held
-    atomic.write(folder, {"c": Content(b"3")})
+    atomic_writer.write(folder, {"c": Content(b"3")})
     assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith("..")) == ["c"]
     assert not os.path.exists(held)
 
@@ -192,7 +194,7 @@ def test_files_change_at_one_stroke(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../b", "", "..data", "a//b"])
 def test_files_stay_below_their_folder(tmp_path: Path, path: str) -> None:
     with pytest.raises(Invalid):
-        atomic.write(str(tmp_path), {path: Content(b"")})
+        atomic_writer.write(str(tmp_path), {path: Content(b"")})
 
 
 def test_fs_group_follows_no_symlink(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tonnage.api.kinds import CSI_NODES, NODES
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
-from tonnage.csi.registration import CSI_PLUGIN, Registered
+from tonnage.box.kubelet.volumes.plugins import check
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.registration import CSI_PLUGIN, Registered
 from tonnage.errors import Invalid
-from tonnage.kubelet.plugins import check
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
 
 DRIVER = "csi.tonnage.dev"
 

@@ -22,20 +22,21 @@ from hypothesis import strategies as st
 from tonnage.aio.clock import RealClock
 from tonnage.api import pods
 from tonnage.api.pods import Container, Pod
-from tonnage.apiserver import schemas
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
+from tonnage.box.apiserver.schema import schemas
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.kubelet.containers import bubblewrap, rootfs
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.box.kubelet.containers.env import Environment
+from tonnage.box.kubelet.containers.runtime import ContainerSpec
+from tonnage.box.kubelet.containers.spawn import join
+from tonnage.box.kubelet.volumes import subpaths
+from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
+from tonnage.box.kubelet.volumes.sources import Sources
+from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import TonnageError
+from tonnage.host.encoding import encode
 from tonnage.kube.transport import Request
-from tonnage.kubelet import bubblewrap, rootfs, subpaths
-from tonnage.kubelet.bubblewrap import BubblewrapRuntime
-from tonnage.kubelet.encoding import encode
-from tonnage.kubelet.env import Environment
-from tonnage.kubelet.files import FileVolumes
-from tonnage.kubelet.runtime import ContainerSpec
-from tonnage.kubelet.sources import Sources
-from tonnage.kubelet.spawn import join
-from tonnage.kubelet.volumes import Mounted
 
 Place = tuple[str | int, ...]
 _ARITY = {
@@ -318,7 +319,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Bench:
         subpaths.check(path)
         return target
 
-    monkeypatch.setattr("tonnage.kubelet.subpaths.bind", bind)
+    monkeypatch.setattr("tonnage.box.kubelet.volumes.subpaths.bind", bind)
     return _Bench(tmp_path)
 
 
@@ -380,7 +381,8 @@ def test_no_text_reaches_another_argument(tmp_path_factory: pytest.TempPathFacto
     async def work() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "tonnage.kubelet.subpaths.bind", lambda v, path, at, *, read_only: (subpaths.check(path), at)[1]
+                "tonnage.box.kubelet.volumes.subpaths.bind",
+                lambda v, path, at, *, read_only: (subpaths.check(path), at)[1],
             )
             made = ApiServer(MemoryStore(extractor()))
             await made.start()
@@ -410,7 +412,9 @@ def test_no_value_from_elsewhere_reaches_another_argument(
         return await bench.ask(pod, pod.spec.containers[0], data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tonnage.kubelet.subpaths.bind", lambda v, path, at, *, read_only: (subpaths.check(path), at)[1])
+        patch.setattr(
+            "tonnage.box.kubelet.volumes.subpaths.bind", lambda v, path, at, *, read_only: (subpaths.check(path), at)[1]
+        )
         before = asyncio.run(ask("a", "a"))
         try:
             after = asyncio.run(ask(annotation, sources))

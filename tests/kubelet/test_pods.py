@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
-from tonnage.kubelet.runtime import ContainerSpec, NoneRuntime, OnExit, Pretended
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, NoneRuntime, OnExit, Pretended
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

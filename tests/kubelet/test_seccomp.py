@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.box.kubelet.containers import seccomp
 from tonnage.errors import Unsupported
 from tonnage.host import loop
-from tonnage.kubelet import seccomp
-from tonnage.pools.base import VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.btrfs import BtrfsPool
-from tonnage.pools.disks import Disks
+from tonnage.pools.base.contract import Bounds, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.btrfs.pool import BtrfsPool
 
 _TRIES = """
 import fcntl, os, sys

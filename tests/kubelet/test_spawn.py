@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.box.kubelet.containers.spawn import spawn
 from tonnage.host.iolimits import Group
-from tonnage.kubelet.spawn import spawn
 
 STAND_IN = """#!/bin/sh
 # Reads the two lists of options as bwrap does, then says what it got.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.box.kubelet.volumes import subpaths
 from tonnage.errors import HostError, Invalid
 from tonnage.host import mount
-from tonnage.kubelet import subpaths
 
 
 @pytest.fixture

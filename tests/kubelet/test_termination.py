@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tonnage.aio.clock import RealClock
+from tonnage.box.kubelet.containers import termination
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.host import mount
 from tonnage.host.usage import disk_usage
-from tonnage.kubelet import termination
-from tonnage.kubelet.bubblewrap import BubblewrapRuntime
 
 pytestmark = [
     pytest.mark.real,

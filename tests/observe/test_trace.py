@@ -18,7 +18,7 @@ from tonnage.observe import trace
 _LOADS = """
 import sys, os
 os.environ.pop("OTEL_EXPORTER_OTLP_ENDPOINT", None)
-import tonnage.cli.node, tonnage.apps.node_process
+import tonnage.cli.node, tonnage.node.process
 from tonnage.observe import trace
 trace.setup("tonnage-node", {})
 with trace.span("x", {}) as span:

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from scripts.gen_chart import CHART
 
-from tonnage.apps.installation import Class, Installation
-from tonnage.apps.manifests import render
-from tonnage.scheduler.strategies import Strategy
+from tonnage.ops.install.manifests import render
+from tonnage.ops.install.options import Class, Installation
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
 Values = dict[str, Any]

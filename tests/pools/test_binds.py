@@ -8,8 +8,8 @@ import pytest
 
 from tonnage.errors import AlreadyExists, Invalid, Precondition, Unsupported
 from tonnage.host import mount
-from tonnage.pools.binds import Binds
-from tonnage.pools.bindstore import check_no_erasure, limit_for
+from tonnage.pools.directory.bind_mounts import Binds
+from tonnage.pools.directory.bind_store import check_no_erasure, limit_for
 
 MI = 1024**2
 

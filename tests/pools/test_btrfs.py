@@ -14,10 +14,9 @@ import pytest
 from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
 from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
-from tonnage.pools.base import Source, VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.btrfs import BtrfsPool
-from tonnage.pools.disks import Disks
+from tonnage.pools.base.contract import Bounds, Source, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.btrfs.pool import BtrfsPool
 
 pytestmark = pytest.mark.real
 MI = 1024**2

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tonnage.pools.commit import SharedCommit
-from tonnage.pools.threads import Threads
+from tonnage.pools.base.group_commit import SharedCommit
+from tonnage.pools.base.threads import Threads
 
 
 class Disk:

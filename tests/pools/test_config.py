@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import Invalid, TonnageError
-from tonnage.pools.btrfs import BtrfsPool
+from tonnage.pools.base.overcommit import Keep
+from tonnage.pools.btrfs.pool import BtrfsPool
 from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
-from tonnage.pools.disks import Keep
-from tonnage.pools.image import ImagePool
-from tonnage.pools.lvm import LvmPool
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.fake import MemoryPool
+from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.lvm.pool import LvmPool
 from tonnage.pools.quota import QuotaPool
 
 GI = 1024**3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import Exhausted
-from tonnage.pools.disks import Disk, Disks, Keep
+from tonnage.pools.base.overcommit import Disk, Disks, Keep
 
 MI = 1024**2
 ANY = float("inf")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tonnage.errors import HostError, Unsupported
 from tonnage.host import libc, loop
-from tonnage.pools import erase
-from tonnage.pools.erase import CHUNK, SHRED_PASSES, EraseJob, Medium, Wiper, check_overwrites, medium_of
+from tonnage.pools.core import wipe
+from tonnage.pools.core.wipe import CHUNK, SHRED_PASSES, EraseJob, Medium, Wiper, check_overwrites, medium_of
 
 MI = 1024**2
 
@@ -183,7 +183,7 @@ def test_block_device(real_folder: Path, method: str) -> None:
     try:
         job, written = _run(EraseJob("k", "v", method, 9 * MI), Path(attached.path))
         assert job.is_done
-        assert written == {"zero": 9 * MI, "shred": 9 * MI * (erase.SHRED_PASSES + 1), "discard": 0}[method]
+        assert written == {"zero": 9 * MI, "shred": 9 * MI * (wipe.SHRED_PASSES + 1), "discard": 0}[method]
         with open(attached.path, "rb") as device:
             assert device.read() == bytes(9 * MI)
     finally:

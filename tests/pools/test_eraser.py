@@ -12,10 +12,10 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.errors import HostError
-from tonnage.pools import eraser
-from tonnage.pools.erase import CHUNK, EraseJob
-from tonnage.pools.eraser import Eraser, EraseRecords, Pace
-from tonnage.pools.threads import Threads
+from tonnage.pools.base.threads import Threads
+from tonnage.pools.core import eraser
+from tonnage.pools.core.eraser import Eraser, EraseRecords, Pace
+from tonnage.pools.core.wipe import CHUNK, EraseJob
 
 
 class Files(EraseRecords):

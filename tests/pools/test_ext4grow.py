@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from tonnage.errors import Busy, HostError
 from tonnage.host import loop, mount
-from tonnage.pools import ext4grow, imagefile
-from tonnage.pools.directory import Record
-from tonnage.pools.formats import MI
+from tonnage.pools.base.record import Record
+from tonnage.pools.fs.formats import MI
+from tonnage.pools.image import ext4_resize
+from tonnage.pools.image import file as image_file
 
 pytestmark = pytest.mark.real
 CONTENT = b"precious" * 1000
@@ -27,9 +28,9 @@ def image(real_folder: Path, need_program: Callable[[str], None]) -> Path:
     """A volume's image with a file in it."""
     need_program("e2image")
     path, record = real_folder / "v.img", _record()
-    imagefile.make(path, replace(record, length=16 * MI))
-    fd = imagefile.open_image(path)
-    imagefile.format_image(fd, path, replace(record, length=16 * MI, state="new"))
+    image_file.make(path, replace(record, length=16 * MI))
+    fd = image_file.open_image(path)
+    image_file.format_image(fd, path, replace(record, length=16 * MI, state="new"))
     os.close(fd)
     with _Mounted(path) as root:
         (root / "file").write_bytes(CONTENT)
@@ -82,9 +83,9 @@ def _tear(image: Path) -> None:
 
 
 def _grow(image: Path, record: Record) -> None:
-    fd = imagefile.open_image(image)
+    fd = image_file.open_image(image)
     try:
-        ext4grow.grow(fd, image, record)
+        ext4_resize.grow(fd, image, record)
     finally:
         os.close(fd)
 
@@ -95,7 +96,7 @@ def _left(image: Path) -> list[str]:
 
 def test_it_grows(image: Path) -> None:
     _grow(image, _record())
-    ext4grow.forget(image)
+    ext4_resize.forget(image)
     _check(image, 64 * MI)
     assert _left(image) == []
 
@@ -104,7 +105,7 @@ def test_what_was_stopped_half_way_is_undone(image: Path) -> None:
     _grow(image, _record())
     _tear(image)
     assert subprocess.run(["e2fsck", "-f", "-n", image], check=False, capture_output=True).returncode
-    ext4grow.settle_all(image.parent, {"v": _record()}, ".img", spared=())
+    ext4_resize.settle_all(image.parent, {"v": _record()}, ".img", spared=())
     _check(image, 16 * MI)
     assert _left(image) == []
     _grow(image, _record())
@@ -127,23 +128,23 @@ def test_a_tool_that_fails_leaves_all_as_it_was(image: Path) -> None:
 
 def test_a_growth_that_was_written_down_stays(image: Path) -> None:
     _grow(image, _record())
-    ext4grow.settle(image, replace(_record(), pending=False))
+    ext4_resize.settle(image, replace(_record(), pending=False))
     _check(image, 64 * MI)
     assert _left(image) == []
 
 
 def test_what_was_kept_of_another_volume_is_thrown_away(image: Path) -> None:
     _grow(image, _record())
-    ext4grow.settle(image, replace(_record(), uuid=uuid4()))
+    ext4_resize.settle(image, replace(_record(), uuid=uuid4()))
     _check(image, 64 * MI)
     assert _left(image) == []
 
 
 def test_what_is_left_of_a_deleted_volume_goes_and_that_of_a_damaged_one_stays(image: Path) -> None:
     _grow(image, _record())
-    ext4grow.settle_all(image.parent, {}, ".img", spared=("v",))
+    ext4_resize.settle_all(image.parent, {}, ".img", spared=("v",))
     assert _left(image) == [".before-v"]
-    ext4grow.settle_all(image.parent, {}, ".img", spared=())
+    ext4_resize.settle_all(image.parent, {}, ".img", spared=())
     assert _left(image) == []
 
 
@@ -152,7 +153,7 @@ def test_nothing_is_done_while_a_tool_is_at_work(image: Path) -> None:
     fd = os.open(image, os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     with pytest.raises(Busy):
-        ext4grow.settle(image, _record())
-    ext4grow.settle_all(image.parent, {"v": _record()}, ".img", spared=())
+        ext4_resize.settle(image, _record())
+    ext4_resize.settle_all(image.parent, {"v": _record()}, ".img", spared=())
     assert _left(image) == [".before-v"]
     os.close(fd)

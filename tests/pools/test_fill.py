@@ -15,7 +15,7 @@ import pytest
 from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition
 from tonnage.host import mount
 from tonnage.host.run import CommandFailed
-from tonnage.pools import fill
+from tonnage.pools.fs import populate
 
 MI = 1024**2
 Fill = Callable[..., Path]
@@ -46,7 +46,7 @@ def filled(tmp_path: Path, source: Path) -> Fill:
         target = tmp_path / "target"
         target.mkdir(exist_ok=True)
         with _open(target) as at:
-            fill.fill(source, at, size)
+            populate.fill(source, at, size)
         return target
 
     return run
@@ -122,10 +122,10 @@ def test_what_does_not_fit(source: Path, filled: Fill) -> None:
     for number in range(3):
         (source / str(number)).write_bytes(b"x" * MI)
     with pytest.raises(OutOfRange, match=r"holds 3\.?[0-9]*.*, the volume is to have 3Mi: ask for more"):
-        fill.check(source, 3 * MI)
+        populate.check(source, 3 * MI)
     with pytest.raises(OutOfRange):
         filled(size=3 * MI)
-    fill.check(source, 4 * MI)
+    populate.check(source, 4 * MI)
 
 
 @pytest.mark.real
@@ -136,7 +136,7 @@ def test_what_does_not_fit_after_all(source: Path, real_folder: Path) -> None:
     target.mkdir()
     mount.mount("none", target, "tmpfs", ["size=1m", "nr_inodes=10"])
     with _open(target) as at, pytest.raises(Exhausted, match="No space left on device"):
-        fill.fill(source, at, 10 * MI)
+        populate.fill(source, at, 10 * MI)
 
 
 @pytest.mark.real
@@ -146,7 +146,7 @@ def test_a_target_that_cannot_be_written(source: Path, real_folder: Path) -> Non
     target.mkdir()
     mount.mount("none", target, "tmpfs", ["ro"])
     with _open(target) as at, pytest.raises(CommandFailed, match="Read-only file system"):
-        fill.fill(source, at, 10 * MI)
+        populate.fill(source, at, 10 * MI)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_no_folder(name: str, words: str, tmp_path: Path, source: Path) -> None:
     (tmp_path / "link").symlink_to(source)
     (source / "inner").mkdir()
     with pytest.raises(Precondition, match=words) as refused:
-        fill.check(tmp_path / name, MI)
+        populate.check(tmp_path / name, MI)
     assert f"source {tmp_path / name}" in str(refused.value)
 
 
@@ -174,7 +174,7 @@ def test_no_device_nodes(source: Path) -> None:
     except PermissionError:
         pytest.skip("needs root: device nodes")
     with pytest.raises(Invalid, match="device node 'null'"):
-        fill.check(source, MI)
+        populate.check(source, MI)
 
 
 @pytest.mark.real
@@ -184,10 +184,10 @@ def test_nothing_that_is_mounted_inside(source: Path, real_folder: Path) -> None
     mount.bind(real_folder, inner)
     try:
         with pytest.raises(Invalid, match="something is mounted in source"):
-            fill.check(source, MI)
+            populate.check(source, MI)
     finally:
         mount.umount(inner)
-    fill.check(source, MI)
+    populate.check(source, MI)
 
 
 def test_sockets_do_not_stop_it(source: Path, filled: Fill) -> None:
@@ -213,4 +213,4 @@ def test_a_target_that_is_gone(source: Path, tmp_path: Path) -> None:
     with _open(gone) as at:
         gone.rmdir()
         with pytest.raises(HostError):
-            fill.fill(source, at, MI)
+            populate.fill(source, at, MI)

@@ -13,14 +13,13 @@ from msgspec.structs import replace
 
 from tonnage.errors import Precondition
 from tonnage.host import loop, mount, ondisk
-from tonnage.pools import imagefile
-from tonnage.pools.base import VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.directory import Record
-from tonnage.pools.disks import Disks
-from tonnage.pools.formatonce import must_format
-from tonnage.pools.formats import form_of
-from tonnage.pools.image import ImagePool
+from tonnage.pools.base.contract import Bounds, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.record import Record
+from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.formats import form_of
+from tonnage.pools.image import file as image_file
+from tonnage.pools.image.pool import ImagePool
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -33,9 +32,9 @@ def made(request: pytest.FixtureRequest, real_folder: Path) -> Iterator[tuple[in
     size = 304 * MI if fstype == "xfs" else 20 * MI
     record = Record("v", size, uuid4(), length=form_of(fstype).length(size), sparse=True, fstype=fstype)
     path = real_folder / "v.img"
-    imagefile.make(path, record)
-    fd = imagefile.open_image(path)
-    imagefile.format_image(fd, path, record)
+    image_file.make(path, record)
+    fd = image_file.open_image(path)
+    image_file.format_image(fd, path, record)
     yield fd, path, record
     os.close(fd)
 
@@ -56,7 +55,7 @@ def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, Record
     assert record.length - 16 * MI < ondisk.length(fd) <= record.length
     assert ondisk.is_unused(fd)
     assert must_format(fd, str(path), record)
-    imagefile.format_image(fd, path, record)
+    image_file.format_image(fd, path, record)
     assert ondisk.is_unused(fd)
     with pytest.raises(Precondition, match="that we did not make"):
         must_format(fd, str(path), replace(record, uuid=uuid4()))
@@ -70,7 +69,7 @@ def test_one_that_was_ever_mounted_is_kept(made: tuple[int, Path, Record], work:
     _shown(fd, path, record, f"{work}; sync")
     assert not must_format(fd, str(path), record)
     before = os.fstat(fd).st_mtime_ns
-    imagefile.format_image(fd, path, record)  # as for a record that says new
+    image_file.format_image(fd, path, record)  # as for a record that says new
     assert os.fstat(fd).st_mtime_ns == before
 
 

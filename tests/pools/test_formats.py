@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.host import device, loop, mount
-from tonnage.pools.formats import BLOCK, BTRFS, EXT4, FORMATS, GI, MI, XFS, Format, form_of
+from tonnage.pools.fs.formats import BLOCK, BTRFS, EXT4, FORMATS, GI, MI, XFS, Format, form_of
 
 SIZES = st.integers(1, 4 * 1024 * GI)
 

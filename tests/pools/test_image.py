@@ -16,20 +16,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tonnage.csi.capabilities import MOUNT_OPTIONS
-from tonnage.csi.client import CsiClient
-from tonnage.csi.driver import Driver
-from tonnage.csi.endpoint import DriverEndpoint
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.capabilities import MOUNT_OPTIONS
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
-from tonnage.csi.words import VolumeCapability
 from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, OutOfRange, Precondition, Unavailable
 from tonnage.host import device, loop, mount
-from tonnage.pools import imagefile
-from tonnage.pools.base import State, VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.disks import Disks
-from tonnage.pools.image import ImagePool
-from tonnage.pools.templates import Templates
+from tonnage.pools.base.contract import Bounds, State, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.fs.ext4_template import Templates
+from tonnage.pools.image import file as image_file
+from tonnage.pools.image.pool import ImagePool
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -112,7 +111,7 @@ async def test_mkfs_runs_on_the_image_where_it_cannot_run_in_memory(
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "memfd_create", refused)
-    monkeypatch.setattr(imagefile, "_templates", Templates())
+    monkeypatch.setattr(image_file, "_templates", Templates())
     pool, staging = await opened(), real_folder / "staging"
     for name in ("v", "w"):
         await pool.create(VolumeRequest(name, 21 * MI))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tonnage.host import loop
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.disks import Disks
-from tonnage.pools.image import ImagePool
+from tonnage.pools.base.contract import Bounds
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.image.pool import ImagePool
 
 pytestmark = pytest.mark.real
 ANY = Bounds(size=1024**3, sparse=True, ratio=float("inf"))

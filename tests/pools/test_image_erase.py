@@ -14,12 +14,12 @@ import pytest
 from tonnage.errors import Exhausted, Invalid, Precondition, Unsupported
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
-from tonnage.pools.base import Pool, Source, VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.directory import Directory, Record
-from tonnage.pools.disks import Disks
-from tonnage.pools.erase import CHUNK, Wiper
-from tonnage.pools.image import ImagePool
+from tonnage.pools.base.contract import Bounds, Pool, Source, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.wipe import CHUNK, Wiper
+from tonnage.pools.directory.directory import Directory
+from tonnage.pools.image.pool import ImagePool
 
 MI = 1024**2
 SECRET = b"secret" * 1000

@@ -11,11 +11,10 @@ import pytest
 from tonnage.errors import Exhausted, Precondition
 from tonnage.host import device, loop, mount, superblock
 from tonnage.host.run import run
-from tonnage.pools.base import Source, VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.disks import Disks
-from tonnage.pools.formats import EXT4
-from tonnage.pools.image import ImagePool
+from tonnage.pools.base.contract import Bounds, Source, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.fs.formats import EXT4
+from tonnage.pools.image.pool import ImagePool
 
 pytestmark = pytest.mark.real
 MI = 1024**2

@@ -10,11 +10,10 @@ import pytest
 
 from tonnage.errors import HostError, Invalid, OutOfRange, Precondition
 from tonnage.host import loop
-from tonnage.pools import fill
-from tonnage.pools.base import Source, State, VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.disks import Disks
-from tonnage.pools.image import ImagePool
+from tonnage.pools.base.contract import Bounds, Source, State, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.fs import populate
+from tonnage.pools.image.pool import ImagePool
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -140,14 +139,14 @@ async def test_killed_while_it_is_filled(
     pool: ImagePool, seeds: Path, real_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
-    copy = fill.fill
+    copy = populate.fill
 
     def killed(folder: Path, target: int, size: int) -> None:
         copy(folder, target, size)
         (Path(f"/proc/self/fd/{target}") / "half").write_text("of it")
         raise HostError("killed")
 
-    monkeypatch.setattr(fill, "fill", killed)
+    monkeypatch.setattr(populate, "fill", killed)
     with pytest.raises(HostError, match="killed"):
         await pool.stage("a", real_folder / "staging")
     monkeypatch.undo()

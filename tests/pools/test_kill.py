@@ -17,9 +17,9 @@ import pytest
 
 from tonnage.errors import Busy
 from tonnage.host import loop, mount
-from tonnage.pools.base import Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import Pool, Source, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
-from tonnage.pools.disks import Disks
 
 MI = 1024**2
 SECRETS = 12 * MI  # three steps of erasing

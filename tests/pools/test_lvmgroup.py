@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.host import lvm
 from tonnage.host.lvm import Group, LogicalVolume, PhysicalVolume
-from tonnage.pools.lvmgroup import Account, Booking
-from tonnage.pools.lvmlayout import LINEAR, THIN, Layout
+from tonnage.pools.lvm.accounting import Account, Booking
+from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
 
 EXTENT = 4 * 1024**2
 RAID1, STRIPED = Layout(mirrors=1), Layout(stripes=2)

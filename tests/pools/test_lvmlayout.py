@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.errors import Invalid, TonnageError, Unsupported
 from tonnage.host.lvm import PhysicalVolume
-from tonnage.pools.lvmlayout import Layout, cow_extents, cow_size, read
+from tonnage.pools.lvm.layout import Layout, cow_extents, cow_size, read
 
 MI = 1024**2
 

@@ -10,18 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tonnage.host import lvm
-from tonnage.pools.directory import Record
-from tonnage.pools.lvmrecord import (
-    Entry,
-    Kind,
-    change,
-    decode,
-    encode,
-    is_ours,
-    lv_name,
-    snapshot_name,
-    volume_name,
-)
+from tonnage.pools.base.record import Record
+from tonnage.pools.lvm.tags import Entry, Kind, change, decode, encode, is_ours, lv_name, snapshot_name, volume_name
 
 UUID_ = UUID("0b1c3cf0-3a5f-4a2b-8a7e-1d2e3f4a5b6c")
 PAIRS = st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=60), max_size=4)

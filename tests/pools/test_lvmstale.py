@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.errors import HostError
-from tonnage.pools import lvmstale
+from tonnage.pools.lvm import thin_pool
 
 POOL = """\
 \t\tpool {{
@@ -40,7 +40,7 @@ def metadata(transaction: int, *, kind: str = "thin-pool", more: str = "") -> st
 
 
 def test_only_the_pool_s_own_transaction_changes() -> None:
-    assert lvmstale.following(metadata(7), "pool", before=7) == metadata(8)
+    assert thin_pool.following(metadata(7), "pool", before=7) == metadata(8)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_only_the_pool_s_own_transaction_changes() -> None:
 )
 def test_metadata_that_are_not_as_expected_are_left_alone(text: str, pool: str) -> None:
     with pytest.raises(HostError, match="by hand"):
-        lvmstale.following(text, pool, before=7)
+        thin_pool.following(text, pool, before=7)
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_metadata_that_are_not_as_expected_are_left_alone(text: str, pool: str) 
     ],
 )
 def test_nothing_is_done_about_other_failures(said: str) -> None:
-    assert not lvmstale.catch_up("no-such-group", "pool", said)
+    assert not thin_pool.catch_up("no-such-group", "pool", said)

@@ -15,8 +15,8 @@ from tests.clocks import run_virtual
 
 from tonnage.aio.clock import LoopClock, RealClock
 from tonnage.errors import Exhausted, Invalid, OutOfRange, Precondition
-from tonnage.pools.base import VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.fake import MemoryPool
 
 R = TypeVar("R")
 NAMES = st.sampled_from(["a", "b", "c", "d"])

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import Invalid
-from tonnage.pools import mkfs
-from tonnage.pools.formats import EXT4, FORMATS, GI, MI, form_of
-from tonnage.pools.mkfs import NONE
+from tonnage.pools.base import mkfs_options
+from tonnage.pools.base.mkfs_options import NONE
+from tonnage.pools.fs.formats import EXT4, FORMATS, GI, MI, form_of
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ from tonnage.pools.mkfs import NONE
     ],
 )
 def test_what_is_let_through(fstype: str, text: str, words: list[tuple[str, str]]) -> None:
-    assert list(mkfs.read(fstype, text).words) == words
+    assert list(mkfs_options.read(fstype, text).words) == words
 
 
 def test_nothing_said_is_the_pools_choice() -> None:
-    assert mkfs.read("ext4", "") is NONE
+    assert mkfs_options.read("ext4", "") is NONE
     assert form_of("ext4") is EXT4
 
 
@@ -82,7 +82,7 @@ def test_what_is_refused(fstype: str, text: str, fault: str) -> None:
 @given(st.sampled_from(sorted(FORMATS)), st.text(alphabet="-iINOEmn=,4096k^/ '\"\\", max_size=30))
 def test_whatever_is_written_is_understood_or_refused(fstype: str, text: str) -> None:
     try:
-        options = mkfs.read(fstype, text)
+        options = mkfs_options.read(fstype, text)
     except Invalid:
         return
     for name, value in options.words:

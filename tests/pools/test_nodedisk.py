@@ -11,9 +11,9 @@ import pytest
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import Invalid, Unavailable
 from tonnage.host import mount
-from tonnage.pools import nodedisk
+from tonnage.pools import kubelet_disk
+from tonnage.pools.base.overcommit import Disks, Keep
 from tonnage.pools.config import PoolConfig, make, parse
-from tonnage.pools.disks import Disks, Keep
 
 MI = 1024**2
 GI = 1024**3
@@ -39,17 +39,17 @@ def _image(where: Path, options: str = "") -> PoolConfig:
 
 
 def test_what_lies_on_the_nodes_disk(on_root: Path) -> None:
-    assert nodedisk.shares(_image(on_root)) == "/"
-    assert nodedisk.shares(parse("fake,size=1Gi")) == ""
-    assert nodedisk.shares(parse("lvm:vg0")) == ""
+    assert kubelet_disk.shares(_image(on_root)) == "/"
+    assert kubelet_disk.shares(parse("fake,size=1Gi")) == ""
+    assert kubelet_disk.shares(parse("lvm:vg0")) == ""
 
 
 @pytest.mark.real
 def test_a_disk_of_its_own_is_left_as_it_is(elsewhere: Path) -> None:
     for options in ("", ",rootfs=no", ",rootfs=yes", ",keep=1Mi", ",overcommit=yes"):
         config = _image(elsewhere / "pool", options)
-        assert nodedisk.settle(config) == config
-        assert nodedisk.remark(config) == ""
+        assert kubelet_disk.settle(config) == config
+        assert kubelet_disk.remark(config) == ""
 
 
 @pytest.mark.real
@@ -57,41 +57,41 @@ def test_the_kubelets_disk_counts_too(elsewhere: Path) -> None:
     (elsewhere / "kubelet").mkdir()
     config = _image(elsewhere / "pool", ",rootfs=no")
     with pytest.raises(Unavailable, match=f"with {elsewhere}/kubelet"):
-        nodedisk.settle(config, [elsewhere / "kubelet"])
-    assert nodedisk.settle(config, [Path("/root"), elsewhere / "not-made"]) == config
+        kubelet_disk.settle(config, [elsewhere / "kubelet"])
+    assert kubelet_disk.settle(config, [Path("/root"), elsewhere / "not-made"]) == config
 
 
 @pytest.mark.real
 def test_a_symlink_to_the_nodes_disk(elsewhere: Path, tmp_path: Path) -> None:
     (elsewhere / "link").symlink_to("/usr")
-    assert nodedisk.shares(_image(elsewhere / "link" / "pool")) == nodedisk.shares(_image(Path("/usr/pool")))
+    assert kubelet_disk.shares(_image(elsewhere / "link" / "pool")) == kubelet_disk.shares(_image(Path("/usr/pool")))
 
 
 def test_a_configuration_must_say_that_it_is_meant(on_root: Path) -> None:
     refused = r"on the node's root file system .*give it a disk of its own or say rootfs=yes"
-    for look in (nodedisk.settle, nodedisk.check):
+    for look in (kubelet_disk.settle, kubelet_disk.check):
         with pytest.raises(Unavailable, match=refused):
             look(_image(on_root, ",rootfs=no"))
-    nodedisk.check(_image(on_root, ",rootfs=yes"))
-    assert nodedisk.settle(_image(on_root, ",rootfs=yes")).keep == Keep(percent=15)
-    assert nodedisk.settle(_image(on_root, ",rootfs=yes,keep=3Gi")).keep == Keep(3 * GI)
+    kubelet_disk.check(_image(on_root, ",rootfs=yes"))
+    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes")).keep == Keep(percent=15)
+    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes,keep=3Gi")).keep == Keep(3 * GI)
 
 
 def test_nothing_can_be_kept_of_what_is_promised_without_bound(on_root: Path) -> None:
     with pytest.raises(Invalid, match="can keep nothing free: say overcommit=RATIO, or keep=0"):
-        nodedisk.settle(_image(on_root, ",rootfs=yes,overcommit=yes"))
-    assert nodedisk.settle(_image(on_root, ",rootfs=yes,overcommit=yes,keep=0")).keep == Keep()
-    assert "it may fill that" in nodedisk.remark(_image(on_root, ",overcommit=yes"))
+        kubelet_disk.settle(_image(on_root, ",rootfs=yes,overcommit=yes"))
+    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes,overcommit=yes,keep=0")).keep == Keep()
+    assert "it may fill that" in kubelet_disk.remark(_image(on_root, ",overcommit=yes"))
 
 
 def test_on_a_command_line_a_warning_says_what_is_kept(on_root: Path) -> None:
     config = _image(on_root)
-    assert nodedisk.settle(config) == replace(config, keep=Keep(percent=15))
+    assert kubelet_disk.settle(config) == replace(config, keep=Keep(percent=15))
     found = os.statvfs("/")
     kept = Keep(percent=15).of(found.f_blocks * found.f_frsize) // MI * MI
-    assert f"it keeps 15% ({from_bytes(kept)}) free (keep=)" in nodedisk.remark(config)
-    assert "keeps 10Gi free" in nodedisk.remark(_image(on_root, ",keep=10Gi"))
-    assert nodedisk.remark(_image(on_root, ",rootfs=yes")) == ""
+    assert f"it keeps 15% ({from_bytes(kept)}) free (keep=)" in kubelet_disk.remark(config)
+    assert "keeps 10Gi free" in kubelet_disk.remark(_image(on_root, ",keep=10Gi"))
+    assert kubelet_disk.remark(_image(on_root, ",rootfs=yes")) == ""
 
 
 @pytest.mark.real

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import Invalid
-from tonnage.pools import parameters
-from tonnage.pools.parameters import IoLimits
+from tonnage.pools.base import parameters
+from tonnage.pools.base.parameters import IoLimits
 
 
 def test_what_is_not_given_is_off() -> None:

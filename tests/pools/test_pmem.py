@@ -8,9 +8,9 @@ from tonnage.errors import Invalid, Unavailable
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Region
 from tonnage.pools.config import make, parse
-from tonnage.pools.pmem import PmemPool
-from tonnage.pools.pmemlvm import PmemLvmPool
-from tonnage.pools.pmemstore import select
+from tonnage.pools.pmem.lvm_pool import PmemLvmPool
+from tonnage.pools.pmem.pool import PmemPool
+from tonnage.pools.pmem.store import select
 
 GI = 1024**3
 

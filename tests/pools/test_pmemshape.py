@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tonnage.errors import Invalid
 from tonnage.host.ndctl import MODES
-from tonnage.pools.formats import FORMATS
-from tonnage.pools.pmemshape import largest, mode_of, raw_size, usable
+from tonnage.pools.fs.formats import FORMATS
+from tonnage.pools.pmem.overhead import largest, mode_of, raw_size, usable
 
 MI, GI, TI = 1024**2, 1024**3, 1024**4
 

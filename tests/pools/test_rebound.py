@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import Exhausted, OutOfRange, Unsupported
-from tonnage.pools.base import Pool, VolumeRequest
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.disks import Keep
-from tonnage.pools.image import ImagePool
-from tonnage.pools.memory import MemoryPool
-from tonnage.pools.storedpool import StoredPool
+from tonnage.pools.base.contract import Bounds, Pool, VolumeRequest
+from tonnage.pools.base.overcommit import Keep
+from tonnage.pools.core.pool import StoredPool
+from tonnage.pools.fake import MemoryPool
+from tonnage.pools.image.pool import ImagePool
 
 GIB, MIB = 1 << 30, 1 << 20
 KINDS: dict[str, Callable[[Path], Pool]] = {

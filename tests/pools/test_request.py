@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from tonnage.errors import Invalid
-from tonnage.pools import request as requests
-from tonnage.pools.directory import Record
+from tonnage.pools.base.record import Record
+from tonnage.pools.core import request as requests
 
 GI = 1024**3
 

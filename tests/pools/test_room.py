@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import Exhausted, OutOfRange
-from tonnage.pools import room
-from tonnage.pools.base import INLINE, Capacity, Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
-from tonnage.pools.room import Reserve, reserve
+from tonnage.pools.base import reservation
+from tonnage.pools.base.contract import INLINE, Capacity, Volume, VolumeRequest
+from tonnage.pools.base.reservation import Reserve, reserve
+from tonnage.pools.fake import MemoryPool
 
 GI = 1024**3
 POOL = MemoryPool("p", 10 * GI)
@@ -22,7 +22,7 @@ MADE_INLINE = {INLINE: "true"}
 def test_a_reserve_never_leaves_more(total: int, used: int, kept: int, step: int) -> None:
     free = max(0, total - used)
     all_of_it = Capacity(total, free, free // step * step, step, used)
-    left = room.left(all_of_it, Reserve(kept), step=step)
+    left = reservation.left(all_of_it, Reserve(kept), step=step)
     assert left.free == max(0, free - kept)
     assert left.largest <= min(all_of_it.largest, left.free)
     assert left.largest % step == 0
@@ -32,38 +32,38 @@ def test_a_reserve_never_leaves_more(total: int, used: int, kept: int, step: int
 
 def test_what_is_largest_for_other_reasons_stays_so() -> None:
     free = Capacity(total=10 * GI, free=8 * GI, largest=2 * GI, smallest=1, used=2 * GI)
-    assert room.left(free, Reserve(GI)).largest == 2 * GI
-    assert room.left(free, Reserve(7 * GI)).largest == GI
+    assert reservation.left(free, Reserve(GI)).largest == 2 * GI
+    assert reservation.left(free, Reserve(7 * GI)).largest == GI
 
 
 def test_nothing_fits_that_would_be_too_small() -> None:
     free = Capacity(total=GI, free=GI, largest=GI, smallest=300 << 20, used=0)
-    assert room.left(free, Reserve(800 << 20)).largest == 0
+    assert reservation.left(free, Reserve(800 << 20)).largest == 0
 
 
 def test_messages_tell_of_the_reserve() -> None:
     six = Reserve(6 * GI)
-    free = room.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), six)
+    free = reservation.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), six)
     with pytest.raises(Exhausted, match=r"room for 2Gi in one volume, beside the 6Gi .* \(2Gi of 10Gi promised\)"):
-        room.check_room(POOL, "v", 3 * GI, free, six)
+        reservation.check_room(POOL, "v", 3 * GI, free, six)
     with pytest.raises(OutOfRange, match="holds 4Gi at most, beside the 6Gi that the class leaves to others"):
-        room.check_room(POOL, "v", 5 * GI, free, six)
+        reservation.check_room(POOL, "v", 5 * GI, free, six)
     with pytest.raises(Exhausted, match=r"has 2Gi free, beside the 6Gi .* \(2Gi of 10Gi promised\)"):
-        room.check_more(POOL, Volume("v", GI), 4 * GI, free, six)
+        reservation.check_more(POOL, Volume("v", GI), 4 * GI, free, six)
     with pytest.raises(OutOfRange, match="holds 4Gi at most, beside the 6Gi"):
-        room.check_more(POOL, Volume("v", GI), 5 * GI, free, six)
+        reservation.check_more(POOL, Volume("v", GI), 5 * GI, free, six)
 
 
 def test_messages_tell_of_what_is_kept_for_inline_volumes() -> None:
     kept = reserve(3 * GI, [Volume("i", GI, owner=MADE_INLINE), Volume("v", GI)], of_class=GI)
     assert (kept.now, kept.ever) == (3 * GI, 4 * GI)
-    free = room.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), kept)
+    free = reservation.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), kept)
     assert (free.total, free.free) == (6 * GI, 5 * GI)
     both = "beside the 1Gi that the class leaves to others and the {} that are kept for inline volumes"
     with pytest.raises(Exhausted, match=both.format("2Gi")):
-        room.check_room(POOL, "v", 6 * GI, free, kept)
+        reservation.check_room(POOL, "v", 6 * GI, free, kept)
     with pytest.raises(OutOfRange, match=both.format("3Gi")):
-        room.check_room(POOL, "v", 7 * GI, free, kept)
+        reservation.check_room(POOL, "v", 7 * GI, free, kept)
 
 
 _STEPS = st.lists(st.tuples(st.sampled_from(["claim", "inline", "gone"]), st.integers(1, 6)), max_size=30)

@@ -13,12 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from tonnage.errors import Unavailable
-from tonnage.pools import sealed
-from tonnage.pools.directory import MARKER, Damage, Directory, Marker, Record, read_marker
-from tonnage.pools.erase import EraseJob
-from tonnage.pools.erasures import _Entry
-from tonnage.pools.lvmrecord import Entry, Kind, decode, encode, is_ours
-from tonnage.pools.staticrecords import DiskRecord
+from tonnage.pools.base import checksum
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.wipe import EraseJob
+from tonnage.pools.directory.directory import MARKER, Damage, Directory, Marker, read_marker
+from tonnage.pools.directory.erase_queue import _Entry
+from tonnage.pools.lvm.tags import Entry, Kind, decode, encode, is_ours
+from tonnage.pools.static.records import DiskRecord
 
 UUID_ = UUID("0b1c3cf0-3a5f-4a2b-8a7e-1d2e3f4a5b6c")
 RECORD = Record(
@@ -47,15 +48,15 @@ def flips(text: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("what", TEXTS)
 def test_every_flipped_bit_and_every_truncation_is_damage(what: str) -> None:
     value = TEXTS[what]
-    text = sealed.encode(value)
-    assert sealed.decode(text, type(value)) == value
+    text = checksum.encode(value)
+    assert checksum.decode(text, type(value)) == value
     for damaged in flips(text):
         with pytest.raises(ValueError, match=r"^it"):
-            sealed.decode(damaged, type(value))
+            checksum.decode(damaged, type(value))
 
 
 def test_every_flipped_bit_and_every_truncation_of_a_marker_is_damage() -> None:
-    text = sealed.encode(Marker("image", UUID_, name="p")).ljust(512)
+    text = checksum.encode(Marker("image", UUID_, name="p")).ljust(512)
     assert read_marker(text).name == "p"
     for damaged in flips(text):
         with pytest.raises(ValueError, match=r"^it"):
@@ -77,29 +78,29 @@ def test_every_flipped_bit_of_a_tag_is_damage() -> None:
 @pytest.mark.parametrize("field", Record.__struct_fields__)
 def test_no_field_has_a_default_when_it_is_read(field: str) -> None:
     """Also in the first format, which has no checksum."""
-    plain = msgspec.json.decode(sealed.encode(replace(RECORD, version=1)))
-    assert sealed.decode(msgspec.json.encode(plain), Record).version == 1
+    plain = msgspec.json.decode(checksum.encode(replace(RECORD, version=1)))
+    assert checksum.decode(msgspec.json.encode(plain), Record).version == 1
     for changed in ({k: v for k, v in plain.items() if k != field}, {**plain, f"{field}x": 1}):
         with pytest.raises(ValueError, match="it"):
-            sealed.decode(msgspec.json.encode(changed), Record)
+            checksum.decode(msgspec.json.encode(changed), Record)
 
 
 def test_the_second_format_cannot_become_the_first() -> None:
-    text = sealed.encode(RECORD)
+    text = checksum.encode(RECORD)
     unsealed = msgspec.json.encode(RECORD)
     with pytest.raises(ValueError, match="it has no checksum"):
-        sealed.decode(unsealed, Record)
+        checksum.decode(unsealed, Record)
     for damaged in (text.replace(b'"version":2', b'"version":1'), text.replace(b'"checksum"', b'"checksun"')):
         with pytest.raises(ValueError, match="it"):
-            sealed.decode(damaged, Record)
-    old = sealed.encode(replace(RECORD, version=1))
+            checksum.decode(damaged, Record)
+    old = checksum.encode(replace(RECORD, version=1))
     with pytest.raises(ValueError, match="it"):  # the first format with a checksum of its own
-        sealed.decode(old[:-1] + b',"checksum":"' + sealed.checksum(old).encode() + b'"}', Record)
+        checksum.decode(old[:-1] + b',"checksum":"' + checksum.checksum(old).encode() + b'"}', Record)
 
 
 def test_of_a_later_tonnage() -> None:
     with pytest.raises(ValueError, match=r"newer tonnage \(format 3\)"):
-        sealed.decode(sealed.encode(replace(RECORD, version=3)), Record)
+        checksum.decode(checksum.encode(replace(RECORD, version=3)), Record)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +114,10 @@ def test_of_a_later_tonnage() -> None:
 def test_odd_values_are_damage_of_that_record_only(directory: Directory, change: dict[str, object]) -> None:
     directory.write(replace(RECORD, name="w"))
     for version in (1, 2):
-        plain = msgspec.json.decode(sealed.encode(replace(RECORD, version=1))) | change | {"version": version}
+        plain = msgspec.json.decode(checksum.encode(replace(RECORD, version=1))) | change | {"version": version}
         text = msgspec.json.encode(plain)
         if version == 2:
-            text = text[:-1] + b',"checksum":"' + sealed.checksum(text).encode() + b'"}'
+            text = text[:-1] + b',"checksum":"' + checksum.checksum(text).encode() + b'"}'
         (directory.path / "v.json").write_bytes(text)
         damaged, whole = directory.records()
         assert isinstance(damaged, Damage)
@@ -211,7 +212,7 @@ def test_a_damaged_marker_of_a_folder_inside_stops_nothing(tmp_path: Path, harm:
 
 def test_a_marker_of_the_first_format_is_upgraded(directory: Directory) -> None:
     directory.close()
-    (directory.path / MARKER).write_bytes(sealed.encode(Marker("image", UUID_, version=1, name="p")).ljust(512))
+    (directory.path / MARKER).write_bytes(checksum.encode(Marker("image", UUID_, version=1, name="p")).ljust(512))
     directory.open("p")
     marker = read_marker((directory.path / MARKER).read_bytes())
     assert (marker.id, marker.version) == (UUID_, 2)

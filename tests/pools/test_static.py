@@ -22,12 +22,12 @@ from tonnage.errors import (
     Unsupported,
 )
 from tonnage.host import device, disk, loop, mount
-from tonnage.pools import staticdisk
-from tonnage.pools.base import VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
-from tonnage.pools.static import StaticPool
-from tonnage.pools.staticdisk import readable
-from tonnage.pools.staticstore import StaticStore
+from tonnage.pools.static import discovery
+from tonnage.pools.static.discovery import readable
+from tonnage.pools.static.pool import StaticPool
+from tonnage.pools.static.store import StaticStore
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -529,4 +529,4 @@ async def test_the_end_of_a_pool_cleans_what_is_quick_and_leaves_the_rest_to_the
     ],
 )
 def test_a_disk_without_a_name_is_known_by_its_slot(described: str, slot: str) -> None:
-    assert staticdisk._slot(Path(described)) == slot
+    assert discovery._slot(Path(described)) == slot

@@ -17,7 +17,7 @@ import pytest
 
 from tonnage.errors import Busy
 from tonnage.host import loop, mount
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeRequest
 from tonnage.pools.config import make, parse
 
 pytestmark = pytest.mark.real

@@ -12,11 +12,11 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable, Unsupported
-from tonnage.pools.base import Capacity, Source, Stats, VolumeRequest
-from tonnage.pools.directory import Record
-from tonnage.pools.recordstore import RecordStore
-from tonnage.pools.request import Want
-from tonnage.pools.storedpool import StoredPool
+from tonnage.pools.base.contract import Capacity, Source, Stats, VolumeRequest
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.backend import RecordStore
+from tonnage.pools.core.pool import StoredPool
+from tonnage.pools.core.request import Want
 
 MI = 1024**2
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.host import device
-from tonnage.pools import templates
-from tonnage.pools.formats import EXT4, GI, MI
-from tonnage.pools.templates import Templates, crc32c
+from tonnage.pools.fs import ext4_template
+from tonnage.pools.fs.ext4_template import Templates, crc32c
+from tonnage.pools.fs.formats import EXT4, GI, MI
 
 
 def test_crc32c_of_the_known_text() -> None:
@@ -47,7 +47,7 @@ def test_a_template_is_kept_from_the_second_time_on(small: int) -> None:
     assert kept.find(1, "") is None
     kept.learn(1, "", small)
     template = kept.find(1, "")
-    assert template == templates.read(small)
+    assert template == ext4_template.read(small)
     kept.learn(1, "", small)
     assert kept.find(1, "") is template
     assert kept.find(2, "") is None
@@ -67,7 +67,7 @@ def test_what_is_not_understood_is_looked_at_once(tmp_path: Path, monkeypatch: p
     kept, looked, path = Templates(worth=1), list[int](), tmp_path / "image"
     path.write_bytes(b"something" * 1000)
     fd = os.open(path, os.O_RDWR)
-    monkeypatch.setattr(templates, "read", looked.append)
+    monkeypatch.setattr(ext4_template, "read", looked.append)
     for _ in range(3):
         kept.learn(1, "", fd)
     assert (kept.find(1, ""), looked) == (None, [fd])
@@ -77,7 +77,7 @@ def test_what_is_not_understood_is_looked_at_once(tmp_path: Path, monkeypatch: p
 def test_a_copy_is_the_same_and_has_the_same_holes(small: int) -> None:
     target = os.memfd_create("copy")
     os.ftruncate(target, os.fstat(small).st_size)
-    templates.copy(small, target)
+    ext4_template.copy(small, target)
     read = [os.pread(fd, os.fstat(fd).st_size, 0) for fd in (small, target)]
     assert read[0] == read[1]
     assert 0 < os.fstat(target).st_blocks <= os.fstat(small).st_blocks
@@ -89,9 +89,9 @@ def test_nothing_is_taken_for_ext4_that_is_not(tmp_path: Path) -> None:
     path.touch()
     os.truncate(path, MI)
     fd = os.open(path, os.O_RDWR)
-    assert templates.read(fd) is None
+    assert ext4_template.read(fd) is None
     os.pwrite(fd, b"something" * 1000, 0)
-    assert templates.read(fd) is None
+    assert ext4_template.read(fd) is None
     os.close(fd)
 
 
@@ -110,7 +110,7 @@ class TestReal:
 
     def test_copy_is_clean_and_has_its_own_uuid(self, made: tuple[int, Path, int]) -> None:
         source, path, length = made
-        template, uuid = templates.read(source), UUID("12345678-1234-5678-1234-567812345678")
+        template, uuid = ext4_template.read(source), UUID("12345678-1234-5678-1234-567812345678")
         assert template is not None
         copy = os.open(path, os.O_CREAT | os.O_RDWR)
         os.ftruncate(copy, length)
@@ -127,7 +127,7 @@ class TestReal:
     def test_a_checksum_that_is_not_understood(self, made: tuple[int, Path, int]) -> None:
         source, _, _ = made
         os.pwrite(source, b"\x00\x00\x00\x00", 1024 + 0x3FC)
-        assert templates.read(source) is None
+        assert ext4_template.read(source) is None
 
     @pytest.mark.parametrize("place", [0x5A, 0x80, 0x3FC], ids=["group", "other", "checksum"])
     def test_a_copy_of_the_superblock_that_is_not_understood(self, place: int, real_folder: Path) -> None:
@@ -136,10 +136,10 @@ class TestReal:
         os.truncate(path, EXT4.length(GI))
         subprocess.run(EXT4.mkfs(str(path), EXT4.length(GI), uuid4()), check=True, capture_output=True)
         fd = os.open(path, os.O_RDWR)
-        assert templates.read(fd) is not None
+        assert ext4_template.read(fd) is not None
         (byte,) = os.pread(fd, 1, first_copy + place)
         os.pwrite(fd, bytes([byte ^ 1]), first_copy + place)
-        assert templates.read(fd) is None
+        assert ext4_template.read(fd) is None
         os.close(fd)
 
     def test_an_ext4_without_seed_is_not_copied(self, real_folder: Path) -> None:
@@ -148,5 +148,5 @@ class TestReal:
         os.truncate(path, 20 * MI)
         subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^metadata_csum", str(path)], check=True, capture_output=True)
         fd = os.open(path, os.O_RDWR)
-        assert templates.read(fd) is None
+        assert ext4_template.read(fd) is None
         os.close(fd)

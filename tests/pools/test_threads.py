@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tonnage.errors import HostError
-from tonnage.pools.threads import Threads
+from tonnage.pools.base.threads import Threads
 
 
 async def test_result_and_failure() -> None:

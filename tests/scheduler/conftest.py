@@ -15,20 +15,20 @@ from tonnage.aio.clock import RealClock
 from tonnage.api import core, kinds, names, storage
 from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.errors import Unavailable
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request, Response, Transport
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cluster import Cluster
-from tonnage.scheduler.cycle import Decision, Refusal
-from tonnage.scheduler.loop import Scheduler
-from tonnage.scheduler.queue import SchedulingQueue
-from tonnage.scheduler.volumes import StorageObjects
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.framework.queue import SchedulingQueue
+from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.scheduler.scheduler import Scheduler
 
 _LIMIT = 60.0
 CLASS = "late"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.scheduler.allotment import MOST_CLAIMS, allot, fit_together
-from tonnage.scheduler.capacity import Offer
+from tonnage.scheduler.framework.storage_capacity import Offer
+from tonnage.scheduler.plugins.pool_fit import MOST_CLAIMS, allot, fit_together
 
 CLASSES = ("a", "b")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.api.pods import Pod
-from tonnage.scheduler.ask import compile_demand
+from tonnage.scheduler.framework.pod_info import compile_demand
 
 RESOURCES = ("cpu", "memory", "example.com/a")
 amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 5), max_size=3)

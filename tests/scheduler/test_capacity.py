@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.capacity import Offer, PublishedStorage
+from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
 
 GI = 1 << 30
 NODE = "node-1"

@@ -9,8 +9,8 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import ATTACHMENTS, CSI_NODES
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cycle import Refusal
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.pod_info import compile_ask
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 PORT = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.scheduler.filters import node_filters
+from tonnage.scheduler.plugins.node_filters import node_filters
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def looked(world: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return [replace(first, sieve=noting), *rest]
 
-    monkeypatch.setattr("tonnage.scheduler.cycle.node_filters", filters)
+    monkeypatch.setattr("tonnage.scheduler.core.cycle.node_filters", filters)
     return seen
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Decision, Refusal
 from tonnage.scheduler.explain import explain
-from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.framework.cause import Cause
 
 NO_SOURCE = "2 node(s) did not have the volume that a claim is to be a copy of"
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
 from tonnage.api.meta import Condition
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cycle import Decision
+from tonnage.scheduler.core.cycle import Decision
 from tonnage.scheduler.explain import Explanation, explain
-from tonnage.scheduler.lacks import Look
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.shortfalls import Look
 
 GI = 1024**3
 BOX = "default-scheduler"

@@ -12,8 +12,8 @@ from tonnage.api.core import Taint
 from tonnage.api.kinds import CSI_NODES
 from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
-from tonnage.scheduler.cycle import NO_NODES, Refusal
-from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.core.cycle import NO_NODES, Refusal
+from tonnage.scheduler.framework.cause import Cause
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 SOFT = {"key": "old", "effect": "PreferNoSchedule"}

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.scheduler.conftest import World
 
 from tonnage.api import names
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cycle import Refusal
-from tonnage.scheduler.hints import MOST
-from tonnage.scheduler.queue import Entry
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.framework.queue import Entry
+from tonnage.scheduler.plugins.messages import MOST
 
 NO_POOL = "there is no pool 'nope' (there is scratch)"
 
@@ -166,6 +169,24 @@ def test_a_class_for_which_nothing_is_published_yet(stage: Any) -> None:
     assert not refusal("d").unpublished
 
 
+def test_the_first_nodes_that_publish_a_fault_speak_for_those_that_have_published_nothing(stage: Any) -> None:
+    """The other agents publish the same a moment later: the pod's first Event is its last."""
+    for number in (1, 2, 3):
+        stage.capacity(f"node-{number}", "0", reason=NO_POOL)
+        assert told(stage) == f'{faulty(3)} StorageClass "late": {NO_POOL}.'
+
+
+@pytest.mark.parametrize("other", ["", names.AHEAD])
+def test_a_fault_speaks_for_no_other_node_where_one_has_none(stage: Any, other: str) -> None:
+    stage.capacity("node-1", "0", reason=NO_POOL)
+    stage.capacity("node-2", "0", reason=other)
+    counts = "1 node(s) could not make volumes of the StorageClass, 2 node(s) did not have enough free storage."
+    assert told(stage).startswith(f"0/3 nodes are available: {counts}")
+    stage.capacities.remove(f"{names.SYSTEM_NAMESPACE}/late-node-2")
+    stage.cluster.cycle.got_better()
+    assert told(stage).startswith(faulty(3)), "it is gone"
+
+
 def test_one_class_that_a_node_serves_in_several_ways(stage: Any) -> None:
     """Only where all that it publishes has a fault is it the class's."""
     for name, reason in (("one", NO_POOL), ("other", "")):
@@ -180,3 +201,21 @@ def test_volumes_that_are_made_before_a_claim_are_no_fault_of_the_class(stage: A
         stage.capacity(f"node-{number}", "0", reason=names.AHEAD)
 
     assert told(stage) == f'{lacking(3)} StorageClass "late": {names.AHEAD}.'
+
+
+REASONS = ("", NO_POOL, "no medium", names.AHEAD)
+CHANGES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from((*REASONS, None))), max_size=12)
+
+
+@given(CHANGES)
+def test_what_is_published_is_counted_as_it_comes_changes_and_goes(changes: list[tuple[int, str | None]]) -> None:
+    world, there = World(), dict[int, str]()
+    published = world.cluster.cycle.volumes.published
+    for number, reason in changes:
+        if reason is not None:
+            there[number] = reason
+            world.capacity(f"node-{number}", "0", reason=reason)
+        elif there.pop(number, None) is not None:
+            world.capacities.remove(f"{names.SYSTEM_NAMESPACE}/late-node-{number}")
+        assert published.has_reasons("late") == any(there.values())
+        assert published.is_faulty("late") == (bool(there) and all(map(names.is_fault, there.values())))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cycle import Refusal
+from tonnage.scheduler.core.cycle import Refusal
 from tonnage.scheduler.explain import explain
-from tonnage.scheduler.inline import NO_INLINE
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 
 GIB = 1 << 30
 

@@ -15,7 +15,7 @@ from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, EVENTS, NAMESPACE
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.scheduler.loop import Scheduler
+from tonnage.scheduler.scheduler import Scheduler
 
 Eventually = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 Start = Callable[[], AbstractAsyncContextManager[Scheduler]]

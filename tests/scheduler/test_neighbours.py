@@ -13,9 +13,9 @@ from tests.scheduler.conftest import World
 
 from tonnage.api import kinds, names
 from tonnage.api.pods import Pod
-from tonnage.scheduler import neighbours
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.plugins import inter_pod
 
 HOST = names.HOSTNAME_LABEL
 Spec = dict[str, Any]
@@ -166,7 +166,7 @@ def test_pods_that_go_are_not_spread_against(zones: World) -> None:
 def test_a_node_without_the_label(zones: World) -> None:
     zones.node("c1")
     outcome = zones.decide(pod(zones, "p", "web", topologySpreadConstraints=[spread("web")], nodeSelector={HOST: "c1"}))
-    assert f"1 {neighbours.SPREAD_LABEL}" in outcome.message  # type: ignore[union-attr]
+    assert f"1 {inter_pod.SPREAD_LABEL}" in outcome.message  # type: ignore[union-attr]
 
 
 def test_ten_pods_are_spread_as_told(zones: World) -> None:
@@ -216,7 +216,7 @@ def test_a_pod_wakes_when_the_one_goes_that_it_avoids(zones: World) -> None:
         pod(zones, f"on-{name}", "web", node=name)
     entry = refused(zones, pod(zones, "p", "web", affinity=apart(term("web"))))
     again = zones.decide(pod(zones, "q", "web", affinity=apart(term("web"))))  # remembered
-    assert again.message == f"0/4 nodes are available: 4 {neighbours.APART}."  # type: ignore[union-attr]
+    assert again.message == f"0/4 nodes are available: 4 {inter_pod.APART}."  # type: ignore[union-attr]
     zones.cluster.pod_lifted("uid-on-b1")
     assert entry not in zones.queue.waiting()
     assert zones.place(entry.ask.pod) in ("b1", "b2")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from tonnage.scheduler.ask import Ask, compile_ask
-from tonnage.scheduler.cycle import Refusal
-from tonnage.scheduler.nominated import GRACE, LONGEST, Nominations
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.pod_info import Ask, compile_ask
+from tonnage.scheduler.preemption.nominator import GRACE, LONGEST, Nominations
 
 
 def ask_of(world: Any, name: str, *, cpu: str = "1", size: str = "", priority: int = 0) -> Ask:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from tonnage.api import names
 from tonnage.api.kinds import PODS
 from tonnage.api.policy import NEVER
-from tonnage.scheduler.ask import Ask, compile_ask
-from tonnage.scheduler.cycle import Refusal
-from tonnage.scheduler.preemption import Preemption
-from tonnage.scheduler.victims import Budget, Candidate
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.pod_info import Ask, compile_ask
+from tonnage.scheduler.preemption.dry_run import Preemption
+from tonnage.scheduler.preemption.victims import Budget, Candidate
 
 POLICY = {"persistentVolumeReclaimPolicy": "Delete"}
 

@@ -12,7 +12,7 @@ from tonnage.api.kinds import DISRUPTION_BUDGETS, EVENTS, NODES, PODS, PRIORITY_
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request
-from tonnage.scheduler.loop import Scheduler
+from tonnage.scheduler.scheduler import Scheduler
 
 Eventually = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 Start = Callable[..., AbstractAsyncContextManager[Scheduler]]

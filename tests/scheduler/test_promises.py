@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from tonnage.api import names
-from tonnage.scheduler.cycle import Decision, Refusal
+from tonnage.scheduler.core.cycle import Decision, Refusal
 
 CLASSES = ("late", "other")
 CPU = 4

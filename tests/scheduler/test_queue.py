@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.filters import Cause
-from tonnage.scheduler.queue import LEFTOVER, Entry, Place, SchedulingQueue, backoff
+from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.framework.queue import LEFTOVER, Entry, Place, SchedulingQueue, backoff
 
 
 @pytest.fixture

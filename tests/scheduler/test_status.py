@@ -13,7 +13,7 @@ from tonnage.api.kinds import PODS
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
-from tonnage.scheduler.status import UNSCHEDULABLE, ConditionWriter
+from tonnage.scheduler.core.conditions import UNSCHEDULABLE, ConditionWriter
 
 READY = {"type": "example.org/ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tonnage.scheduler.cycle import Refusal
-from tonnage.scheduler.strategies import Strategy, share, storage_score
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.plugins.storage_scoring import Strategy, share, storage_score
 
 GI = 1024**3
 NODES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 8)), min_size=1, max_size=6)

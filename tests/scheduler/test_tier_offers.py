@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.lacks import Look
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.shortfalls import Look
 
 NODES = ("node-1", "node-2")
 GI = 1 << 30

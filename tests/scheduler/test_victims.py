@@ -12,7 +12,7 @@ from hypothesis import given
 from tonnage.api.meta import LabelSelector, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from tonnage.scheduler.victims import Budget, Candidate, best, choose, compile_budgets, importance, split
+from tonnage.scheduler.preemption.victims import Budget, Candidate, best, choose, compile_budgets, importance, split
 
 _TIMES = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", None)
 

@@ -9,8 +9,8 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.scheduler.cycle import Decision, Refusal
-from tonnage.scheduler.filters import Cause
+from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.framework.cause import Cause
 
 NO_STORAGE = "0/1 nodes are available: 1 node(s) did not have enough free storage."
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."

@@ -11,10 +11,10 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
-from tonnage.scheduler.ask import compile_ask
-from tonnage.scheduler.cycle import Refusal
-from tonnage.scheduler.nominated import Nominations
-from tonnage.scheduler.waiting import HOLD, PATIENCE, Waiting
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.preemption.nominator import Nominations
+from tonnage.scheduler.preemption.starvation import HOLD, PATIENCE, Waiting
 
 NODE, TOTAL, SMALL, LARGE = "node-1", 10, 2, 8
 _LOOK = 10

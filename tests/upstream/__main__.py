@@ -1,7 +1,8 @@
 """`make test-upstream`: Kubernetes' own External Storage tests against tonnage on two real kubelets.
 
 For each kind of disk: a cluster, tonnage installed from our image, the suite in five parts, its JUnit files, then a table
-in docs/conformance.md. Test code and framework are Kubernetes', unchanged. Ends with 1 where a test failed.
+in docs/conformance.md. Test code and framework are Kubernetes', unchanged. Ends with 1 where a test failed, where a part
+ended without results or without a test, and where a cluster did not start.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.upstream import images, results
 from tests.upstream.programs import ensure
 
 from tonnage.api import names
-from tonnage.apps.installation import IMAGE
+from tonnage.ops.install.options import IMAGE
 
 POOL, SIZE, DISK = "/var/lib/tonnage", "24Gi", 30 << 30
 PROCS = 4
@@ -42,12 +43,14 @@ UNSHARED: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the suite. focus: a regular expression of names; skip: one of those left out; procs: at once."""
+    """A part of the suite. focus: a regular expression of names; skip: those left out; procs: how many run at once;
+    must_pass: whether it failed where all were skipped."""
 
     name: str
     focus: str
     skip: Sequence[str]
     procs: int = PROCS
+    must_pass: bool = False
 
 
 ALONE = (r"\[Serial\]", r"\[Disruptive\]")
@@ -72,38 +75,53 @@ def main() -> int:
         parser.error(f"disk {wrong[0]}: want one of {', '.join(DISKS)}")
     parts = [part for part in PARTS if not options.part or part.name in options.part]
     if options.focus:
-        parts = [Part("focus", options.focus, ())]
+        parts = [Part("focus", options.focus, (), must_pass=True)]
     try:
         programs.ensure()
         suite = ensure()
-        failed = [_run(disk, parts, suite, options.reports.absolute()) for disk in options.disks or DISKS]
-    except (Failed, programs.Missing, debian.Missing) as failure:
+    except (programs.Missing, RuntimeError) as failure:
         print(f"test-upstream: {failure}", file=sys.stderr)
         return 1
+    failed = sum(_tried(disk, parts, suite, options.reports.absolute()) for disk in options.disks or DISKS)
     if not options.disks and parts == list(PARTS):
-        results.document(options.reports, Path("docs/conformance.md"), programs.version())
-    return 1 if any(failed) else 0
+        columns = [part.name for part in PARTS]
+        results.document(
+            options.reports, Path("docs/conformance.md"), programs.version(), disks=sorted(DISKS), parts=columns
+        )
+    return 1 if failed else 0
+
+
+def _tried(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
+    """_run(), where a cluster that does not start is a failure of its disk and of no other."""
+    try:
+        return _run(disk, parts, suite, reports)
+    except (Failed, programs.Missing, debian.Missing, subprocess.CalledProcessError) as failure:
+        print(f"test-upstream: {disk}: {failure}", file=sys.stderr)
+        return 1
 
 
 def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
-    """All parts on one kind of disk; how many tests failed. Raises Failed, Missing."""
+    """Run the parts on one kind of disk; return the number of failures. Raises Failed, Missing, CalledProcessError."""
     reports = reports / disk
     reports.mkdir(parents=True, exist_ok=True)
+    for part in parts:  # of an earlier run
+        (reports / f"{part.name}.xml").unlink(missing_ok=True)
     failed = 0
     with _cluster(disk, suite, reports) as kubeconfig:
         for part in parts:
             began = time.monotonic()
             _say(f"{disk}: {part.name}")
-            _ginkgo(disk, part, suite, reports, kubeconfig)
-            found = results.read(reports / f"{part.name}.xml")
-            failed += len(found.failed)
+            code = _ginkgo(disk, part, suite, reports, kubeconfig)
+            found = results.judge(reports / f"{part.name}.xml", code, must_pass=part.must_pass)
+            failed += found.failures
             _say(f"{disk}: {part.name}: {found.line()}, {(time.monotonic() - began) / 60:.0f} min")
             for name in found.failed:
                 _say(f"  failed: {name}")
     return failed
 
 
-def _ginkgo(disk: str, part: Part, suite: Path, reports: Path, kubeconfig: Path) -> None:
+def _ginkgo(disk: str, part: Part, suite: Path, reports: Path, kubeconfig: Path) -> int:
+    """Return its code."""
     skip = [*part.skip, *(UNSHARED if disk == "ext4" else ())]
     command = [
         str(suite / "ginkgo"),
@@ -128,9 +146,8 @@ def _ginkgo(disk: str, part: Part, suite: Path, reports: Path, kubeconfig: Path)
         "KUBE_SSH_KEY_PATH": str(kubeconfig.with_name("admin.key")),
         "KUBE_SSH_USER": "root",
     }
-    (reports / f"{part.name}.xml").unlink(missing_ok=True)
     with (reports / f"{part.name}.log").open("wb") as log:
-        subprocess.run(command, stdout=log, stderr=log, env=environment, check=False)
+        return subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
 
 
 @contextlib.contextmanager

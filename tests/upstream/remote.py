@@ -18,20 +18,26 @@ from cluster.processes import Processes
 _SYSTEMCTL = re.compile(r"systemctl (start|stop|restart|show) kubelet(?:\.service)?(?: --.*)?")
 
 
+def kubelet_verb(command: str) -> str:
+    """Return what a command asks of systemd for the kubelet: start, stop, restart or show; "" for any other command."""
+    found = _SYSTEMCTL.fullmatch(command.removeprefix("sudo "))
+    return found[1] if found is not None else ""
+
+
 def main(folder: Path, number: int, command: str) -> int:
     """Run the command. Raises Failed where the kubelet does not start."""
     processes = Processes(folder / "processes")
     node = Node(folder, number, programs.folder(), processes, network.of(folder))
     command = command.removeprefix("sudo ")  # whoever comes here is root
-    found = _SYSTEMCTL.fullmatch(command)
-    if found is None:
+    verb = kubelet_verb(command)
+    if not verb:
         return subprocess.run([*node.enter(), "sh", "-c", command], check=False).returncode
     runs = processes.pid(f"{node.name}-kubelet") is not None
-    if found[1] == "show":
+    if verb == "show":
         print("active" if runs else "inactive")
-    if runs and found[1] in ("stop", "restart"):
+    if runs and verb in ("stop", "restart"):
         node.stop_kubelet()
-    if found[1] == "restart" or (found[1] == "start" and not runs):
+    if verb == "restart" or (verb == "start" and not runs):
         node.start_kubelet()
     return 0
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as xml
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BEGIN, END = "<!-- upstream: written by make test-upstream -->", "<!-- upstream: end -->"
@@ -12,19 +13,44 @@ BEGIN, END = "<!-- upstream: written by make test-upstream -->", "<!-- upstream:
 
 @dataclass(frozen=True)
 class Result:
-    """Names of tests that ran; how many were skipped, as nothing that tonnage offers."""
+    """Names of tests that ran; how many were skipped, as nothing that tonnage offers. fault: why the part failed even
+    where none of its tests did, "" for nothing."""
 
     passed: tuple[str, ...]
     failed: tuple[str, ...]
     skipped: int
+    fault: str = ""
+
+    @property
+    def failures(self) -> int:
+        """How many tests failed; a fault counts as one."""
+        return len(self.failed) + bool(self.fault)
 
     def line(self) -> str:
         """In words."""
-        return f"{len(self.passed)} passed, {len(self.failed)} failed, {self.skipped} skipped"
+        text = f"{len(self.passed)} passed, {len(self.failed)} failed, {self.skipped} skipped"
+        return f"{text}: {self.fault}" if self.fault else text
+
+
+def judge(junit: Path, code: int, *, must_pass: bool = False) -> Result:
+    """Return the result of a part whose ginkgo ended with this code.
+
+    A part whose tests were all skipped with a reason did not fail: its disk offers none of it. must_pass: it did.
+    """
+    try:
+        found = read(junit)
+    except (OSError, xml.ParseError) as failure:
+        return Result((), (), 0, f"ginkgo ended with {code} and wrote no results ({failure}): see its log")
+    fault = ""
+    if code and not found.failed:
+        fault = f"ginkgo ended with {code}, and no test failed: see its log"
+    elif not found.passed and not found.failed and (must_pass or not found.skipped):
+        fault = "no test passed" if found.skipped else "no test ran"
+    return replace(found, fault=fault)
 
 
 def read(junit: Path) -> Result:
-    """One file. What the focus leaves out is not counted. Raises FileNotFoundError where the suite did not begin."""
+    """Read one file. Tests that the focus leaves out are not counted. Raises OSError, ParseError."""
     passed, failed, skipped = [], [], 0
     for case in xml.parse(junit).getroot().iter("testcase"):
         name = case.get("name", "")
@@ -43,17 +69,12 @@ def read(junit: Path) -> Result:
     return Result(tuple(sorted(passed)), tuple(sorted(failed)), skipped)
 
 
-def document(reports: Path, page: Path, version: str) -> None:
-    """Write the table of all disks and parts into a page, between its two marks. Raises ValueError without them."""
-    disks = sorted(path.name for path in reports.iterdir() if path.is_dir())
-    parts = [path.stem for path in sorted((reports / disks[0]).glob("*.xml"), key=lambda path: path.stat().st_mtime)]
+def document(reports: Path, page: Path, version: str, *, disks: Iterable[str], parts: Sequence[str]) -> None:
+    """Write the table of these disks and parts into a page, between its two marks. Raises ValueError without them."""
     lines = [f"Kubernetes {version}, passed / failed / skipped as not offered:", ""]
     lines += [f"| disk | {' | '.join(parts)} |", "|---" * (len(parts) + 1) + "|"]
     for disk in disks:
-        found = [read(reports / disk / f"{part}.xml") for part in parts]
-        lines.append(
-            f"| {disk} | " + " | ".join(f"{len(r.passed)} / {len(r.failed)} / {r.skipped}" for r in found) + " |"
-        )
+        lines.append(f"| {disk} | {' | '.join(_cell(reports / disk / f'{part}.xml') for part in parts)} |")
     text, count = re.subn(
         f"(?s){re.escape(BEGIN)}.*{re.escape(END)}",
         "\n".join([BEGIN, *lines, END]).replace("\\", r"\\"),
@@ -62,3 +83,11 @@ def document(reports: Path, page: Path, version: str) -> None:
     if not count:
         raise ValueError(f"{page} has no line {BEGIN}")
     page.write_text(text)
+
+
+def _cell(junit: Path) -> str:
+    try:
+        found = read(junit)
+    except (OSError, xml.ParseError):
+        return "no results"
+    return f"{len(found.passed)} / {len(found.failed)} / {found.skipped}"

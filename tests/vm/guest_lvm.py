@@ -51,9 +51,9 @@ from tonnage.errors import (
 )
 from tonnage.host import dm, lvm, mount
 from tonnage.host.run import run
-from tonnage.pools.base import Source, State, VolumeRequest
+from tonnage.pools.base.contract import Source, State, VolumeRequest
 from tonnage.pools.config import make, parse
-from tonnage.pools.formats import EXT4
+from tonnage.pools.fs.formats import EXT4
 
 
 @pytest.fixture
@@ -453,7 +453,7 @@ async def test_thin_pools_that_are_there_already(bench: Bench) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tonnage.pools.base import VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
 async def main():
     pool = make(parse("lvm:vg0,name=p"))

@@ -32,8 +32,8 @@ from tests.vm.lvm_bench import (
 
 from tonnage.errors import Busy, Exhausted, NotFound, OutOfRange, Precondition
 from tonnage.host import dm, lvm
-from tonnage.pools import lvmcopy
-from tonnage.pools.base import Pool, Source, State, VolumeRequest
+from tonnage.pools.base.contract import Pool, Source, State, VolumeRequest
+from tonnage.pools.lvm import copy
 
 POOLS = pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])
 MIXED = {"thin": "false"}
@@ -329,7 +329,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
     assert set(report()) == {"a", "s+s", "hog"}
     lvm.lvm("lvremove", "--yes", "vg0/hog")
     pool = await bench.pool()
-    real = lvmcopy.copy
+    real = copy.copy
 
     def overtaken(source: str, fd: int, length: int, **rest: bool | str) -> None:
         """Meanwhile the pod writes more than the helper's snapshot keeps."""
@@ -338,7 +338,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
 
     await pool.create(VolumeRequest("c", 20 * MI, block=True, parameters={"cowSize": "4Mi"}))
     await pool.stage("c", bench.folder / "c")
-    monkeypatch.setattr(lvmcopy, "copy", overtaken)
+    monkeypatch.setattr(copy, "copy", overtaken)
     with pytest.raises(Busy, match="faster than it was copied"):
         await pool.create(VolumeRequest("d", 20 * MI, block=True, source=Source(volume="c")))
     assert set(report()) == {"a", "s+s", "c"}
@@ -380,7 +380,7 @@ async def test_a_group_with_a_limit_of_volumes(bench: Bench) -> None:
 _COPIER = """
 import asyncio, sys
 from tonnage.pools import lvmcopy
-from tonnage.pools.base import Source, VolumeRequest
+from tonnage.pools.base.contract import Source, VolumeRequest
 from tonnage.pools.config import make, parse
 real = lvmcopy._copy_some
 def slow(origin, fd, at, count, *, zeroed):

@@ -18,10 +18,10 @@ from tests.vm.lvm_bench import DISKS, MI, Bench, bench_in, device, erased, group
 from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, OutOfRange, Precondition
 from tonnage.host import loop, lvm, mount, superblock
 from tonnage.host.run import run
-from tonnage.pools import lvmrecord
-from tonnage.pools.base import Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import Pool, Source, VolumeRequest
 from tonnage.pools.config import make, parse
-from tonnage.pools.lvmstore import LvmStore
+from tonnage.pools.lvm import tags as lvm_tags
+from tonnage.pools.lvm.store import LvmStore
 
 SECRET = b"\xa5secret!" * 512
 SPARE = "/dev/ubdc"
@@ -66,7 +66,7 @@ async def test_the_eraser_may_rename_what_a_call_is_just_deleting(
     """As soon as its tags say that it is to be erased: both do it then, one after the other."""
     once = LvmStore.set_aside
 
-    def twice(store: LvmStore, lv: str, entry: lvmrecord.Entry) -> str:
+    def twice(store: LvmStore, lv: str, entry: lvm_tags.Entry) -> str:
         with ThreadPoolExecutor(2) as threads:
             (name, again) = threads.map(lambda _: once(store, lv, entry), range(2))
         assert name == again
@@ -138,8 +138,8 @@ async def test_an_erasure_that_was_killed_between_its_steps_is_set_aside_at_the_
         ("s+s", "zero"),
     ):  # as far as delete() and delete_snapshot() come by one command
         tags = report("lv_tags")[name]["lv_tags"].split(",")
-        after = replace(lvmrecord.decode(tags), kind=lvmrecord.Kind.ERASING, method=method)
-        lvm.lvm("lvchange", *lvmrecord.change(tags, after), f"vg0/{name}")
+        after = replace(lvm_tags.decode(tags), kind=lvm_tags.Kind.ERASING, method=method)
+        lvm.lvm("lvchange", *lvm_tags.change(tags, after), f"vg0/{name}")
     pool = await bench.pool(",eraserate=0")
     await pool.create(VolumeRequest("b", 5 * MI))
     await erased(pool)

@@ -15,8 +15,9 @@ from tests.vm.lvm_bench import MI, THIN, Bench, bench_in, device, peek, poke, re
 from tonnage.errors import Precondition
 from tonnage.host import dm, lvm
 from tonnage.host.run import run
-from tonnage.pools import lvmrecord, lvmstale
-from tonnage.pools.base import Pool, Source, VolumeRequest
+from tonnage.pools.base.contract import Pool, Source, VolumeRequest
+from tonnage.pools.lvm import tags as lvm_tags
+from tonnage.pools.lvm import thin_pool
 
 SECRET = b"\xa5secret!" * 512
 KERNEL = "vg0-pool-tpool"
@@ -141,7 +142,7 @@ async def test_the_next_start_takes_away_what_a_kill_left(bench: Bench, counted:
     await bench.pool(THIN)
     assert transaction() == before
     assert not dm.delete_thin(KERNEL, number), "it is gone"
-    assert not lvmstale.settle("vg0", "pool")
+    assert not thin_pool.settle("vg0", "pool")
 
 
 async def test_a_pool_that_a_power_cut_left_ahead_of_lvm_is_activated_again(bench: Bench) -> None:
@@ -166,11 +167,11 @@ async def test_a_pool_that_a_power_cut_left_ahead_of_lvm_is_activated_again(benc
 
 async def test_nothing_of_a_pool_that_is_well_is_touched(bench: Bench) -> None:
     pool = await bench.pool(THIN)
-    assert not lvmstale.settle("vg0", "pool")
+    assert not thin_pool.settle("vg0", "pool")
     await with_secret(pool, bench.folder / "a")
     await pool.create_snapshot("s", "a")
     before = numbers(), transaction()
-    assert not lvmstale.settle("vg0", "pool")
+    assert not thin_pool.settle("vg0", "pool")
     with pytest.raises(Precondition, match="in use"):
         dm.delete_thin(KERNEL, numbers()["a"])
     assert (numbers(), transaction()) == before
@@ -209,9 +210,9 @@ async def test_a_device_that_a_killed_lvextend_has_not_made_larger_becomes_so(be
     dmsetup("load", "vg0-a", "--table", table.strip())
     dmsetup("resume", "vg0-a")
     tags = report("lv_tags")["a"]["lv_tags"].split(",")
-    entry = lvmrecord.decode(tags)
+    entry = lvm_tags.decode(tags)
     before = replace(entry, record=struct_replace(entry.record, size=16 * MI, pending=False))
-    lvm.lvm("lvchange", *lvmrecord.change(tags, before), "vg0/a")  # its record was not written
+    lvm.lvm("lvchange", *lvm_tags.change(tags, before), "vg0/a")  # its record was not written
     if start == "anew":
         pool = await bench.pool(THIN)
     else:

@@ -22,7 +22,7 @@ import pytest
 from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable, Unsupported
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeRequest
 from tonnage.pools.config import make, parse
 
 MI = 1024**2
@@ -254,7 +254,7 @@ async def test_what_is_wrong_is_told_and_the_rest_served(pool: Pool, tmp_path: P
 
 
 async def test_one_pool_has_a_region(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.pools.pmemregion._PAUSES", (0.0,))
+    monkeypatch.setattr("tonnage.pools.pmem.region._PAUSES", (0.0,))
     with pytest.raises(Unavailable, match="in use by another pool"):
         await pool_of().open()
     with pytest.raises(Unavailable, match="in use by another pool"):

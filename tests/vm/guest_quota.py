@@ -17,9 +17,9 @@ import pytest
 
 from tonnage.errors import HostError, Invalid, OutOfRange, Unavailable, Unsupported
 from tonnage.host import mount, quota
-from tonnage.pools.base import Pool, VolumeRequest
+from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
-from tonnage.pools.disks import Disks
 
 MI = 1024**2
 DISK = "/dev/ubda"
@@ -204,7 +204,7 @@ async def test_a_volume_larger_than_the_disk_is_refused(pool: Pool) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tonnage.pools.base import VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
 async def main():
     pool = make(parse(f"quota:{sys.argv[1]},name=q"))

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tonnage.host import lvm, mount
-from tonnage.pools.base import Pool
+from tonnage.pools.base.contract import Pool
 from tonnage.pools.config import make, parse
 
 MI = 1024**2

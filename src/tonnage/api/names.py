@@ -97,7 +97,7 @@ AHEAD = "its volumes are whole disks, which are PersistentVolumes already; a cla
 # On a capacity object: bytes that inline volumes can have of its pool, where some are kept for them. Without it they
 # can have what the object says that everybody can.
 INLINE_ROOM = "tonnage.dev/inline-room"
-# On a Node: tier.tonnage.dev/<class> = how much of the class it has at least, a power of two (controllers/tier.py).
+# On a Node: tier.tonnage.dev/<class> = how much of the class it has at least, a power of two (capacity/tier.py).
 TIER_PREFIX = "tier.tonnage.dev/"
 # On a capacity object for all nodes of a tier: which; TIER_NOTICE on the one that says that tiers of a class are kept.
 TIER = "tonnage.dev/tier"
@@ -113,7 +113,7 @@ MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 DEFAULT_POOL = "tonnage.dev/default-pool"
 # Reason of the Event on a pod whose inline volume does not fit on its node, by the agent there.
 UNFIT = "InlineVolumeUnfit"
-# On a pod or its namespace, "true": a pod whose inline volume does not fit may be evicted (controllers/unfit.py).
+# On a pod or its namespace, "true": a pod whose inline volume does not fit may be evicted (controller/evict_unfit.py).
 EVICT_UNFIT = "tonnage.dev/evict-unfit"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
 MANIFEST_POOLS = "tonnage.dev/pools"
@@ -147,7 +147,7 @@ CONTROLLER_LEASE = "tonnage-controller"
 SCHEDULER = "tonnage-scheduler"
 # On the capacity object of a group's nodes to come: since when the group has none.
 WITHOUT_NODES_SINCE = "tonnage.dev/without-nodes-since"
-# On a class: what becomes of its volumes when their node is gone (controllers/gone_nodes.py).
+# On a class: what becomes of its volumes when their node is gone (controller/node_loss.py).
 ON_NODE_GONE = "tonnage.dev/on-node-gone"
 # On a PersistentVolume of a node that is gone: since when.
 NODE_GONE_SINCE = "tonnage.dev/node-gone-since"
@@ -190,6 +190,11 @@ def label_value(name: str) -> str:
 def tier_label(storage_class: str) -> str:
     """Key of the label that says a node's tier of a class."""
     return TIER_PREFIX + label_value(storage_class)
+
+
+def is_fault(reason: str) -> bool:
+    """Whether a capacity object's reason is a fault of its class: that of pre-provisioned volumes is none."""
+    return bool(reason) and reason != AHEAD
 
 
 def volume_name(claim_uid: str) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.controller import ControllerConfig, ControllerProcess
+from tonnage.capacity import tier
+from tonnage.capacity.node_template import NodeTemplate, Room
 from tonnage.cli import replica
-from tonnage.controllers import tier
-from tonnage.controllers.pristine import Room
-from tonnage.controllers.template_object import NodeTemplate
+from tonnage.controller.app import ControllerConfig, ControllerProcess
 from tonnage.errors import Invalid
 
 CAPACITY_HELP = (

@@ -14,10 +14,10 @@ from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.debris import leftovers, remove
-from tonnage.apps.plan import Plan, plan
+from tonnage.box.cleanup import leftovers, remove
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import Plan, plan
 from tonnage.cli.output import Output
 from tonnage.cli.workloads import inline, pod_with
 from tonnage.errors import ApiError

@@ -14,14 +14,14 @@ from typing import Any
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
-from tonnage.apps.data import DataFolder
-from tonnage.apps.doctor.examine import examine, examine_box
-from tonnage.apps.doctor.findings import Finding, Level
-from tonnage.apps.node_config import NodeConfig
+from tonnage.box.data_dir import DataFolder
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
+from tonnage.node.config.node import NodeConfig
+from tonnage.ops.doctor.finding import Finding, Level
+from tonnage.ops.doctor.run import examine, examine_box
 
 _FILE = Path("/etc/tonnage/node.yaml")
 """Where an agent's pod has its node's file."""

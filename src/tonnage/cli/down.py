@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tonnage.apps.data import DataFolder, default_folder, no_cluster
-from tonnage.apps.debris import clean, remove
-from tonnage.apps.plan import what_stays
+from tonnage.box.cleanup import clean, remove
+from tonnage.box.data_dir import DataFolder, default_folder, no_cluster
+from tonnage.box.plan import what_stays
 from tonnage.cli.output import Output
 from tonnage.errors import NotFound
 

@@ -11,13 +11,14 @@ import threading
 from pathlib import Path
 
 from tonnage.api import names
-from tonnage.apps import driver_check, driver_config
-from tonnage.apps.driver import Serving, StandaloneDriver, leave, serve
-from tonnage.apps.driver_config import DriverConfig, DriverFile
-from tonnage.apps.process import raise_file_limit, tune_allocator
 from tonnage.cli.output import Output
+from tonnage.node.config import driver as config_driver
+from tonnage.node.config import preflight
+from tonnage.node.config.driver import DriverConfig, DriverFile
+from tonnage.node.plain_driver import Serving, StandaloneDriver, leave, serve
 from tonnage.observe import log as logs
 from tonnage.observe import trace
+from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools import config as pool_config
 
 POOL = "KIND[:WHERE][,key=value...]"
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--state", default="", metavar="DIR",
-        help=f"folder for what is mounted for inline volumes (default: {driver_config.default_state(names.DRIVER)})",
+        help=f"folder for what is mounted for inline volumes (default: {config_driver.default_state(names.DRIVER)})",
     )  # fmt: skip
     parser.add_argument(
         "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
@@ -79,15 +80,15 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal; with --check only look."""
     config = configured(options)
-    findings = driver_check.check(config)
+    findings = preflight.check(config)
     if options.check:
         return show(findings)
-    driver_check.require(findings)
+    preflight.require(findings)
     tune_allocator()
     raise_file_limit()
     logs.setup(options.log_level, as_json=options.log_format == "json")
     trace.setup("tonnage-driver", {"k8s.node.name": config.node_name})
-    driver_check.warn(findings)
+    preflight.warn(findings)
     asyncio.run(serve_until_signal(StandaloneDriver(config), f"driver={config.driver_name} node={config.node_name}"))
     leave_stuck()
     return 0
@@ -101,7 +102,7 @@ def leave_stuck() -> None:
 
 def configured(options: argparse.Namespace) -> DriverConfig:
     """The command line over the file that it names. Raises Invalid."""
-    file = driver_config.read(options.config) if options.config else DriverFile()
+    file = config_driver.read(options.config) if options.config else DriverFile()
     given = DriverFile(
         endpoint=options.endpoint or ("" if file.endpoint else os.environ.get("CSI_ENDPOINT", "")),
         node_name=options.node_name,
@@ -117,9 +118,9 @@ def configured(options: argparse.Namespace) -> DriverConfig:
         io_cgroup=options.io_cgroup,
     )
     pools = [pool_config.parse(text) for text in options.pool]
-    pools += driver_config.pools_of(file, str(options.config))
+    pools += config_driver.pools_of(file, str(options.config))
     node = os.environ.get("NODE_NAME") or socket.gethostname()
-    return driver_config.merge(file, given, pools, node=node)
+    return config_driver.merge(file, given, pools, node=node)
 
 
 async def serve_until_signal(driver: Serving, name: str) -> None:
@@ -131,7 +132,7 @@ async def serve_until_signal(driver: Serving, name: str) -> None:
     await serve(driver, ended, name=name)
 
 
-def show(findings: list[driver_check.Finding]) -> int:
+def show(findings: list[preflight.Finding]) -> int:
     """Print what was found; the exit code."""
     out = Output()
     for finding in findings:

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from tonnage.api.quantity import from_bytes
-from tonnage.apps.sources import Wanted
 from tonnage.cli.driver import add_pools
 from tonnage.cli.output import Output
+from tonnage.ops.sources import Wanted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

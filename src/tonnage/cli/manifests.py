@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tonnage.api import names
-from tonnage.apps import driver_config, installation
-from tonnage.apps.installation import Installation
-from tonnage.apps.node_config import BINDINGS, KUBELET
+from tonnage.capacity import tier
 from tonnage.cli.controller import (
     CAPACITY_HELP,
     EVICT_HELP,
@@ -16,18 +14,21 @@ from tonnage.cli.controller import (
     group_label,
     templates_of,
 )
-from tonnage.controllers import tier
-from tonnage.controllers.claim_scope import SCOPES
-from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
-from tonnage.controllers.hold_back import times
 from tonnage.errors import Invalid
-from tonnage.scheduler.strategies import Strategy
+from tonnage.node.config import driver
+from tonnage.node.config.node import BINDINGS, KUBELET
+from tonnage.node.provisioner.starvation import HELP as HOLD_BACK_HELP
+from tonnage.node.provisioner.starvation import times
+from tonnage.node.watch_scope import SCOPES
+from tonnage.ops.install import options as install_options
+from tonnage.ops.install.options import Installation
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     parser.add_argument("--namespace", default=names.SYSTEM_NAMESPACE, metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--image", default=installation.IMAGE, metavar="IMAGE", help="default: %(default)s")
+    parser.add_argument("--image", default=install_options.IMAGE, metavar="IMAGE", help="default: %(default)s")
     parser.add_argument(
         "--pool", action="append", default=[], metavar="KIND[:WHERE][,key=value...]",
         help="a pool of every node; repeatable, the first is the default one"
@@ -35,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--group", action="append", default=[], dest="groups", metavar="NAME:KIND[:WHERE][,key=value...]",
-        help=f"a pool of the nodes with label {installation.GROUP_LABEL}=NAME, instead of those of --pool; repeatable",
+        help=f"a pool of the nodes with label {install_options.GROUP_LABEL}=NAME, instead of those of --pool;"
+        " repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--class", action="append", default=[], dest="classes", metavar="NAME[,key=value...]",
@@ -58,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another CSI driver that the agents serve, its socket in the kubelet's plugins; repeatable",
     )  # fmt: skip
     parser.add_argument(
-        "--kubernetes", default=".".join(map(str, installation.KUBERNETES)), metavar="VERSION",
+        "--kubernetes", default=".".join(map(str, install_options.KUBERNETES)), metavar="VERSION",
         help="the cluster's: older ones have no policies (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
@@ -79,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print them."""
-    from tonnage.apps import manifests
+    from tonnage.ops.install import manifests
 
     print(manifests.render(chosen(options)), end="")
     return 0
@@ -90,14 +92,14 @@ def chosen(options: argparse.Namespace) -> Installation:
     if not names.is_dns_label(options.namespace):
         raise Invalid(f"namespace {options.namespace[:80]!r}: want a DNS label")
     if not options.image or any(letter.isspace() for letter in options.image):
-        raise Invalid(f"image {options.image[:80]!r}: want a reference, as {installation.IMAGE}")
-    pools = [installation.parse_pool(text) for text in options.pool] or [dict(installation.DEFAULT_POOL)]
-    groups = installation.parse_groups(options.groups)
+        raise Invalid(f"image {options.image[:80]!r}: want a reference, as {install_options.IMAGE}")
+    pools = [install_options.parse_pool(text) for text in options.pool] or [dict(install_options.DEFAULT_POOL)]
+    groups = install_options.parse_groups(options.groups)
     for found in (pools, *groups.values()):
         if doubles := sorted({p["name"] for p in found if [q["name"] for q in found].count(p["name"]) > 1}):
             raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
     templates_of(options.node_template)  # refused here rather than by the controller
-    classes = [installation.parse_class(text) for text in options.classes or [names.SCRATCH_CLASS]]
+    classes = [install_options.parse_class(text) for text in options.classes or [names.SCRATCH_CLASS]]
     if doubles := sorted({c.name for c in classes if [d.name for d in classes].count(c.name) > 1}):
         raise Invalid(f"two classes are named {doubles[0]!r}")
     return Installation(
@@ -109,10 +111,10 @@ def chosen(options: argparse.Namespace) -> Installation:
         scope=options.scope,
         capacity=options.capacity,
         hold_back=times(options.hold_back),
-        kubelet=str(driver_config.absolute("kubelet", options.kubelet)),
-        secrets=installation.parse_secrets(options.secret),
+        kubelet=str(driver.absolute("kubelet", options.kubelet)),
+        secrets=install_options.parse_secrets(options.secret),
         drivers=drivers_of(options.driver),
-        kubernetes=installation.parse_version(options.kubernetes),
+        kubernetes=install_options.parse_version(options.kubernetes),
         monitoring=options.monitoring,
         inline=not options.no_inline,
         evict_unfit=options.evict_unfit,

@@ -9,21 +9,23 @@ import socket
 from pathlib import Path
 
 from tonnage.api import names
-from tonnage.apps import driver_check, driver_config, node_config
-from tonnage.apps.data import DataFolder, default_folder
-from tonnage.apps.node_config import BINDINGS, KUBELET, LEVELS, NodeConfig, NodeFile
-from tonnage.apps.process import raise_file_limit, tune_allocator
+from tonnage.box.data_dir import DataFolder, default_folder
+from tonnage.capacity import tier
 from tonnage.cli import driver
-from tonnage.controllers import tier
-from tonnage.controllers.claim_scope import SCOPES
-from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
 from tonnage.errors import NotFound
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
+from tonnage.node.config import driver as config_driver
+from tonnage.node.config import node as config_node
+from tonnage.node.config import preflight
+from tonnage.node.config.node import BINDINGS, KUBELET, LEVELS, NodeConfig, NodeFile
+from tonnage.node.provisioner.starvation import HELP as HOLD_BACK_HELP
+from tonnage.node.watch_scope import SCOPES
 from tonnage.observe import log as logs
 from tonnage.observe import trace
+from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools import config as pool_config
 
 REQUESTS_AT_ONCE = 8
@@ -74,19 +76,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal; with --check only look."""
-    from tonnage.apps.node_process import NodeProcess
+    from tonnage.node.process import NodeProcess
 
     config = configured(options)
-    findings = driver_check.check(config.driver)
+    findings = preflight.check(config.driver)
     if options.check:
         return driver.show(findings)
-    driver_check.require(findings)
+    preflight.require(findings)
     access = access_of(options.kubeconfig)
     tune_allocator()
     raise_file_limit()
     logs.setup(config.log_level, as_json=options.log_format == "json")
     trace.setup("tonnage-node", {"k8s.node.name": config.driver.node_name})
-    driver_check.warn(findings)
+    preflight.warn(findings)
 
     async def serve() -> None:
         agent = f"tonnage-node/{config.driver.node_name}"
@@ -134,7 +136,7 @@ def access_of(file: Path | None) -> Access:
 
 def configured(options: argparse.Namespace) -> NodeConfig:
     """The command line over the file that it names. Raises Invalid."""
-    file = driver_config.load(options.config, NodeFile) if options.config else NodeFile()
+    file = config_driver.load(options.config, NodeFile) if options.config else NodeFile()
     given = NodeFile(
         node_name=options.node_name,
         driver_name=options.driver_name,
@@ -152,6 +154,6 @@ def configured(options: argparse.Namespace) -> NodeConfig:
         log_level=options.log_level,
     )
     pools = [pool_config.parse(text) for text in options.pool]
-    pools += driver_config.pools_of(file, str(options.config))
+    pools += config_driver.pools_of(file, str(options.config))
     node = os.environ.get("NODE_NAME") or socket.gethostname()
-    return node_config.merge(file, given, pools, node=node)
+    return config_node.merge(file, given, pools, node=node)

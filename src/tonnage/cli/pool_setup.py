@@ -6,9 +6,9 @@ import argparse
 import os
 from pathlib import Path
 
-from tonnage.apps import pool_setup
-from tonnage.apps.pool_setup import Plan, Step
 from tonnage.errors import HostError
+from tonnage.node.config import pool_setup
+from tonnage.node.config.pool_setup import Plan, Step
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 

@@ -7,10 +7,10 @@ import asyncio
 import sys
 from typing import Any
 
-from tonnage.apps import sources
-from tonnage.apps.reports import PoolReport
-from tonnage.apps.sources import Wanted
 from tonnage.cli import listing, pool_setup
+from tonnage.ops import sources
+from tonnage.ops.report import PoolReport
+from tonnage.ops.sources import Wanted
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import Outlook
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tonnage.api import names
-from tonnage.apps.elected import ElectedProcess
-from tonnage.apps.process import tune_allocator
 from tonnage.cli.driver import serve_until_signal
 from tonnage.cli.node import access_of
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
+from tonnage.kube.leader_process import ElectedProcess
 from tonnage.observe import log as logs
 from tonnage.observe.exporter import Address, parse_address
+from tonnage.observe.process import tune_allocator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from tonnage.api import names
-from tonnage.apps.scheduler import SchedulerConfig, SchedulerProcess
 from tonnage.cli import replica
 from tonnage.errors import Invalid
-from tonnage.scheduler.strategies import Strategy
+from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

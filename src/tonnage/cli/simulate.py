@@ -13,7 +13,7 @@ from pathlib import Path
 from tonnage.api.quantity import from_bytes
 from tonnage.cli import listing
 from tonnage.errors import Invalid
-from tonnage.scheduler.cycle import Cycle
+from tonnage.scheduler.core.cycle import Cycle
 from tonnage.simulate import amounts, arrivals, plot, policy, workload
 from tonnage.simulate.full import FullSimulation
 from tonnage.simulate.simulation import Simulation

@@ -12,20 +12,20 @@ import sys
 import time
 from pathlib import Path
 
-from tonnage.apps.cluster import Box
-from tonnage.apps.data import DataFolder, Settings, default_folder, missing, remove_empty
-from tonnage.apps.plan import DEFAULT_POOL_SIZE, Plan, plan, what_stays
-from tonnage.apps.process import raise_file_limit, tune_allocator
+from tonnage.box.cluster import Box
+from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, remove_empty
+from tonnage.box.plan import DEFAULT_POOL_SIZE, Plan, plan, what_stays
+from tonnage.capacity import tier
 from tonnage.cli.controller import CAPACITY_HELP
 from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
-from tonnage.controllers import tier
-from tonnage.controllers.hold_back import HELP as HOLD_BACK_HELP
-from tonnage.controllers.hold_back import times
 from tonnage.errors import Invalid, TonnageError
+from tonnage.node.provisioner.starvation import HELP as HOLD_BACK_HELP
+from tonnage.node.provisioner.starvation import times
 from tonnage.observe import log as logs
+from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools.config import KINDS
-from tonnage.scheduler.strategies import Strategy
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 _READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
 _READY = "\0ready\n"

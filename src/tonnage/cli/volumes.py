@@ -15,13 +15,13 @@ import msgspec
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
-from tonnage.apps import orphans, sources
-from tonnage.apps.inventory import Direct, Served, Source
-from tonnage.apps.orphans import Owner, Registry
-from tonnage.apps.reports import ErasureReport, VolumeReport
-from tonnage.apps.sources import Holdings, Sources
 from tonnage.cli import listing
 from tonnage.errors import Invalid, NotFound, Precondition, TonnageError
+from tonnage.ops import orphans, sources
+from tonnage.ops.inventory import Direct, Served, Source
+from tonnage.ops.orphans import Owner, Registry
+from tonnage.ops.report import ErasureReport, VolumeReport
+from tonnage.ops.sources import Holdings, Sources
 
 _COLUMNS = ("NODE", "VOLUME", "SIZE", "STATE", "MADE FOR", "CREATED")
 _SNAPSHOT_COLUMNS = ("NODE", "SNAPSHOT", "SIZE", "OF", "CREATED")

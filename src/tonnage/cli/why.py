@@ -7,15 +7,15 @@ import asyncio
 import sys
 
 from tonnage.aio.clock import RealClock
-from tonnage.apps.claim_faults import Said
-from tonnage.apps.why import Answer, why
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
 from tonnage.errors import Invalid
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
+from tonnage.ops.claim_errors import Said
+from tonnage.ops.why import Answer, why
 from tonnage.scheduler.explain import NodeAnswer
-from tonnage.scheduler.lacks import Room
+from tonnage.scheduler.shortfalls import Room
 
 _KINDS = ("pod", "pods", "po")
 

@@ -1,7 +1,7 @@
 """The one seam between us and an API server: a request with an answer, and a stream of lines.
 
-http.py speaks HTTP with aiohttp; apiserver/inprocess.py calls an embedded server in the same process. The client
-above does not know which one it has.
+One transport speaks HTTP with aiohttp; another calls an embedded server in the same process. The client above does not
+know which one it has.
 """
 
 from __future__ import annotations

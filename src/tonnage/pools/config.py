@@ -16,10 +16,9 @@ from tonnage.aio.clock import Clock
 from tonnage.api.names import RENAMED_KINDS
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
-from tonnage.pools.base import Pool, check_name
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.directory import MARKER, OWN
-from tonnage.pools.disks import NO_KEEP, Disks, Keep
+from tonnage.pools.base.contract import Bounds, Pool, check_name
+from tonnage.pools.base.overcommit import NO_KEEP, Disks, Keep
+from tonnage.pools.directory.directory import MARKER, OWN
 
 _ANY = float("inf")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -283,7 +282,7 @@ def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
     if config.kind == "fake":
         if not config.size:
             raise Invalid(f"pool {name!r}: a fake pool needs size=")
-        from tonnage.pools.memory import MemoryPool
+        from tonnage.pools.fake import MemoryPool
 
         return MemoryPool(
             name, config.size, largest=config.largest, directories=config.directories, clock=clock,
@@ -292,17 +291,17 @@ def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
     if config.overcommit == _ANY and not config.size:
         raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
     if config.kind == "lvm":
-        from tonnage.pools import lvmstore
-        from tonnage.pools.lvm import LvmPool
+        from tonnage.pools.lvm import store
+        from tonnage.pools.lvm.pool import LvmPool
 
-        thin = lvmstore.Bounds(config.size, config.thin, config.thin_size, config.overcommit)
+        thin = store.Bounds(config.size, config.thin, config.thin_size, config.overcommit)
         return LvmPool(name, config.group, thin, clock=clock, erase_rate=config.erase_rate)
     if config.kind == "pmem":
         return _pmem(config, name, clock)
     if config.where is None:
         raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     if config.kind == "static":
-        from tonnage.pools.static import StaticPool
+        from tonnage.pools.static.pool import StaticPool
 
         return StaticPool(name, config.where, clock=clock, rate=config.erase_rate)
     bounds = Bounds(config.size, config.overcommit, config.sparse, config.keep or NO_KEEP)
@@ -311,20 +310,20 @@ def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
 
         return QuotaPool(name, config.where, bounds, disks=disks, clock=clock)
     if config.kind == "image":
-        from tonnage.pools.image import ImagePool
+        from tonnage.pools.image.pool import ImagePool
 
         return ImagePool(name, config.where, bounds, disks=disks, clock=clock, erase_rate=config.erase_rate)
-    from tonnage.pools.btrfs import BtrfsPool
+    from tonnage.pools.btrfs.pool import BtrfsPool
 
     return BtrfsPool(name, config.where, bounds, disks=disks, clock=clock)
 
 
 def _pmem(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
     if config.mode == "lvm":
-        from tonnage.pools.pmemlvm import PmemLvmPool
+        from tonnage.pools.pmem.lvm_pool import PmemLvmPool
 
         return PmemLvmPool(name, config.region, size=config.size, clock=clock, erase_rate=config.erase_rate)
-    from tonnage.pools.pmem import PmemPool
+    from tonnage.pools.pmem.pool import PmemPool
 
     mode = config.mode or "fsdax"
     return PmemPool(name, config.region, mode=mode, size=config.size, clock=clock, erase_rate=config.erase_rate)

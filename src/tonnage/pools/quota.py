@@ -7,18 +7,191 @@ volumes there. File systems only, no raw block. Needs root and Linux 5.14, no pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import logging
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import Invalid, Unsupported
-from tonnage.pools import disks as accounts
-from tonnage.pools.base import Capacity
-from tonnage.pools.bindstore import LEAST, REFUSED, check_no_erasure
-from tonnage.pools.bounds import Bounds
-from tonnage.pools.parameters import ERASE, RESERVE, SOURCE
-from tonnage.pools.quotastore import FSTYPES, PROJECTS, QuotaStore
-from tonnage.pools.storedpool import StoredPool
+from tonnage.errors import Exhausted, HostError, Invalid, Unavailable, Unsupported
+from tonnage.host import mount, quota, tree
+from tonnage.pools.base import overcommit as accounts
+from tonnage.pools.base.contract import Bounds, Capacity, Stats
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.pool import StoredPool
+from tonnage.pools.directory.bind_store import LEAST, REFUSED, BindStore, check_no_erasure, limit_for
+from tonnage.pools.fs import mounts
+from tonnage.pools.fs.formats import BLOCK
+
+log = logging.getLogger(__name__)
+FSTYPES = ("xfs", "ext4")
+_FIRST, _SPAN = 0x40000000, 0x3FFF0000  # projects below are left to people (/etc/projects)
+PROJECTS = 0xFFFFFFFE - _FIRST
+"""Numbers of projects that volumes can have."""
+
+
+def _limit_of(fd: int, number: int) -> int:
+    with suppress(FileNotFoundError):
+        return quota.get(fd, number).limit
+    return 0
+
+
+class QuotaStore(BindStore):
+    """Folders with project quotas."""
+
+    kind = "quota"
+
+    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+        super().__init__(path, bounds, disks=disks, clock=clock)
+        self.fstype = ""
+        self._projects: dict[str, int] = {}
+        self._numbers = threading.Lock()
+        self._next = 0
+
+    def prepare(self) -> None:
+        """See FolderStore. Raises Unavailable unless the file system there holds projects to their limits."""
+        existing = next(path for path in (self.path, *self.path.parents) if path.exists())
+        device = os.stat(existing).st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        fstype = next((entry.fstype for entry in mount.mounts() if entry.device == number), "an unknown file system")
+        if fstype not in FSTYPES:
+            raise Unavailable(f"{self.where} is on {fstype}: project quotas are had on xfs and ext4")
+        fd = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if not quota.is_enforced(fd):
+                raise Unavailable(
+                    f"{self.where}: project quotas are off on this {fstype}: mount it with -o prjquota"
+                    " (ext4: made or tuned with -O quota,project before); needs Linux 5.14"
+                )
+        finally:
+            os.close(fd)
+        self.fstype = fstype
+
+    def found(self, records: dict[str, Record]) -> None:
+        """See FolderStore."""
+        self._next = _FIRST + zlib.crc32(os.fsencode(self.path)) % _SPAN
+        self._projects = {}
+        self.binds.find(self.fstype)
+
+    def restore(self, record: Record) -> None:
+        """Find the project of a volume; its limit is set again where it differs.
+
+        Raises ValueError when it is in no project of ours, so that its size would be no limit, OSError.
+        """
+        with self._opened(self.content(record.name).name) as fd:
+            number = quota.project(fd)
+            if number < _FIRST or number != (record.project or number):  # the pod's doing, or a person's
+                raise ValueError(f"it is in project {number}")
+            if not record.size <= _limit_of(fd, number) <= limit_for(record.size) + BLOCK:
+                log.warning("limit of a volume was not what its record says, set again volume=%s", record.name)
+                quota.set_limit(fd, number, limit_for(record.size))
+        self._projects[record.name] = number
+
+    @contextmanager
+    def _opened(self, entry: str) -> Iterator[int]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(entry, flags, dir_fd=self.directory.at)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def make(self, record: Record) -> Record:
+        """See FolderStore."""
+        folder = self.content(record.name)
+        try:
+            if folder.exists():
+                self.remove(folder)
+            os.mkdir(folder.name, 0o755, dir_fd=self.directory.at)
+            os.chmod(folder.name, 0o755, dir_fd=self.directory.at)  # whatever the umask
+            with self._opened(folder.name) as fd, self._numbers:
+                number = self._unused(fd)
+                quota.set_project(fd, number)  # which counts the folder: nobody else takes the number now
+                quota.set_limit(fd, number, limit_for(record.size))
+        except OSError as failure:
+            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Exhausted(f"no room for a folder in {self.path}: {failure.strerror}") from failure
+            raise HostError(f"cannot make {folder}: {failure.strerror}") from failure
+        self._projects[record.name] = number
+        self.seed(record)
+        return structs.replace(record, project=number)
+
+    def _unused(self, fd: int) -> int:
+        """A project that nothing is charged to. Raises OSError."""
+        while True:
+            self._next += 1
+            with suppress(FileNotFoundError):  # xfs knows only those that were used
+                found = quota.get(fd, self._next)
+                if found.used or found.inodes or found.limit:
+                    continue
+            return self._next
+
+    def remove(self, content: Path) -> None:
+        """See FolderStore: its limit, then the folder with all that is in it."""
+        name = content.name.removesuffix(self.suffix)
+        try:
+            with self._opened(content.name) as fd:
+                number = self._projects.get(name) or quota.project(fd)
+            # Who owns a folder may put it into any project: into that of another volume, which keeps its limit.
+            if number >= _FIRST and number not in self._others(name):
+                quota.set_limit(self.directory.at, number, 0)
+            tree.remove(content)
+        except FileNotFoundError:
+            return
+        except OSError as failure:
+            raise HostError(f"cannot remove {content}: {failure.strerror}") from failure
+        self._projects.pop(name, None)
+
+    def _others(self, name: str) -> set[int]:
+        """The projects of all volumes but one."""
+        return {number for other, number in list(self._projects.items()) if other != name}
+
+    def stats(self, name: str, path: Path) -> Stats:
+        """See Pool.stats: what the kernel counts for the volume's project."""
+        counted, shown = super().stats(name, path), mounts.stats(path)
+        return replace(counted, inodes=shown.inodes, inodes_used=shown.inodes_used, inodes_free=shown.inodes_free)
+
+    def changed(self, name: str) -> None:
+        """See FolderStore: set a volume's limit to what its record says."""
+        if (record := self.records.get(name)) is None or (number := self._projects.get(name)) is None:
+            return
+        try:
+            quota.set_limit(self.directory.at, number, limit_for(record.size))
+        except OSError as failure:
+            raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
+
+    def fault(self, record: Record, path: Path | None) -> str:
+        """See RecordStore."""
+        content = self.content(record.name)
+        try:
+            with self._opened(content.name) as fd:
+                number, is_readonly = quota.project(fd), os.fstatvfs(fd).f_flag & os.ST_RDONLY
+        except FileNotFoundError:
+            return f"its folder {content} is gone, and its content with it"
+        except OSError as failure:
+            return f"its folder cannot be reached: {failure.strerror}; look at the disk under {self.path}"
+        if number != self._projects.get(record.name):
+            return f"its folder {content} is in another project, {number}: its size is no limit any more"
+        if is_readonly:
+            return f"the file system under {self.path} is read-only: look at the kernel's log"
+        return self.mount_fault(path)
+
+    def held(self, content: Path) -> int:
+        """See FolderStore: bytes that a project is charged with."""
+        number = self._projects.get(content.name.removesuffix(self.suffix))
+        try:
+            return quota.get(self.directory.at, number).used if number else 0
+        except (OSError, Unavailable):
+            return 0
 
 
 class QuotaPool(StoredPool[QuotaStore]):

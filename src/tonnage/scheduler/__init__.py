@@ -1,1 +1,4 @@
-"""Where pods go: nodes in columns, filters, scores, volumes, a queue with hints, and the shell that runs them."""
+"""`tonnage scheduler`: picks a node for a pod and reserves its volumes there, all or none.
+
+Called by its verb, the box and the simulator. It reads caches, and writes pods and claims through the API.
+"""

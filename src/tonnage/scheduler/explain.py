@@ -8,14 +8,16 @@ from dataclasses import replace
 import msgspec
 
 from tonnage.api.pods import Pod
-from tonnage.api.policy import PodDisruptionBudget
-from tonnage.scheduler.ask import Ask, compile_ask
-from tonnage.scheduler.cluster import Cluster
-from tonnage.scheduler.cycle import NO_NODES, Refusal
-from tonnage.scheduler.helps import hold_for_others, tell
-from tonnage.scheduler.lacks import Lack, Look, Room
-from tonnage.scheduler.status import POD_SCHEDULED
-from tonnage.scheduler.volumes import IMMEDIATE, IN_USE, NO_VOLUMES, Stop
+from tonnage.api.policy import NEVER, PodDisruptionBudget
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.conditions import POD_SCHEDULED
+from tonnage.scheduler.core.cycle import NO_NODES, Decision, Refusal
+from tonnage.scheduler.framework.pod_info import Ask, compile_ask
+from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE, NO_VOLUMES, Stop
+from tonnage.scheduler.preemption.dry_run import HELPED, Preemption
+from tonnage.scheduler.preemption.nominator import Nominations
+from tonnage.scheduler.preemption.victims import priority
+from tonnage.scheduler.shortfalls import Lack, Look, Room
 
 _HELP = {
     IMMEDIATE: "see why its claims have no volumes: `kubectl describe pvc`; a class with volumeBindingMode "
@@ -150,3 +152,49 @@ def _todo(
         return f"wait a moment: {told}; if it stays, `kubectl get events` tells what its scheduler says"
     nearest = min(range(len(nodes)), key=lambda i: (len(lacks[i]), max(lack.missing for lack in lacks[i])))
     return f"nearest is {nodes[nearest].node}: " + "; and ".join(lack.todo for lack in lacks[nearest])
+
+
+_NAMED = 5
+
+
+def hold_for_others(cluster: Cluster, pod: Pod, pods: Iterable[Pod]) -> list[Pod]:
+    """Count the room that is held for other pods, as far as it stands against this one; those pods. Raises Invalid."""
+    nominations, found = Nominations(cluster), []
+    for other in pods:
+        waits = other.status.nominated_node_name and not other.spec.node_name and not other.metadata.deleting
+        if waits and other.metadata.uid != pod.metadata.uid and priority(other) >= priority(pod):
+            nominations.hold(compile_ask(other), other.status.nominated_node_name, 0.0)
+            found.append(other)
+    return found
+
+
+def tell(
+    cluster: Cluster,
+    ask: Ask,
+    outcome: Decision | Refusal,
+    *,
+    budgets: Iterable[PodDisruptionBudget] = (),
+    held: Iterable[Pod] = (),
+) -> list[str]:
+    """Sentences about a pod without node; nothing when one fits. held: pods that room is held for."""
+    said = [f"room is held on {p.status.nominated_node_name} for pod {p.key}" for p in held]
+    if node := ask.pod.status.nominated_node_name:
+        said.append(f"room is held on {node} for this pod: it goes there once all of it is free")
+    elif isinstance(outcome, Refusal) and outcome.causes & HELPED:
+        said.append(_preemption(cluster, ask, outcome, list(budgets)))
+    return said
+
+
+def _preemption(cluster: Cluster, ask: Ask, refusal: Refusal, budgets: list[PodDisruptionBudget]) -> str:
+    own = priority(ask.pod)
+    if not cluster.residents.below(own):
+        return f"preemption would not help: no pod on a node has a lower priority than this one ({own})"
+    if ask.pod.spec.preemption_policy == NEVER:
+        return "preemption is not tried: the pod's preemptionPolicy is Never"
+    found = Preemption(cluster, lambda: budgets).find(ask, refusal)
+    if found is None:
+        return f"preemption would not help: not without all pods of a priority below {own} either"
+    keys = [victim.key for victim in found.victims]
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    broken = f" (budgets would be broken by {found.violations} of them)" if found.violations else ""
+    return f"preemption helps: {', '.join(keys[:_NAMED])}{more} would have to leave {found.node}{broken}"

@@ -9,9 +9,10 @@ from functools import partial
 from tonnage.api import names
 from tonnage.api.meta import LabelSelector, ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.controllers.capacity import DECREASE_EVERY, INCREASE_EVERY
-from tonnage.controllers.ledger import Ledger, Source
+from tonnage.capacity.ledger import Ledger
+from tonnage.claims.node_scope import Source
 from tonnage.errors import Exhausted
+from tonnage.node.capacity.publisher import DECREASE_EVERY, INCREASE_EVERY
 from tonnage.simulate.events import Events
 from tonnage.simulate.tally import Tally
 
@@ -113,7 +114,7 @@ class Agent:
             self.ledger.read(source, begun, self.free[source.room], self.free[source.room])
 
     def _changed(self) -> None:
-        """Something changed: publish what is less soon, what is more not too often (controllers/capacity.py)."""
+        """Something changed: publish what is less soon, what is more not too often (node/capacity/publisher.py)."""
         now, due = self._events.now, None
         if self._due is not None and self._due <= max(now, self._decreased + DECREASE_EVERY):
             return  # nothing can be published before what is planned

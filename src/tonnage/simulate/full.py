@@ -15,18 +15,18 @@ from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CSI_NODES, NAMESPACES, NODES, PODS, STORAGE_CLASSES
 from tonnage.api.pods import Pod
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps import objects
-from tonnage.apps.control_plane import control_plane
-from tonnage.apps.node import NodeAgent
-from tonnage.csi.local import local_client
+from tonnage.box import bootstrap
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.control_plane import control_plane
+from tonnage.csi.client.local import local_client
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.scheduler.ask import Ask
-from tonnage.scheduler.cycle import Cycle, Decision, Refusal
-from tonnage.scheduler.loop import Scheduler
+from tonnage.node.agent import NodeAgent
+from tonnage.scheduler.core.cycle import Cycle, Decision, Refusal
+from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.scheduler import Scheduler
 from tonnage.simulate import bodies, heap, tally
 from tonnage.simulate.amounts import duration, size
 from tonnage.simulate.arrivals import arrivals
@@ -116,10 +116,10 @@ class FullSimulation:
     # The cluster
 
     async def _make_objects(self, client: Client) -> None:
-        await objects.ensure_drivers(client, [names.DRIVER])
+        await bootstrap.ensure_drivers(client, [names.DRIVER])
         await client.create(NAMESPACES, {"metadata": {"name": bodies.NAMESPACE}})
         for name in self._classes():
-            body = objects.storage_class(names.DRIVER, parameters={"pool": self._workload.pool_of(name)})
+            body = bootstrap.storage_class(names.DRIVER, parameters={"pool": self._workload.pool_of(name)})
             await client.create(STORAGE_CLASSES, {**body, "metadata": {"name": name}})
         for index, spec in enumerate(self._specs):
             node = await client.create(NODES, bodies.node(f"node-{index}", spec))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
-from tonnage.csi.driver import Driver
-from tonnage.pools.base import Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.csi.driver.driver import Driver
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
 from tonnage.simulate.amounts import size
 from tonnage.simulate.tally import Tally
 from tonnage.simulate.workload import NodeSpec

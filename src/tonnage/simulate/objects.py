@@ -25,7 +25,7 @@ from tonnage.api.core import (
 from tonnage.api.meta import ObjectMeta, ObjectReference, SelectorRequirement
 from tonnage.api.pods import Container, Pod, PodSpec
 from tonnage.api.storage import CSIDriver, CSIDriverSpec, StorageClass
-from tonnage.scheduler.ask import Ask, ClaimUse, compile_ask
+from tonnage.scheduler.framework.pod_info import Ask, ClaimUse, compile_ask
 from tonnage.simulate.workload import NodeSpec, StreamSpec
 
 NAMESPACE = "simulated"

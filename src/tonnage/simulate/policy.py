@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tonnage.errors import Invalid
-from tonnage.scheduler.strategies import Strategy
+from tonnage.scheduler.plugins.storage_scoring import Strategy
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from functools import partial
 
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.kube.cache import Cache
-from tonnage.scheduler.ask import Ask
-from tonnage.scheduler.cluster import Cluster
-from tonnage.scheduler.cycle import Decision, Refusal
-from tonnage.scheduler.queue import Entry, SchedulingQueue
-from tonnage.scheduler.volumes import StorageObjects
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.framework.queue import Entry, SchedulingQueue
+from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.simulate.events import Events
 from tonnage.simulate.policy import Policy
 from tonnage.simulate.tally import Tally
@@ -20,7 +20,7 @@ from tonnage.simulate.tally import Tally
 class Scheduling:
     """Decides for what is in the queue. decided(entry, decision) is called for each pod that has a node now; its
     caller carries the decision out. seconds: what a decision takes; share, least: how many nodes
-    that fit are compared (scheduler/cycle.py)."""
+    that fit are compared (scheduler/core/cycle.py)."""
 
     def __init__(
         self,

@@ -10,10 +10,10 @@ from itertools import count, islice
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.controllers.ledger import Source
-from tonnage.scheduler.ask import Ask
-from tonnage.scheduler.cycle import Cycle, Decision
-from tonnage.scheduler.queue import Entry
+from tonnage.claims.node_scope import Source
+from tonnage.scheduler.core.cycle import Cycle, Decision
+from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.framework.queue import Entry
 from tonnage.simulate import heap, objects, tally
 from tonnage.simulate.agent import Agent, Order
 from tonnage.simulate.amounts import duration, size

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver.registry import RESOURCES
+from tonnage.box.apiserver.registry.resources import RESOURCES
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver.validation import meta
-from tonnage.apiserver.validation.faults import Faults
+from tonnage.box.apiserver.validation import meta
+from tonnage.box.apiserver.validation.field_errors import Faults
 
 Obj = dict[str, Any]
 

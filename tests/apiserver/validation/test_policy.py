@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.apiserver.validation import policy
+from tonnage.box.apiserver.validation import policy
 
 
 def faults(**spec: Any) -> list[str]:

@@ -12,9 +12,9 @@ from tonnage.api import names
 from tonnage.api.core import Lease, Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
-from tonnage.apps.doctor.view import AGENT_POLICIES, Published, View, Workload
-from tonnage.apps.node_config import NodeFile
-from tonnage.controllers.capacity_object import managed_by, object_name
+from tonnage.capacity.object import managed_by, object_name
+from tonnage.node.config.node import NodeFile
+from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View, Workload
 
 NOW = 1_800_000_000.0
 DRIVER_SPEC = {

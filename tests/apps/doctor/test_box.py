@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from tonnage.api.core import Node
-from tonnage.apps import plan
-from tonnage.apps.data import DataFolder, Settings
-from tonnage.apps.doctor import box
-from tonnage.apps.doctor.findings import Finding, Level
-from tonnage.apps.doctor.view import View
+from tonnage.box import plan
+from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.errors import HostError
+from tonnage.ops.cluster_snapshot import View
+from tonnage.ops.doctor import box
+from tonnage.ops.doctor.finding import Finding, Level
 
 
 def _view(**ready: str) -> View:

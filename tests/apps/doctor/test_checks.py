@@ -12,11 +12,11 @@ from tests.apps.doctor.conftest import Ward
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.storage import CSIDriver
-from tonnage.apps.doctor import capacity, claims, classes, installation, registration, volumes
-from tonnage.apps.doctor.findings import Finding, Level
+from tonnage.ops.doctor import capacity, claims, installation, registration, storage_classes, volumes
+from tonnage.ops.doctor.finding import Finding, Level
 
 NOW = 1_800_000_000.0
-CHECKS = (installation, registration, classes, capacity, claims, volumes)
+CHECKS = (installation, registration, storage_classes, capacity, claims, volumes)
 FAIL, WARN = Level.FAIL, Level.WARN
 Break = Callable[[Ward], object]
 
@@ -150,10 +150,10 @@ def test_a_class_that_no_node_can_serve(ward: Ward) -> None:
 
 def test_a_class_that_binds_at_once_needs_a_leader(ward: Ward) -> None:
     ward.storage_class("now", volumeBindingMode="Immediate")
-    assert {f.level for f in classes.check(ward.view)} == {Level.OK}
+    assert {f.level for f in storage_classes.check(ward.view)} == {Level.OK}
 
     ward.view.lease = None
-    assert [f.about for f in classes.check(ward.view) if f.level is FAIL] == ["now"]
+    assert [f.about for f in storage_classes.check(ward.view) if f.level is FAIL] == ["now"]
 
 
 def test_a_class_for_some_places(ward: Ward) -> None:

@@ -13,9 +13,9 @@ from tonnage.api import names
 from tonnage.api.core import Event, Lease, Node, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSINode, StorageClass
-from tonnage.apps.doctor import claims
-from tonnage.apps.doctor.findings import Finding, Level
-from tonnage.apps.doctor.view import Published, View, Workload
+from tonnage.ops.cluster_snapshot import Published, View, Workload
+from tonnage.ops.doctor import claims
+from tonnage.ops.doctor.finding import Finding, Level
 
 NOW = 1_800_000_000.0
 OLD, YOUNG = rfc3339(NOW - 100), rfc3339(NOW - 5)
@@ -43,7 +43,9 @@ def _pod(**more: Any) -> dict[str, Any]:
 def _capacity(node: str, room: str, reason: str = "") -> dict[str, Any]:
     notes = {names.REASON: reason} if reason else {}
     metadata = {"name": f"c-{node}", "labels": {names.NODE_LABEL: node}, "annotations": notes}
-    return {"metadata": metadata, "storageClassName": "fast", "capacity": room, "maximumVolumeSize": room}
+    topology = {"matchLabels": {names.TOPOLOGY_NODE: node}}
+    body = {"metadata": metadata, "storageClassName": "fast", "nodeTopology": topology}
+    return {**body, "capacity": room, "maximumVolumeSize": room}
 
 
 @pytest.fixture
@@ -112,7 +114,8 @@ def test_room_for_one_but_not_for_the_pod(view: Make) -> None:
 
 def test_no_node_can_ever_serve_the_class(view: Make) -> None:
     both = [_capacity("n1", "0", "there is no pool 'nope'"), _capacity("n2", "0", "there is no pool 'nope'")]
-    found = _only(view(_claim(), pod=_pod(), capacities=both))
+    notice = {"metadata": {"labels": {names.TIER: names.TIER_NOTICE}}, "storageClassName": "fast"}
+    found = _only(view(_claim(), pod=_pod(), capacities=[*both, notice]))
 
     assert found.level is Level.FAIL
     assert found.text == "pod web fits on no node: there is no pool 'nope'"

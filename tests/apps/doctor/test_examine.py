@@ -9,14 +9,15 @@ from tests.apps.doctor.conftest import NOW, Ward
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps.doctor import access, scoping, view
-from tonnage.apps.doctor.access import Right
-from tonnage.apps.doctor.examine import examine
-from tonnage.apps.doctor.findings import Finding, Level
-from tonnage.apps.node_config import NodeFile
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.client import Client
+from tonnage.node.config.node import NodeFile
+from tonnage.ops import cluster_snapshot
+from tonnage.ops.doctor import node_labels, rbac
+from tonnage.ops.doctor.finding import Finding, Level
+from tonnage.ops.doctor.rbac import Right
+from tonnage.ops.doctor.run import examine
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ async def test_what_is_read(kube: Client) -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": about, "type": "Warning", "message": "no"}
     await kube.create(kinds.EVENTS, event, "sys")
 
-    found = await view.read(kube, "sys", now=NOW)
+    found = await cluster_snapshot.read(kube, "sys", now=NOW)
 
     assert found.node_names == {"n1"}
     assert "storage.k8s.io/v1/csistoragecapacities" in found.served
@@ -66,7 +67,7 @@ async def test_what_is_read(kube: Client) -> None:
 
 
 async def _scoping(ward: Ward, kube: Client) -> list[Finding]:
-    return [f for f in await scoping.check(ward.view, kube) if f.check == "scoping"]
+    return [f for f in await node_labels.check(ward.view, kube) if f.check == "scoping"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ async def test_claims_without_their_label(ward: Ward, kube: Client) -> None:
 async def test_agents_are_not_held_to_their_node(ward: Ward, kube: Client) -> None:
     ward.view.there -= {"validatingadmissionpolicybindings/tonnage-agent"}
 
-    (found,) = [f for f in await scoping.check(ward.view, kube) if f.check == "restraint"]
+    (found,) = [f for f in await node_labels.check(ward.view, kube) if f.check == "restraint"]
     assert found.level is Level.FAIL
     assert "ValidatingAdmissionPolicyBinding tonnage-agent:" in found.text
 
@@ -135,13 +136,13 @@ async def test_agents_are_not_held_to_their_node(ward: Ward, kube: Client) -> No
 
 
 async def test_rights_that_may_not_be_asked_for(ward: Ward, kube: Client) -> None:
-    found = await access.check(ward.view, kube)
+    found = await rbac.check(ward.view, kube)
 
     assert [(f.about, f.level) for f in found] == [("tonnage-node", Level.WARN), ("tonnage-controller", Level.WARN)]
 
 
 def test_rights_are_those_of_the_roles() -> None:
-    found = access.rights("rbac-node.yaml", "sys")
+    found = rbac.rights("rbac-node.yaml", "sys")
 
     assert Right("create", "", "persistentvolumes") in found
     assert Right("patch", "", "persistentvolumeclaims/status") in found

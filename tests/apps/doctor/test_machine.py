@@ -11,17 +11,18 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer, extractor
-from tonnage.apiserver.store import MemoryStore
-from tonnage.apps import node_config
-from tonnage.apps.doctor import machine, view
-from tonnage.apps.doctor.findings import Finding, Level
-from tonnage.apps.driver import StandaloneDriver
-from tonnage.apps.node_config import NodeConfig, NodeFile
-from tonnage.controllers.capacity_object import object_name
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import TopologyRequirement, VolumeCapability
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.capacity.object import object_name
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import TopologyRequirement, VolumeCapability
 from tonnage.kube.client import Client
+from tonnage.node.config import node
+from tonnage.node.config.node import NodeConfig, NodeFile
+from tonnage.node.plain_driver import StandaloneDriver
+from tonnage.ops import cluster_snapshot
+from tonnage.ops.doctor import machine
+from tonnage.ops.doctor.finding import Finding, Level
 from tonnage.pools import config as pool_config
 
 SYSTEM, NODE = names.SYSTEM_NAMESPACE, "n1"
@@ -54,7 +55,7 @@ def config(tmp_path: Path) -> NodeConfig:
     """Of a node with a pool of 10Gi."""
     (tmp_path / "plugins_registry").mkdir()
     pools = [pool_config.parse("fake,name=scratch,size=10Gi")]
-    return node_config.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
+    return node.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ async def _publish(kube: Client, capacity: str) -> None:
 
 
 async def _look(kube: Client, config: NodeConfig) -> dict[str, Finding]:
-    found = await view.read(kube, SYSTEM, now=RealClock().time())
+    found = await cluster_snapshot.read(kube, SYSTEM, now=RealClock().time())
     findings = await machine.check(found, kube, config, _HastyClock())
     return {f.check: f for f in sorted(findings, key=lambda f: f.level is not Level.OK)}
 
@@ -147,7 +148,7 @@ async def test_the_registration_is_gone(kube: Client, config: NodeConfig, driver
 async def test_another_pool_in_the_file(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
     pools = [*config.driver.pools, pool_config.parse("fake,name=new,size=1Gi")]
     kubelet = NodeFile(kubelet=str(config.driver.roots[0]))
-    changed = node_config.merge(NodeFile(), kubelet, pools, node=NODE)
+    changed = node.merge(NodeFile(), kubelet, pools, node=NODE)
 
     found = (await _look(kube, changed))["driver"]
 
@@ -190,7 +191,7 @@ def test_file_systems_that_the_kernel_knows(tmp_path: Path) -> None:
 async def test_a_program_is_missing(kube: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PATH", str(tmp_path))
     pools = [pool_config.parse(f"image:{tmp_path}/pool,size=1Gi")]
-    lacking = node_config.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
+    lacking = node.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
 
     found = (await _look(kube, lacking))["kernel"]
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tonnage.api import names
-from tonnage.apps.doctor import capacity, tiers
-from tonnage.apps.doctor.findings import Level
-from tonnage.apps.doctor.view import Published
-from tonnage.controllers import tier
-from tonnage.controllers.capacity_tiers import body
+from tonnage.capacity import tier
+from tonnage.controller.tier_objects import body
+from tonnage.ops.cluster_snapshot import Published
+from tonnage.ops.doctor import capacity, tiers
+from tonnage.ops.doctor.finding import Level
 
 LABEL = names.tier_label("fast")
 

@@ -14,10 +14,10 @@ from tests.clocks import VirtualPolicy
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
-from tonnage.apps.node import NodeAgent, NodeDriver
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools.fake import MemoryPool
 
 NODE = "node-1"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.controllers.ledger import Source
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.claims.node_scope import Source
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 GIB = 1 << 30

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.apiserver.server import ApiServer
-from tonnage.controllers.claim_scope import LOOK_EVERY
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
+from tonnage.node.watch_scope import LOOK_EVERY
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 Make = Callable[..., Awaitable[Any]]

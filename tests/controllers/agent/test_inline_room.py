@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
-from tonnage.pools.memory import MemoryPool
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.pools.fake import MemoryPool
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 GIB = 1 << 30

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.clocks import ManualClock
 
 from tonnage.api import kinds, names
-from tonnage.controllers.patience import SLOWEST_FROM, Patience, stay
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.node.provisioner.reschedule_backoff import SLOWEST_FROM, Patience, stay
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 GIB = 1 << 30

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.controllers.refusals import AGAIN, POPULATED
+from tonnage.claims.external_populator import POPULATED
+from tonnage.node.provisioner.failure_events import AGAIN
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 SOURCE = {"dataSourceRef": {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}}

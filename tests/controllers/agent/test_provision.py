@@ -10,12 +10,12 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
-from tonnage.controllers.claim_group import LOOK_EVERY
 from tonnage.errors import Busy, HostError, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
-from tonnage.pools.base import Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.node.provisioner.group_state import LOOK_EVERY
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.host import mount
-from tonnage.pools.static import StaticPool
+from tonnage.pools.static.pool import StaticPool
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")]
 MI = 1024**2

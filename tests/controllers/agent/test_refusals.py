@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.controllers.class_faults import LONGEST, shorten
-from tonnage.controllers.refusals import AGAIN
+from tonnage.node.capacity.class_errors import LONGEST, shorten
+from tonnage.node.provisioner.failure_events import AGAIN
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 MODE = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"

@@ -12,12 +12,12 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.quantity import to_bytes
-from tonnage.controllers.drivers import reaches
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.claims.node_scope import reaches
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import Unavailable
-from tonnage.pools.base import Volume, VolumeRequest
-from tonnage.pools.memory import MemoryPool
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 GIB = 1 << 30

@@ -9,9 +9,9 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
-from tonnage.controllers.siblings import Siblings
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
+from tonnage.node.provisioner.claim_group import Siblings
 
 
 class _Asked(Exception):

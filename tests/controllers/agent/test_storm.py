@@ -13,10 +13,10 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
-from tonnage.controllers.binder import Binder
-from tonnage.controllers.ephemeral import EphemeralController
-from tonnage.controllers.garbage import GarbageCollector
-from tonnage.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.box.controllers.ephemeral import EphemeralController
+from tonnage.box.controllers.garbage_collector import GarbageCollector
+from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.errors import ApiConflict, ApiNotFound, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport

@@ -11,9 +11,9 @@ import pytest
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
-from tonnage.controllers import tier
-from tonnage.controllers.capacity_tiers import CapacityTiers
-from tonnage.controllers.tier_notices import TierNotices
+from tonnage.capacity import tier
+from tonnage.controller.tier_hints import TierNotices
+from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers

@@ -65,8 +65,8 @@ async def test_a_failure_is_seen(
     make_node: Any, scratch_pod: Any, eventually: Any, exporter: InMemorySpanExporter
 ) -> None:
     from tonnage.errors import HostError
-    from tonnage.pools.base import Volume, VolumeRequest
-    from tonnage.pools.memory import MemoryPool
+    from tonnage.pools.base.contract import Volume, VolumeRequest
+    from tonnage.pools.fake import MemoryPool
 
     class Broken(MemoryPool):
         async def create(self, request: VolumeRequest) -> Volume:

@@ -11,8 +11,8 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
-from tonnage.csi.client import CsiClient
-from tonnage.csi.words import VolumeCapability
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 

@@ -13,15 +13,16 @@ from tonnage.api import kinds, names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import StorageClass
-from tonnage.controllers import tier
-from tonnage.controllers.capacity import CapacityPublisher
-from tonnage.controllers.capacity_tiers import CapacityTiers
-from tonnage.controllers.drivers import Driver, Drivers, NodeScope
-from tonnage.controllers.ledger import Ledger
-from tonnage.controllers.node_tiers import NodeTiers
-from tonnage.controllers.tier_notices import TierNotices
-from tonnage.csi import words
+from tonnage.capacity import tier
+from tonnage.capacity.ledger import Ledger
+from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.controller.tier_hints import TierNotices
+from tonnage.controller.tier_objects import CapacityTiers
+from tonnage.csi.client import types
 from tonnage.errors import ApiError
+from tonnage.node.capacity.publisher import CapacityPublisher
+from tonnage.node.capacity.tiers import NodeTiers
+from tonnage.node.driver_set import Drivers
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 GIB = 1 << 30
@@ -66,7 +67,7 @@ class Node:
         self.world, self.name, self.free = world, name, size
         labels = {names.TOPOLOGY_NODE: name}
         world.kube.put(kinds.NODES, name, {"metadata": {"labels": labels}})
-        plugin = frozenset({words.VOLUME_ACCESSIBILITY_CONSTRAINTS})
+        plugin = frozenset({types.VOLUME_ACCESSIBILITY_CONSTRAINTS})
         pools = {"scratch": "memory"}
         nobody: Any = None
         self.driver = Driver(nobody, names.DRIVER, "scratch", plugin, frozenset(), labels, "", pools)

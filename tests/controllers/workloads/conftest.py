@@ -13,9 +13,9 @@ from tonnage.aio.clock import rfc3339
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import NODES, PODS
 from tonnage.api.pods import Pod
-from tonnage.controllers.garbage import GarbageCollector
-from tonnage.controllers.pod_states import is_ready
-from tonnage.controllers.workloads import Workloads
+from tonnage.box.controllers.garbage_collector import GarbageCollector
+from tonnage.box.controllers.podcontrol.pod_status import is_ready
+from tonnage.box.controllers.workloads.manager import Workloads
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

@@ -12,7 +12,7 @@ from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.kinds import CRON_JOBS, JOBS
 from tonnage.api.workloads import CronJob, Job
-from tonnage.controllers.cronjob import CronJobController, plan, superfluous
+from tonnage.box.controllers.workloads.cronjob import CronJobController, plan, superfluous
 from tonnage.kube.client import Client
 
 NOW = 1_800_000_000.0 + 30  # 2027-01-15T08:00:30Z

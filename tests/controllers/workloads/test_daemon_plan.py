@@ -14,9 +14,9 @@ from tonnage.api.core import Node
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.api.workloads import DaemonSet
-from tonnage.controllers.daemon_plan import Look, Plan, node_of, pod_of, revision_of, tolerations
-from tonnage.controllers.daemonset import pod_body
-from tonnage.controllers.suitability import Suitability
+from tonnage.box.controllers.workloads.daemonset import pod_body
+from tonnage.box.controllers.workloads.daemonset_plan import Look, Plan, node_of, pod_of, revision_of, tolerations
+from tonnage.claims.node_fit import Suitability
 
 READY = [Condition(type="Ready", status="True", last_transition_time="2026-01-01T00:00:00Z")]
 NOW = 1_800_000_000.0

@@ -11,7 +11,7 @@ from tonnage.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from tonnage.controllers.disruption import Count, count
+from tonnage.box.controllers.workloads.disruption import Count, count
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
 

@@ -9,7 +9,7 @@ from tonnage.api import names
 from tonnage.api.kinds import JOBS, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job
-from tonnage.controllers.job import JobController
+from tonnage.box.controllers.workloads.job import JobController
 from tonnage.kube.client import Client
 
 Make = Callable[..., Awaitable[Any]]

@@ -14,8 +14,15 @@ from tonnage.api import names
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.pods import ContainerState, ContainerStatus, Pod, PodStatus
 from tonnage.api.workloads import Job
-from tonnage.controllers import job_plan
-from tonnage.controllers.job_count import count, countable, index_of, is_tracked, read_indexes, write_indexes
+from tonnage.box.controllers.workloads import job_plan
+from tonnage.box.controllers.workloads.job_tracking import (
+    count,
+    countable,
+    index_of,
+    is_tracked,
+    read_indexes,
+    write_indexes,
+)
 
 NOW = 1_800_000_000.0
 

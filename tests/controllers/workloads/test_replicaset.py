@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tonnage.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
-from tonnage.controllers.pod_states import deletion_order, is_active
-from tonnage.controllers.replicaset import ReplicaSetController, plan
+from tonnage.box.controllers.podcontrol.pod_status import deletion_order, is_active
+from tonnage.box.controllers.workloads.replicaset import ReplicaSetController, plan
 from tonnage.errors import ApiConflict
 from tonnage.kube.client import Client
 

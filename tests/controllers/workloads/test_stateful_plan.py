@@ -13,7 +13,7 @@ from tonnage.api import names
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.workloads import StatefulSet
-from tonnage.controllers.stateful_plan import Revisions, ordinal, ordinals, plan, revision_of, status
+from tonnage.box.controllers.workloads.statefulset_plan import Revisions, ordinal, ordinals, plan, revision_of, status
 
 READY = [Condition(type="Ready", status="True", last_transition_time="2026-01-01T00:00:00Z")]
 NEW = Revisions("old", "new")

@@ -49,9 +49,9 @@ async def test_a_pod_that_a_vanished_job_holds_is_let_go(
 
 def test_an_idle_box_reads_none_of_them() -> None:
     code = (
-        "import sys, tonnage.apps.cluster\n"
-        "print([m for m in sys.modules if m.startswith('tonnage.controllers.') and m.rpartition('.')[2] in "
-        "('deployment', 'replicaset', 'statefulset', 'daemonset', 'job', 'cronjob', 'rolling', 'revisions', 'dependents')])"
+        "import sys, tonnage.box.cluster\n"
+        "print([m for m in sys.modules if m.startswith('tonnage.box.controllers.') and m.rpartition('.')[2] in "
+        "('deployment', 'replicaset', 'statefulset', 'daemonset', 'job', 'cronjob', 'deployment_plan', 'history', 'expectations')])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
     assert said == "[]\n"

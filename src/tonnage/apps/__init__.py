@@ -1,1 +1,0 @@
-"""Composition roots: the parts put together into processes. No logic."""

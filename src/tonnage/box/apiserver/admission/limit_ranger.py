@@ -1,0 +1,117 @@
+"""LimitRange: bounds of claims, pods and containers, and what containers that say nothing get (LimitRanger)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tonnage.api import kinds
+from tonnage.api.kinds import Kind
+from tonnage.api.quantity import NANO, Quantity
+from tonnage.box.apiserver.request.negotiate import apart
+from tonnage.box.apiserver.request.resource import Context, Obj
+from tonnage.errors import ApiError
+
+_ITEM = 512
+"""Bytes that one limit of one container counts for."""
+Amount = Callable[[str, str], int | None]
+
+
+async def _items(context: Context) -> dict[str, list[Obj]]:
+    """The limits of the namespace by what they limit."""
+    found: dict[str, list[Obj]] = {}
+    ranges = await context.list(kinds.LIMIT_RANGES, context.namespace)
+    for each in sorted(ranges, key=lambda r: str(r["metadata"]["name"])):
+        for item in (each.get("spec") or {}).get("limits") or ():
+            found.setdefault(str(item.get("type")), []).append(item)
+    return found
+
+
+async def claim(context: Context, new: Obj, old: Obj | None = None) -> None:
+    """A claim's size must be within the namespace's limits. Raises ApiError 403."""
+    requests = new["spec"].get("resources", {}).get("requests", {})
+    if old is not None and old["spec"].get("resources", {}).get("requests", {}) == requests:
+        return
+
+    def amount(word: str, resource: str) -> int | None:
+        return _nanos(requests, resource) if word == "requests" else None
+
+    for item in (await _items(context)).get("PersistentVolumeClaim", ()):
+        _check(context, kinds.CLAIMS, item, amount)
+
+
+async def pod(context: Context, new: Obj) -> None:
+    """Give containers the namespace's defaults, then hold them and the pod to its limits. Raises ApiError 403."""
+    spec = new["spec"]
+    every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    items = await _items(context)
+    of_containers, of_pods = items.get("Container", ()), items.get("Pod", ())
+
+    def hold() -> None:
+        for item in of_containers:
+            for container in every:
+                _fill(container.setdefault("resources", {}), item)
+        for item in of_containers:
+            for container in every:
+                _check(context, kinds.PODS, item, _container_amount(container))
+        for item in of_pods:
+            _check(context, kinds.PODS, item, _pod_amount(spec.get("containers") or ()))
+
+    await apart(_ITEM * len(every) * (len(of_containers) + len(of_pods)), hold)
+
+
+def _fill(resources: Obj, item: Obj) -> None:
+    for word, source in (("limits", "default"), ("requests", "defaultRequest")):
+        filled = dict(item.get(source) or {}) | resources.get(word, {})
+        if filled:
+            resources[word] = filled
+
+
+def _container_amount(container: Obj) -> Amount:
+    resources = container.get("resources") or {}
+    return lambda word, resource: _nanos(resources.get(word) or {}, resource)
+
+
+def _pod_amount(containers: Any) -> Amount:
+    def amount(word: str, resource: str) -> int | None:
+        found = [_nanos((c.get("resources") or {}).get(word) or {}, resource) for c in containers]
+        given = [f for f in found if f is not None]
+        return sum(given) if given else None
+
+    return amount
+
+
+def _nanos(amounts: Obj, resource: str) -> int | None:
+    return Quantity.parse(amounts[resource]).nanos if resource in amounts else None
+
+
+def _text(nanos: int, like: str) -> str:
+    return str(Quantity(nanos, "BinarySI" if nanos % (1024 * NANO) == 0 else Quantity.parse(like).form))
+
+
+def _check(context: Context, kind: Kind[Any], item: Obj, amount: Amount) -> None:
+    """The wording is that of LimitRanger, whose users grep for it."""
+    where = item["type"]
+    for resource, text in sorted((item.get("min") or {}).items()):
+        bound, request, limit = Quantity.parse(text).nanos, amount("requests", resource), amount("limits", resource)
+        if request is None:
+            _refuse(context, kind, f"minimum {resource} usage per {where} is {text}.  No request is specified")
+        elif request < bound:
+            shown = _text(request, text)
+            _refuse(context, kind, f"minimum {resource} usage per {where} is {text}, but request is {shown}")
+        if limit is not None and limit < bound:
+            shown = _text(limit, text)
+            _refuse(context, kind, f"minimum {resource} usage per {where} is {text}, but limit is {shown}")
+    for resource, text in sorted((item.get("max") or {}).items()):
+        bound, request, limit = Quantity.parse(text).nanos, amount("requests", resource), amount("limits", resource)
+        if kind is kinds.PODS and limit is None:
+            _refuse(context, kind, f"maximum {resource} usage per {where} is {text}.  No limit is specified")
+        for word, found in (("request", request), ("limit", limit)):
+            if found is not None and found > bound:
+                shown = _text(found, text)
+                _refuse(context, kind, f"maximum {resource} usage per {where} is {text}, but {word} is {shown}")
+
+
+def _refuse(context: Context, kind: Kind[Any], why: str) -> None:
+    message = f'{kind.plural} "{context.name}" is forbidden: {why}'
+    raise ApiError(message, code=403, reason="Forbidden", kind=kind.plural, name=context.name)

@@ -1,0 +1,194 @@
+"""The last word before the store: what Kubernetes' built-in admission plugins do for the kinds served here.
+
+NamespaceLifecycle, LimitRanger (limits.py), ServiceAccount, DefaultTolerationSeconds, Priority,
+StorageObjectInUseProtection, DefaultStorageClass, PersistentVolumeClaimResize, ResourceQuota; in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tonnage.api import kinds, names
+from tonnage.api.kinds import Kind
+from tonnage.api.quantity import Quantity
+from tonnage.box.apiserver.admission import limit_ranger, priority, quota
+from tonnage.box.apiserver.request import errors
+from tonnage.box.apiserver.request.negotiate import apart
+from tonnage.box.apiserver.request.resource import Admit, Context, Obj, Operation
+from tonnage.errors import ApiNotFound, Cause
+
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+_TOLERATED = 300
+_CONTAINER = 512
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+def plain(kind: Kind[Any]) -> Admit:
+    """Admission of a namespaced kind without peculiarities: its namespace must take it, its count must fit."""
+
+    async def admit(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+        check_namespace(context, kind)
+        await _count(context, kind, new, old)
+
+    return admit
+
+
+async def cluster_scoped(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+    """Namespaces: some may never go."""
+    if operation == "DELETE" and context.name in IMMORTAL:
+        raise errors.forbidden(kinds.NAMESPACES, context.name, "this namespace may not be deleted")
+
+
+async def pod(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+    """Pods: limits, account, priority, tolerations, quota."""
+    check_namespace(context, kinds.PODS)
+    if operation == "CREATE":
+        await limit_ranger.pod(context, new)
+        _account(context, new)
+        await priority.of_pod(context, new)
+        _tolerate(new["spec"])
+    await _count(context, kinds.PODS, new, old)
+
+
+async def claim(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+    """Claims: limits, finalizer, default class, growth, quota."""
+    check_namespace(context, kinds.CLAIMS)
+    if operation == "CREATE":
+        _protect(new, names.PVC_PROTECTION)
+        await _default_class(context, new)
+        await limit_ranger.claim(context, new)
+    elif operation == "UPDATE" and old is not None and not context.subresource:
+        _growth(context, new, old)
+        await limit_ranger.claim(context, new, old)
+    await _count(context, kinds.CLAIMS, new, old)
+
+
+async def volume(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+    """Volumes: the finalizer that keeps one that is in use."""
+    if operation == "CREATE":
+        _protect(new, names.PV_PROTECTION)
+
+
+async def resource_quota(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+    """Quotas are counted too (count/resourcequotas); their status is kept by quota.Ledger."""
+    check_namespace(context, kinds.RESOURCE_QUOTAS)
+    await _count(context, kinds.RESOURCE_QUOTAS, new, old)
+
+
+def check_namespace(context: Context, kind: Kind[Any]) -> None:
+    """A new object needs a namespace that is there (404) and not on its way out (403)."""
+    if context.operation != "CREATE" or context.subresource:
+        return
+    namespace = context.get(kinds.NAMESPACES, context.namespace)
+    if namespace is None:
+        raise ApiNotFound(f'namespaces "{context.namespace}" not found', kind="namespaces", name=context.namespace)
+    if namespace["metadata"].get("deletionTimestamp"):
+        cause = Cause(
+            "metadata.namespace", f"namespace {context.namespace} is being terminated", "NamespaceTerminating"
+        )
+        why = f"unable to create new content in namespace {context.namespace} because it is being terminated"
+        raise errors.forbidden(kind, context.name, why, [cause])
+
+
+def _protect(obj: Obj, finalizer: str) -> None:
+    finalizers = obj["metadata"].setdefault("finalizers", [])
+    if finalizer not in finalizers:
+        finalizers.append(finalizer)
+
+
+def default_class(classes: Sequence[Obj]) -> Obj | None:
+    """The default StorageClass: of several the newest, of equally old ones the first by name."""
+    marked = [c for c in classes if _is_default(c["metadata"].get("annotations") or {})]
+    marked.sort(key=lambda c: str(c["metadata"]["name"]))
+    return max(marked, key=lambda c: str(c["metadata"].get("creationTimestamp", "")), default=None)
+
+
+def _is_default(annotations: Obj) -> bool:
+    return any(annotations.get(key) == "true" for key in (names.DEFAULT_CLASS, names.BETA_DEFAULT_CLASS))
+
+
+async def _default_class(context: Context, claim: Obj) -> None:
+    if "storageClassName" in claim["spec"] or _BETA_CLASS in (claim["metadata"].get("annotations") or {}):
+        return
+    found = default_class(await context.list(kinds.STORAGE_CLASSES))
+    if found is not None:
+        claim["spec"]["storageClassName"] = found["metadata"]["name"]
+
+
+def _size(claim: Obj) -> int:
+    return Quantity.parse(claim["spec"].get("resources", {}).get("requests", {}).get("storage", "0")).nanos
+
+
+def _growth(context: Context, new: Obj, old: Obj) -> None:
+    """Only a bound claim of a class that allows it may grow (PersistentVolumeClaimResize)."""
+    if _size(new) <= _size(old):
+        return
+    if (old.get("status") or {}).get("phase") != "Bound":
+        raise errors.forbidden(kinds.CLAIMS, context.name, "Only bound persistent volume claims can be expanded")
+    name = old["spec"].get("storageClassName")
+    found = context.get(kinds.STORAGE_CLASSES, name) if name else None
+    if not (found and found.get("allowVolumeExpansion")):
+        why = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
+            "resize"
+        )
+        raise errors.forbidden(kinds.CLAIMS, context.name, why)
+
+
+def _account(context: Context, pod: Obj) -> None:
+    """Name the service account. `default` need not exist: nothing here hands out tokens for it."""
+    spec = pod["spec"]
+    name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    if name != "default" and context.get(kinds.SERVICE_ACCOUNTS, name, context.namespace) is None:
+        why = f'error looking up service account {context.namespace}/{name}: serviceaccount "{name}" not found'
+        raise errors.forbidden(kinds.PODS, context.name, why)
+    spec["serviceAccountName"] = spec["serviceAccount"] = name
+
+
+def _tolerate(spec: Obj) -> None:
+    """A pod stays 300 s on a node that has gone, unless it says otherwise."""
+    tolerations = spec.setdefault("tolerations", [])
+    for key in (names.NOT_READY_TAINT, names.UNREACHABLE_TAINT):
+        if not any(_covers(t, key) for t in tolerations):
+            toleration = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
+            tolerations.append(toleration)
+
+
+def _covers(toleration: Obj, key: str) -> bool:
+    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
+
+
+async def _count(context: Context, kind: Kind[Any], new: Obj, old: Obj | None) -> None:
+    """Refuse what one of the namespace's quotas has no room for."""
+    if context.operation == "DELETE" or (context.subresource and context.subresource != "status"):
+        return
+    if context.operation == "UPDATE" and kind not in (kinds.CLAIMS,):
+        return
+    if not await context.list(kinds.RESOURCE_QUOTAS, context.namespace):
+        return
+    await context.hold(quota.lock(context.namespace))
+    key = f"{kind.group}/{kind.plural}" if kind.group else kind.plural
+    asked = await apart(_weight(new), quota.usage, key, new)
+    if context.operation == "UPDATE" and old is not None:
+        before = await apart(_weight(old), quota.usage, key, old)
+        asked = {r: amount - before.get(r, 0) for r, amount in asked.items()}
+    if not any(amount > 0 for amount in asked.values()):
+        return
+    quotas = await context.list(kinds.RESOURCE_QUOTAS, context.namespace)
+    used = await context.used(context.namespace)
+
+    def check() -> None:
+        for found in sorted(quotas, key=lambda q: str(q["metadata"]["name"])):
+            why = quota.missing(found, new) if kind is kinds.PODS else None
+            why = why or quota.exceeded(found, used, asked)
+            if why:
+                raise errors.forbidden(kind, context.name, why)
+
+    await apart(_weight(new) * len(quotas), check)
+
+
+def _weight(obj: Obj) -> int:
+    """Bytes that the containers of a pod count for, where its text is not at hand; 0 for other objects."""
+    spec = obj.get("spec") or {}
+    return sum(_CONTAINER * len(spec.get(word) or ()) for word in ("containers", "initContainers"))

@@ -1,0 +1,294 @@
+"""What each kind shows in `kubectl get`: names, order and texts of Kubernetes 1.34 (pkg/printers/internalversion)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tonnage.api import names
+from tonnage.box.apiserver.printers.pod import pod_ready, pod_restarts, pod_status, readiness_gates
+from tonnage.box.apiserver.printers.table import NAME, Column, Obj, age
+from tonnage.box.apiserver.request import event_versions
+
+_SHORT_MODES = {
+    names.READ_WRITE_ONCE: "RWO",
+    names.READ_ONLY_MANY: "ROX",
+    names.READ_WRITE_MANY: "RWX",
+    names.READ_WRITE_ONCE_POD: "RWOP",
+}
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+def dig(obj: Any, *path: str) -> Any:
+    """The value below a path of keys, None where something is missing."""
+    for key in path:
+        if not isinstance(obj, Mapping):
+            return None
+        obj = obj.get(key)
+    return obj
+
+
+def _at(name: str, *path: str, empty: Any = "", priority: int = 0, kind: str = "string", text: str = "") -> Column:
+    def cell(obj: Obj, now: datetime) -> Any:
+        value = dig(obj, *path)
+        return empty if value is None or value == "" else value
+
+    return Column(name, cell, priority, kind, text=text)
+
+
+def _of(name: str, read: Callable[[Obj], Any], priority: int = 0, kind: str = "string", text: str = "") -> Column:
+    def cell(obj: Obj, now: datetime) -> Any:
+        return read(obj)
+
+    return Column(name, cell, priority, kind, text=text)
+
+
+def _age(obj: Obj, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+AGE = Column("Age", _age, text="Time since the object was made.")
+
+
+def _access_modes(modes: list[str] | None) -> str:
+    return ",".join(short for mode, short in _SHORT_MODES.items() if mode in (modes or ()))
+
+
+def _phase(obj: Obj) -> str:
+    if obj["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    return str(dig(obj, "status", "phase") or "")
+
+
+def _class(obj: Obj) -> str:
+    beta = dig(obj, "metadata", "annotations", _BETA_CLASS)
+    return str(beta if beta is not None else dig(obj, "spec", "storageClassName") or "")
+
+
+POD = (
+    NAME,
+    _of("Ready", pod_ready, text="Containers that are ready, of how many."),
+    _of("Status", pod_status, text="What the pod is doing, in one word."),
+    Column("Restarts", pod_restarts, text="Restarts of its containers, and when the last was."),
+    AGE,
+    _of("IP", lambda o: (dig(o, "status", "podIPs") or [{}])[0].get("ip") or "<none>", 1),
+    _at("Node", "spec", "nodeName", empty="<none>", priority=1),
+    _at("Nominated Node", "status", "nominatedNodeName", empty="<none>", priority=1),
+    _of("Readiness Gates", readiness_gates, 1),
+)
+
+
+def _node_status(obj: Obj) -> str:
+    ready = [c.get("status") for c in dig(obj, "status", "conditions") or () if c.get("type") == "Ready"]
+    words = ["Unknown" if not ready else "Ready" if ready[-1] == "True" else "NotReady"]
+    return ",".join(words + (["SchedulingDisabled"] if dig(obj, "spec", "unschedulable") else []))
+
+
+def _roles(obj: Obj) -> str:
+    labels = obj["metadata"].get("labels") or {}
+    roles = {k[len(_ROLE_PREFIX) :] for k in labels if k.startswith(_ROLE_PREFIX)} | {labels.get("kubernetes.io/role")}
+    return ",".join(sorted(r for r in roles if r)) or "<none>"
+
+
+def _address(word: str) -> Callable[[Obj], str]:
+    def read(obj: Obj) -> str:
+        found = (a.get("address", "<none>") for a in dig(obj, "status", "addresses") or () if a.get("type") == word)
+        return next(found, "<none>")
+
+    return read
+
+
+NODE = (
+    NAME,
+    _of("Status", _node_status, text="Whether the node takes pods."),
+    _of("Roles", _roles, text="Its roles, from its labels."),
+    AGE,
+    _at("Version", "status", "nodeInfo", "kubeletVersion", text="The kubelet's version."),
+    _of("Internal-IP", _address("InternalIP"), 1),
+    _of("External-IP", _address("ExternalIP"), 1),
+    _at("OS-Image", "status", "nodeInfo", "osImage", empty="<unknown>", priority=1),
+    _at("Kernel-Version", "status", "nodeInfo", "kernelVersion", empty="<unknown>", priority=1),
+    _at("Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", empty="<unknown>", priority=1),
+)
+_VOLUME_MODE = _at("VolumeMode", "spec", "volumeMode", empty="<unset>", priority=1)
+_ATTRIBUTES = _at("VolumeAttributesClass", "spec", "volumeAttributesClassName", empty="<unset>")
+
+
+def _claim_capacity(obj: Obj) -> str:
+    if not dig(obj, "spec", "volumeName"):
+        return ""
+    return str(dig(obj, "status", "capacity", "storage") or "0")
+
+
+def _claim_modes(obj: Obj) -> str:
+    return _access_modes(dig(obj, "status", "accessModes")) if dig(obj, "spec", "volumeName") else ""
+
+
+CLAIM = (
+    NAME,
+    _of("Status", _phase, text="Pending, Bound, Lost or Terminating."),
+    _at("Volume", "spec", "volumeName", text="The PersistentVolume it is bound to."),
+    _of("Capacity", _claim_capacity, text="Size of that volume."),
+    _of("Access Modes", _claim_modes, text="How that volume may be mounted."),
+    _of("StorageClass", _class, text="The class it asks for."),
+    _ATTRIBUTES,
+    AGE,
+    _VOLUME_MODE,
+)
+
+
+def _claim_of(obj: Obj) -> str:
+    ref = dig(obj, "spec", "claimRef")
+    return f"{ref.get('namespace', '')}/{ref.get('name', '')}" if ref else ""
+
+
+VOLUME = (
+    NAME,
+    _at("Capacity", "spec", "capacity", "storage", empty="0", text="Its size."),
+    _of("Access Modes", lambda o: _access_modes(dig(o, "spec", "accessModes")), text="How it may be mounted."),
+    _at("Reclaim Policy", "spec", "persistentVolumeReclaimPolicy", text="What happens when its claim goes."),
+    _of("Status", _phase, text="Available, Bound, Released, Failed or Terminating."),
+    _of("Claim", _claim_of, text="The claim it is bound to."),
+    _of("StorageClass", _class, text="The class it belongs to."),
+    _ATTRIBUTES,
+    _at("Reason", "status", "reason", text="Why it failed."),
+    AGE,
+    _VOLUME_MODE,
+)
+
+
+def _class_name(obj: Obj) -> str:
+    annotations = obj["metadata"].get("annotations") or {}
+    default = any(annotations.get(key) == "true" for key in (names.DEFAULT_CLASS, names.BETA_DEFAULT_CLASS))
+    return str(obj["metadata"]["name"]) + (" (default)" if default else "")
+
+
+STORAGE_CLASS = (
+    Column("Name", lambda o, _: _class_name(o), format="name", text="Name, and whether it is the default."),
+    _at("Provisioner", "provisioner", text="The driver that makes its volumes."),
+    _at("ReclaimPolicy", "reclaimPolicy", empty="Delete", text="What happens to a volume when its claim goes."),
+    _at("VolumeBindingMode", "volumeBindingMode", empty="Immediate", text="When volumes are bound."),
+    _at("AllowVolumeExpansion", "allowVolumeExpansion", empty=False, text="Whether claims may grow."),
+    AGE,
+)
+
+
+def _audiences(obj: Obj) -> str:
+    requests = dig(obj, "spec", "tokenRequests")
+    return "<unset>" if requests is None else ",".join(r.get("audience", "") for r in requests)
+
+
+CSI_DRIVER = (
+    NAME,
+    _at("AttachRequired", "spec", "attachRequired", empty=True, kind="boolean"),
+    _at("PodInfoOnMount", "spec", "podInfoOnMount", empty=False, kind="boolean"),
+    _at("StorageCapacity", "spec", "storageCapacity", empty=False, kind="boolean"),
+    _of("TokenRequests", _audiences),
+    _at("RequiresRepublish", "spec", "requiresRepublish", empty=False, kind="boolean"),
+    _of("Modes", lambda o: ",".join(dig(o, "spec", "volumeLifecycleModes") or ()) or "<none>"),
+    AGE,
+)
+CSI_NODE = (NAME, _of("Drivers", lambda o: len(dig(o, "spec", "drivers") or ()), kind="integer"), AGE)
+CAPACITY = (NAME, _at("StorageClassName", "storageClassName"), _at("Capacity", "capacity", empty="<unset>"))
+ATTACHMENT = (
+    NAME,
+    _at("Attacher", "spec", "attacher"),
+    _at("PV", "spec", "source", "persistentVolumeName"),
+    _at("Node", "spec", "nodeName"),
+    _at("Attached", "status", "attached", empty=False, kind="boolean"),
+    AGE,
+)
+NAMESPACE = (NAME, _at("Status", "status", "phase"), AGE)
+CONFIG_MAP = (
+    NAME,
+    _of("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ()), kind="string"),
+    AGE,
+)
+SECRET = (NAME, _at("Type", "type"), _of("Data", lambda o: len(o.get("data") or ())), AGE)
+SERVICE_ACCOUNT = (NAME, _of("Secrets", lambda o: len(o.get("secrets") or ())), AGE)
+LEASE = (NAME, _at("Holder", "spec", "holderIdentity"), AGE)
+
+
+def _quota(word: str) -> Callable[[Obj], str]:
+    def read(obj: Obj) -> str:
+        hard, used = dig(obj, "status", "hard") or {}, dig(obj, "status", "used") or {}
+        wanted = sorted(r for r in hard if r.startswith("limits.") == (word == "limit"))
+        return ", ".join(f"{r}: {used.get(r, '0')}/{hard[r]}" for r in wanted)
+
+    return read
+
+
+RESOURCE_QUOTA = (NAME, _of("Request", _quota("request")), _of("Limit", _quota("limit")), AGE)
+
+
+def _first_seen(obj: Obj) -> str | None:
+    return obj.get("firstTimestamp") or obj.get("eventTime")
+
+
+def _last_seen(obj: Obj) -> str | None:
+    return dig(obj, "series", "lastObservedTime") or obj.get("lastTimestamp") or _first_seen(obj)
+
+
+def _event_object(obj: Obj) -> str:
+    ref = obj.get("involvedObject") or {}
+    kind = str(ref.get("kind", "")).lower()
+    return f"{kind}/{ref['name']}" if ref.get("name") else kind
+
+
+def _event_source(obj: Obj) -> str:
+    component = dig(obj, "source", "component") or obj.get("reportingComponent") or ""
+    host = dig(obj, "source", "host") or obj.get("reportingInstance")
+    return f"{component}, {host}" if host else str(component)
+
+
+EVENT = (
+    Column("Last Seen", lambda o, now: age(_last_seen(o), now), text="When it happened last."),
+    _at("Type", "type"),
+    _at("Reason", "reason"),
+    _of("Object", _event_object),
+    _at("Subobject", "involvedObject", "fieldPath", priority=1),
+    _of("Source", _event_source, 1),
+    _of("Message", lambda o: str(o.get("message", "")).strip()),
+    Column("First Seen", lambda o, now: age(_first_seen(o), now), priority=1),
+    _of("Count", lambda o: dig(o, "series", "count") or o.get("count") or 1, 1),
+    Column("Name", NAME.cell, priority=1, format="name"),
+)
+
+
+def _of_new(column: Column) -> Column:
+    """The same column, read from an events.k8s.io Event."""
+    cell = column.cell
+
+    def read(obj: Obj, now: datetime) -> Any:
+        return cell(event_versions.inward(obj), now)
+
+    return replace(column, cell=read)
+
+
+EVENT_NEW = tuple(_of_new(column) for column in EVENT)
+
+
+PRIORITY_CLASS = (
+    NAME,
+    Column("Value", lambda o, _: o.get("value", 0), type="integer"),
+    Column("Global-Default", lambda o, _: bool(o.get("globalDefault")), type="boolean"),
+    AGE,
+    Column("PreemptionPolicy", lambda o, _: o.get("preemptionPolicy", "")),
+)
+
+
+def _bound(obj: Obj, word: str) -> Any:
+    value = dig(obj, "spec", word)
+    return "N/A" if value is None else str(value)
+
+
+DISRUPTION_BUDGET = (
+    NAME,
+    Column("Min Available", lambda o, _: _bound(o, "minAvailable")),
+    Column("Max Unavailable", lambda o, _: _bound(o, "maxUnavailable")),
+    Column("Allowed Disruptions", lambda o, _: dig(o, "status", "disruptionsAllowed") or 0, type="integer"),
+    AGE,
+)

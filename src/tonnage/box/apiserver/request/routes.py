@@ -1,0 +1,92 @@
+"""From a path to a place: which resource, namespace, name and subresource is meant. The edge where ids are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import unquote
+
+from tonnage.box.apiserver.request.errors import bad_request
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.errors import ApiError, Unsupported
+
+MAX_ID = 253
+_MAX_PATH = 8 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path names. namespace is None for "all namespaces" and for kinds without."""
+
+    resource: Resource
+    namespace: str | None = None
+    name: str = ""
+    subresource: str = ""
+
+
+class Routes:
+    """The paths of the resources served."""
+
+    def __init__(self, resources: Mapping[str, Resource]) -> None:
+        self._by_prefix: dict[tuple[str, str, str], Resource] = {
+            (r.kind.group, r.kind.version, r.kind.plural): r for r in resources.values()
+        }
+
+        self.find = lru_cache(maxsize=1024)(self._find)
+
+    def _find(self, path: str) -> Place:
+        """Read a path whose segments are percent-encoded. Raises 400 (ids that cannot be), 404 (nothing there)."""
+        if len(path) > _MAX_PATH:
+            raise bad_request(f"the path is longer than {_MAX_PATH} bytes")
+        parts = path.split("/")
+        parts = [unquote(p) for p in parts] if "%" in path else parts
+        match parts:
+            case ["", "api", version, *rest]:
+                group = ""
+            case ["", "apis", group, version, *rest]:
+                pass
+            case _:
+                raise _nothing()
+        return self._place(group, version, rest)
+
+    def _place(self, group: str, version: str, rest: list[str]) -> Place:
+        namespace: str | None = None
+        if len(rest) >= 3 and rest[0] == "namespaces" and (group, version, rest[2]) in self._by_prefix:
+            namespace, rest = _identifier(rest[1]), rest[2:]
+        if not rest:
+            raise _nothing()
+        resource = self._by_prefix.get((group, version, rest[0]))
+        if resource is None or len(rest) > 3 or (namespace is not None and not resource.kind.namespaced):
+            raise _nothing()
+        name = _identifier(rest[1]) if len(rest) > 1 else ""
+        subresource = rest[2] if len(rest) > 2 else ""
+        if subresource and subresource not in resource.subresources:
+            if subresource in _NOT_BUILT.get(resource.key, ()):
+                raise Unsupported(f"{resource.key}/{subresource} is not built here: see docs/limitations.md")
+            raise _nothing()
+        if name and resource.kind.namespaced and namespace is None:
+            raise _nothing()
+        return Place(resource, namespace, name, subresource)
+
+
+_NOT_BUILT = {
+    "pods": ("exec", "attach", "portforward", "proxy", "ephemeralcontainers", "resize"),
+    "nodes": ("proxy",),
+    "serviceaccounts": ("token",),
+}
+"""Subresources that Kubernetes has and that clients ask for, refused by name."""
+
+
+def _nothing() -> ApiError:
+    return ApiError("the server could not find the requested resource", code=404, reason="NotFound")
+
+
+def _identifier(text: str) -> str:
+    """A name or namespace of a path. Raises a 400 for what can be none."""
+    if not text or text in (".", "..") or len(text) > MAX_ID or not text.isprintable() or "/" in text or "%" in text:
+        shown = text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"
+        raise bad_request(
+            f"invalid name {shown!r}: want 1 to {MAX_ID} printable characters, none of / % and not . or .."
+        )
+    return text

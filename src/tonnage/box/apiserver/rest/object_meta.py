@@ -1,0 +1,266 @@
+"""What happens to the metadata of any object in its life: plain functions on dicts, no store, no I/O."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.api import names
+from tonnage.box.apiserver.request.errors import bad_request, conflict, invalid
+from tonnage.box.apiserver.request.options import DeleteOptions
+from tonnage.box.apiserver.request.resource import Obj, Resource
+from tonnage.errors import Cause
+
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_MAX_GENERATED_BASE = 58
+_KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_MAPS = ("labels", "annotations")
+_DEFAULT_GRACE = 30
+
+
+_LAST_SECOND = 253402300799
+"""Of the year 9999: a grace period of 64 bits ends later than can be printed."""
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """Where times, uids and generated names come from."""
+
+    clock: Clock
+    random: random.Random = field(default_factory=random.Random)
+
+    def now(self, ahead: float = 0) -> str:
+        """The time, some seconds ahead, as Kubernetes prints it."""
+        return _printed(int(min(self.clock.time() + ahead, _LAST_SECOND)))
+
+    def uid(self) -> str:
+        """A fresh uid: a random UUID (RFC 9562, version 4)."""
+        text = f"{self.random.getrandbits(128):032x}"
+        variant = "89ab"[int(text[16], 16) & 3]
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+    def suffix(self) -> str:
+        """Five characters for generateName."""
+        return "".join(self.random.choices(_SUFFIX, k=5))
+
+
+@functools.lru_cache(maxsize=8)
+def _printed(seconds: int) -> str:
+    return rfc3339(seconds)
+
+
+def metadata(obj: Obj) -> dict[str, Any]:
+    """metadata of an object that comes from a client. Raises a 400 when it has the wrong form."""
+    meta = obj.setdefault("metadata", {})
+    if not isinstance(meta, dict):
+        raise bad_request("metadata is not an object")
+    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(meta.get(name, ""), str):
+            raise bad_request(f"metadata.{name} is not a string")
+    for name in _MAPS:
+        pairs = meta.get(name, {})
+        if not isinstance(pairs, dict) or not all(isinstance(v, str) for v in pairs.values()):
+            raise bad_request(f"metadata.{name} is not a map of strings")
+    finalizers = meta.get("finalizers", [])
+    if not isinstance(finalizers, list) or not all(isinstance(f, str) for f in finalizers):
+        raise bad_request("metadata.finalizers is not a list of strings")
+    owners = meta.get("ownerReferences", [])
+    if not isinstance(owners, list) or not all(isinstance(o, dict) for o in owners):
+        raise bad_request("metadata.ownerReferences is not a list of objects")
+    return meta
+
+
+def check_kind(obj: Obj, resource: Resource) -> None:
+    """The body must be of the kind that the path names (or say nothing). Raises a 400."""
+    kind = resource.kind
+    version, name = obj.get("apiVersion", kind.api_version), obj.get("kind", kind.kind)
+    if (version, name) != (kind.api_version, kind.kind):
+        raise bad_request(
+            f"the object provided is unrecognized: want apiVersion {kind.api_version!r}, kind {kind.kind!r}, "
+            f"found apiVersion {str(version)[:80]!r}, kind {str(name)[:80]!r}"
+        )
+
+
+def begin(obj: Obj, resource: Resource, namespace: str, stamps: Stamps) -> str:
+    """Give a new object (of checked form) its identity, in place, and return its name. Raises 400 and 422."""
+    meta: dict[str, Any] = obj["metadata"]
+    if meta.get("resourceVersion"):
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    if resource.kind.namespaced:
+        if meta.get("namespace", namespace) not in ("", namespace):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        meta["namespace"] = namespace
+    else:
+        meta.pop("namespace", None)
+    if not meta.get("name"):
+        meta["name"] = _generated(meta, resource, stamps)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink", "generation"):
+        meta.pop(name, None)
+    meta["uid"] = stamps.uid()
+    meta["creationTimestamp"] = stamps.now()
+    obj["apiVersion"], obj["kind"] = resource.kind.api_version, resource.kind.kind
+    _tidy(meta)
+    return str(meta["name"])
+
+
+def _generated(meta: Mapping[str, Any], resource: Resource, stamps: Stamps) -> str:
+    base = meta.get("generateName")
+    if not base:
+        cause = Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
+        raise invalid(resource.kind.group, resource.kind.kind, "", [cause])
+    return str(base)[:_MAX_GENERATED_BASE] + stamps.suffix()
+
+
+def first_generation(obj: Obj) -> None:
+    """Begin counting changes of spec, for kinds that have one."""
+    if "spec" in obj:
+        obj["metadata"]["generation"] = 1
+
+
+def _tidy(meta: dict[str, Any]) -> None:
+    """Empty maps and lists are left out, as Kubernetes' omitempty does."""
+    for name in ("labels", "annotations", "finalizers", "ownerReferences", "generateName"):
+        if name in meta and not meta[name]:
+            del meta[name]
+
+
+def check_name(name: str, obj: Obj, resource: Resource, namespace: str) -> None:
+    """An update's body must be of the object that the path names. Raises a 400."""
+    meta = metadata(obj)
+    check_kind(obj, resource)
+    if meta.setdefault("name", name) != name:
+        raise bad_request(
+            f"the name of the object ({str(meta['name'])[:80]}) does not match the name on the URL ({name[:80]})"
+        )
+    if resource.kind.namespaced and meta.get("namespace", namespace) not in ("", namespace):
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def carry_over(new: Obj, old: Obj, resource: Resource, subresource: str) -> None:
+    """Put back into new, in place, what an update may not change: identity, times, the other half of the object.
+
+    Raises a 409 for another uid and a 422 for new finalizers on an object that is being deleted.
+    """
+    meta, was = metadata(new), old["metadata"]
+    if meta.get("uid") and meta["uid"] != was["uid"]:
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {was['uid']}"
+        raise conflict(resource.qualified, resource.kind.group, resource.kind.plural, was["name"], why)
+    for name in (*_KEPT, "generation", "generateName"):
+        if name in was:
+            meta[name] = was[name]
+        else:
+            meta.pop(name, None)
+    for name in ("managedFields", "selfLink"):
+        meta.pop(name, None)
+    new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
+    if subresource == "status":
+        _only_status(new, old)
+    elif not subresource and "status" in resource.subresources:
+        _put_back(new, old, "status")
+    _tidy(meta)
+    _check_finalizers(meta, was, resource)
+
+
+def _put_back(new: Obj, old: Obj, member: str) -> None:
+    if member in old:
+        new[member] = old[member]
+    else:
+        new.pop(member, None)
+
+
+def _only_status(new: Obj, old: Obj) -> None:
+    for member in {*new, *old} - {"metadata", "status"}:
+        _put_back(new, old, member)
+    for member in ("ownerReferences", "finalizers"):
+        _put_back(new["metadata"], old["metadata"], member)
+
+
+def _check_finalizers(meta: Mapping[str, Any], was: Mapping[str, Any], resource: Resource) -> None:
+    if not was.get("deletionTimestamp"):
+        return
+    added = sorted(set(meta.get("finalizers", ())) - set(was.get("finalizers", ())))
+    if added:
+        text = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+        cause = Cause("metadata.finalizers", text, "FieldValueForbidden")
+        raise invalid(resource.kind.group, resource.kind.kind, str(was["name"]), [cause])
+
+
+def count_generation(new: Obj, old: Obj) -> None:
+    """metadata.generation goes up when anything besides metadata and status changes."""
+    generation = old["metadata"].get("generation")
+    if generation is None:
+        return
+    changed = any(new.get(member) != old.get(member) for member in {*new, *old} - {"metadata", "status"})
+    new["metadata"]["generation"] = generation + 1 if changed else generation
+
+
+def held(obj: Obj) -> bool:
+    """Whether finalizers keep an object that is being deleted."""
+    if obj["metadata"].get("finalizers"):
+        return True
+    return obj["kind"] == "Namespace" and bool(obj.get("spec", {}).get("finalizers"))
+
+
+def ended(obj: Obj) -> bool:
+    """Whether an object that is being deleted has nothing left to wait for."""
+    meta = obj["metadata"]
+    return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not held(obj)
+
+
+Fate = Literal["remove", "mark", "wait"]
+
+
+def delete(obj: Obj, options: DeleteOptions, resource: Resource, stamps: Stamps) -> Fate:
+    """Take the next step of a deletion on obj, in place: it goes now, it is marked, or it waits as before."""
+    meta = obj["metadata"]
+    already = "deletionTimestamp" in meta
+    before = (meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds"), list(meta.get("finalizers", [])))
+    _propagate(meta, options)
+    grace = _grace(obj, options) if resource.graceful else 0
+    if already:
+        pending = meta.get("deletionGracePeriodSeconds") or 0
+        shorten = options.grace is not None or not resource.graceful
+        grace = min(grace, pending) if shorten else pending
+    if not grace and not held(obj):
+        if not already:
+            meta["deletionTimestamp"] = stamps.now()
+        meta["deletionGracePeriodSeconds"] = 0
+        return "remove"
+    if not already or grace != (before[1] or 0):
+        meta["deletionTimestamp"] = stamps.now(grace)
+    meta["deletionGracePeriodSeconds"] = grace
+    if not already and "generation" in meta:
+        meta["generation"] += 1
+    if obj["kind"] == "Namespace":
+        obj.setdefault("status", {})["phase"] = "Terminating"
+    after = (meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"], list(meta.get("finalizers", [])))
+    return "wait" if after == before else "mark"
+
+
+def _grace(obj: Obj, options: DeleteOptions) -> int:
+    """Seconds that a pod gets; one that runs nowhere, or no longer, gets none."""
+    if not obj.get("spec", {}).get("nodeName") or obj.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    grace = options.grace
+    if grace is None:
+        grace = obj["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+    return 1 if grace < 0 else int(grace)
+
+
+def _propagate(meta: dict[str, Any], options: DeleteOptions) -> None:
+    """propagationPolicy becomes a finalizer that the garbage collector takes off."""
+    if options.propagation is None:
+        return
+    kept = [f for f in meta.get("finalizers", []) if f not in (names.FOREGROUND, names.ORPHAN)]
+    if options.propagation == "Foreground":
+        kept.append(names.FOREGROUND)
+    elif options.propagation == "Orphan":
+        kept.append(names.ORPHAN)
+    if kept:
+        meta["finalizers"] = kept
+    else:
+        meta.pop("finalizers", None)

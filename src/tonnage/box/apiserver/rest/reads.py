@@ -1,0 +1,279 @@
+"""get, list and watch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.box.apiserver.request import errors
+from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, Accepted, apart
+from tonnage.box.apiserver.request.options import ListOptions
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.rest import output
+from tonnage.box.apiserver.storage.store import Key, Record, Store
+from tonnage.box.apiserver.storage.watch import Filter, Hub, Watcher, encode_change, line
+from tonnage.errors import ApiError, ApiGone, Cause
+
+_SNAPSHOTS_SURE = 8
+_SNAPSHOTS = 64
+_SNAPSHOT_RECORDS = 50_000
+_SNAPSHOT_SECONDS = 300.0
+_MAX_AHEAD_SECONDS = 3.0
+_OBJECTS = 64
+_OBJECT = MAX_INSIDE // _OBJECTS
+"""What an object of a list counts for, besides its bytes: no more than 64 are worked on in the event loop."""
+_AS_STORED = MAX_INSIDE // 256
+"""The same for one whose bytes are only copied."""
+
+_Place = tuple[str, str | None, int]
+"""Collection, namespace, revision."""
+
+
+class _Token(msgspec.Struct, array_like=True):
+    """What a continue token says: the list's revision, and the last object that was sent."""
+
+    revision: int
+    namespace: str
+    name: str
+
+
+@dataclass
+class _Snapshot:
+    """A list as it was, for pages that are still to come."""
+
+    revision: int
+    records: list[Record]
+    readers: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Reads:
+    """Answers from the store; nothing here changes anything."""
+
+    def __init__(self, store: Store, hub: Hub, clock: Clock) -> None:
+        self._store = store
+        self._hub = hub
+        self._clock = clock
+        self._snapshots: OrderedDict[_Place, _Snapshot] = OrderedDict()
+
+    def now(self) -> datetime:
+        """The time, for the ages in tables."""
+        return datetime.fromtimestamp(self._clock.time(), UTC)
+
+    def record(self, resource: Resource, namespace: str, name: str) -> Record:
+        """One object. Raises a 404."""
+        record = self._store.get(Key(resource.collection, namespace, name))
+        if record is None:
+            raise errors.not_found(resource.qualified, resource.kind.group, resource.kind.plural, name)
+        return record
+
+    async def shown(
+        self, resource: Resource, record: Record, accepted: Accepted, included: str, *, pretty: bool = False
+    ) -> bytes:
+        """One object, encoded."""
+        render = output.shape(resource, accepted, included, self.now).render
+        size = len(record.data) if pretty or not output.is_as_stored(resource, accepted) else 0
+
+        def body() -> bytes:
+            plain = render(record, record.revision)
+            return output.prettied(plain) if pretty else plain
+
+        return await apart(size, body)
+
+    # list
+
+    async def selected(self, resource: Resource, namespace: str | None, options: ListOptions) -> list[Record]:
+        """All objects that the options select."""
+        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
+        return await _select(wanted, self._store.records(resource.collection, namespace))
+
+    async def rendered(
+        self,
+        resource: Resource,
+        accepted: Accepted,
+        included: str,
+        records: list[Record],
+        meta: dict[str, object],
+        *,
+        pretty: bool = False,
+    ) -> bytes:
+        """A list of these objects, encoded."""
+        arguments = (resource, accepted, included, records, meta, self.now(), pretty)
+        weight = _AS_STORED * len(records)
+        if pretty or not output.is_as_stored(resource, accepted):
+            weight = sum(_OBJECT + len(record.data) for record in records[: _OBJECTS + 1])
+        return await apart(weight, output.render_list, *arguments)
+
+    async def page(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        options: ListOptions,
+        accepted: Accepted,
+        included: str,
+        *,
+        pretty: bool = False,
+    ) -> bytes:
+        """A list, encoded. Raises 400, 410 and 504 (a resourceVersion that is not there yet)."""
+        if options.continue_token:
+            snapshot, after = self._continued(resource, namespace, options)
+        else:
+            snapshot, after = await self._fresh(resource, namespace, options), None
+        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
+        pool = snapshot.records
+        if after is not None:
+            pool = [r for r in pool if (r.key.namespace, r.key.name) > after]
+        records = await _select(wanted, pool)
+        meta: dict[str, object] = {"resourceVersion": str(snapshot.revision)}
+        if options.limit and len(records) > options.limit:
+            rest = len(records) - options.limit
+            records = records[: options.limit]
+            meta["continue"] = self._token(resource, namespace, snapshot, records[-1], begins=after is None)
+            if not options.labels and not options.fields:
+                meta["remainingItemCount"] = rest
+        elif after is not None:
+            self._read_to_the_end((resource.collection, namespace, snapshot.revision), snapshot)
+        return await self.rendered(resource, accepted, included, records, meta, pretty=pretty)
+
+    async def _fresh(self, resource: Resource, namespace: str | None, options: ListOptions) -> _Snapshot:
+        asked = int(options.resource_version or 0)
+        await self._reach(asked)
+        if options.match == "Exact" and self._store.changed(resource.collection) > asked:
+            kept = self._snapshots.get((resource.collection, namespace, asked))
+            if kept is None:
+                raise ApiGone(f"The resourceVersion for the provided list is too old: {asked}")
+            return kept
+        revision = asked if options.match == "Exact" else self._store.revision
+        return _Snapshot(revision, self._store.records(resource.collection, namespace))
+
+    async def _reach(self, revision: int) -> None:
+        """Wait a moment for a revision of the future, then raise a 504 as Kubernetes does."""
+        waited = 0.0
+        while revision > self._store.revision:
+            if waited >= _MAX_AHEAD_SECONDS:
+                raise _too_large(revision, self._store.revision)
+            await self._clock.sleep(0.1)
+            waited += 0.1
+
+    def _token(
+        self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: Record, *, begins: bool
+    ) -> str:
+        place = (resource.collection, namespace, snapshot.revision)
+        kept = self._snapshots.setdefault(place, snapshot)  # readers of one revision share it
+        if kept.timer is None:
+            kept.timer = asyncio.get_running_loop().call_later(_SNAPSHOT_SECONDS, self._forget, place)
+        kept.readers += begins or not kept.readers
+        self._snapshots.move_to_end(place)
+        self._evict()
+        token = _Token(snapshot.revision, last.key.namespace, last.key.name)
+        return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+
+    def _evict(self) -> None:
+        """The oldest go first: many small lists are kept, or few large ones."""
+        kept = self._snapshots
+        total = sum(len(snapshot.records) for snapshot in kept.values())
+        while len(kept) > _SNAPSHOTS_SURE and (len(kept) > _SNAPSHOTS or total > _SNAPSHOT_RECORDS):
+            place = next(iter(kept))
+            total -= len(kept[place].records)
+            self._forget(place)
+
+    def _read_to_the_end(self, place: _Place, snapshot: _Snapshot) -> None:
+        """What has changed since need not be kept any longer, when nobody else reads it."""
+        snapshot.readers -= 1
+        if snapshot.readers <= 0 and self._snapshots.get(place) is snapshot:
+            self._forget(place)
+
+    def _forget(self, place: _Place) -> None:
+        snapshot = self._snapshots.pop(place, None)
+        if snapshot is not None and snapshot.timer is not None:
+            snapshot.timer.cancel()
+
+    def _continued(
+        self, resource: Resource, namespace: str | None, options: ListOptions
+    ) -> tuple[_Snapshot, tuple[str, str]]:
+        text = options.continue_token
+        try:
+            token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+        except (binascii.Error, ValueError):
+            raise errors.bad_request("continue key is not valid: it must come from the list before") from None
+        if options.resource_version not in ("", "0"):
+            raise errors.bad_request("specifying resource version is not allowed when using continue")
+        snapshot = self._snapshots.get((resource.collection, namespace, token.revision))
+        if snapshot is None:
+            if self._store.changed(resource.collection) > token.revision or token.revision > self._store.revision:
+                raise ApiGone(
+                    "The provided continue parameter is too old to display a consistent list result. "
+                    "You must start a new list without the continue parameter."
+                )
+            snapshot = _Snapshot(token.revision, self._store.records(resource.collection, namespace))
+        return snapshot, (token.namespace, token.name)
+
+    # watch
+
+    def watch(
+        self, resource: Resource, namespace: str | None, options: ListOptions, accepted: Accepted, included: str
+    ) -> Watcher:
+        """Open a watch; end it with Hub.close. Raises ApiGone for revisions that are no longer kept."""
+        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
+        revision = self._store.revision
+        watcher = Watcher(wanted, output.shape(resource, accepted, included, self.now), revision, bookmark=None)
+        if options.bookmarks:
+            watcher.bookmark = _bookmarks(resource, accepted)
+        watcher.begin(self._beginning(watcher, resource, options, accepted))
+        self._hub.open(watcher)
+        if options.timeout:
+            watcher.close_after(options.timeout)
+        return watcher
+
+    def _beginning(
+        self, watcher: Watcher, resource: Resource, options: ListOptions, accepted: Accepted
+    ) -> Iterator[bytes]:
+        """The lines that a watch starts with: synthetic ADDED, or what has happened since its revision.
+
+        What they are is decided now, only their encoding waits for the reader.
+        """
+        wanted, render, revision = watcher.filter, watcher.shape.render, self._store.revision
+        asked = int(options.resource_version or 0)
+        if asked > revision:
+            raise _too_large(asked, revision)
+        lines: Iterator[bytes] = iter(())
+        if options.initial_events or (not asked and options.initial_events is None):
+            records = self._store.records(wanted.collection, wanted.namespace)
+            lines = (line("ADDED", render(r, r.revision)) if wanted.selects(r) else b"" for r in records)
+        elif asked:
+            events = self._store.since(wanted.collection, asked)
+            lines = (encode_change(watcher, e, {}) or b"" for e in events)
+        if options.initial_events and options.bookmarks:
+            mark = line("BOOKMARK", output.bookmark(resource, accepted, revision, initial=True))
+            lines = itertools.chain(lines, (mark,))
+        return lines
+
+
+def _too_large(asked: int, current: int) -> ApiError:
+    return ApiError(
+        f"Too large resource version: {asked}, current: {current}",
+        code=504,
+        reason="Timeout",
+        causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
+        retry_after=1,
+    )
+
+
+def _bookmarks(resource: Resource, accepted: Accepted) -> Callable[[int], bytes]:
+    return lambda revision: line("BOOKMARK", output.bookmark(resource, accepted, revision, initial=False))
+
+
+async def _select(wanted: Filter, records: list[Record]) -> list[Record]:
+    if not wanted.labels and not wanted.fields:
+        return records
+    weight = _OBJECT * len(records) * (1 + len(wanted.labels.requirements) + len(wanted.fields.requirements))
+    return await apart(weight, lambda: [record for record in records if wanted.selects(record)])

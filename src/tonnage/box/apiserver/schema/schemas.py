@@ -1,0 +1,132 @@
+"""The field structure of every served kind: written once (schema_text/), used for OpenAPI, strict fields and types.
+
+A text begins a group with `@core.v1`; a line at the margin names a struct, an indented line one of its fields:
+
+    Container: One program of a pod.
+      name! str: Unique in the pod.
+      env [EnvVar]+name
+
+`!` must be given; types are str, int (32 bit), long, number, bool, bytes (base64), quantity, intstr, time, microtime,
+any, a struct, `[T]` and `{T}` (a map by strings). `?` is a scalar whose empty value differs from none (Go: a pointer).
+`+key` is a list that strategic merge patches by that key, `+` one it merges as a set, `~` keeps only the keys named.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from dataclasses import dataclass
+
+_TEXTS = (
+    "meta", "containers", "volumes", "legacy_volumes", "pods", "persistent", "cluster", "storage", "workloads",
+    "policy", "reviews",
+)  # fmt: skip
+_FIELD = re.compile(r"  (\w+)(!?) (\S+?)(\?)?(?:(\+)(\w*))?(~)?(?:: (.+))?")
+_STRUCT = re.compile(r"(\w+)(?:: (.+))?")
+_SCALARS = frozenset(
+    ["str", "int", "long", "number", "bool", "bytes", "quantity", "intstr", "time", "microtime", "any"]
+)
+_PREFIX = {"meta.v1": "io.k8s.apimachinery.pkg.apis."}
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """word is a scalar's word, "[]", "{}" or "struct"; item is the element of a list or map, struct the full name."""
+
+    word: str
+    item: Type | None = None
+    struct: str = ""
+
+    @property
+    def go(self) -> str:
+        """As Go's decoder names it in its complaints."""
+        if self.item is not None:
+            return ("[]" if self.word == "[]" else "map[string]") + self.item.go
+        if self.struct:
+            return "v1." + self.struct.rpartition(".")[2]
+        return {"str": "string", "int": "int32", "long": "int64", "number": "float64"}.get(self.word, self.word)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. pointer: its empty value is kept; merge_key: None (replaced), "" (a set) or the key."""
+
+    name: str
+    type: Type
+    required: bool = False
+    pointer: bool = False
+    merge_key: str | None = None
+    retain_keys: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """One struct, by its short name as `core.v1.Pod`."""
+
+    name: str
+    fields: dict[str, Field]
+    text: str = ""
+
+    @property
+    def short(self) -> str:
+        """`Pod`."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def definition(self) -> str:
+        """Its name in OpenAPI documents."""
+        group = self.name.rpartition(".")[0]
+        return _PREFIX.get(group, "io.k8s.api.") + self.name
+
+
+def struct(name: str) -> Struct:
+    """The struct with a short name. Raises KeyError."""
+    return all_structs()[name]
+
+
+@functools.cache
+def all_structs() -> dict[str, Struct]:
+    """Every struct by its short name; read once, at the first question."""
+    raw: dict[str, tuple[str, list[re.Match[str]]]] = {}
+    for text in _TEXTS:
+        _scan(importlib.import_module(f"tonnage.box.apiserver.schema.text.{text}").TEXT, raw)
+    return {name: _build(name, text, lines, raw) for name, (text, lines) in raw.items()}
+
+
+def _scan(text: str, raw: dict[str, tuple[str, list[re.Match[str]]]]) -> None:
+    group, fields = "", list[re.Match[str]]()
+    for line in text.splitlines():
+        if line.startswith("@"):
+            group = line[1:]
+        elif match := _FIELD.fullmatch(line):
+            fields.append(match)
+        elif match := _STRUCT.fullmatch(line):
+            fields = []
+            raw[f"{group}.{match[1]}"] = (match[2] or "", fields)
+        else:
+            raise ValueError(f"schema text: cannot read {line!r}")
+
+
+def _build(
+    name: str, text: str, lines: list[re.Match[str]], known: dict[str, tuple[str, list[re.Match[str]]]]
+) -> Struct:
+    group = name.rpartition(".")[0]
+
+    def resolve(word: str) -> Type:
+        if word[0] in "[{":
+            return Type(word[0] + word[-1], resolve(word[1:-1]))
+        if word in _SCALARS:
+            return Type(word)
+        for prefix in (group, "core.v1", "meta.v1"):
+            if f"{prefix}.{word}" in known:
+                return Type("struct", None, f"{prefix}.{word}")
+        raise ValueError(f"schema text: {name} uses the unknown type {word!r}")
+
+    fields = {}
+    for line in lines:
+        field, required, word, pointer, plus, key, tilde, about = line.groups()
+        merge = key if plus else None
+        fields[field] = Field(field, resolve(word), bool(required), bool(pointer), merge, bool(tilde), about or "")
+    return Struct(name, fields, text)

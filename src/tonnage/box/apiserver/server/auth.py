@@ -1,0 +1,159 @@
+"""Who may talk to the server: its certificate, made at first start, and one bearer token, handed out in a kubeconfig.
+
+Everything is kept in one folder, in files of mode 0600 that are written beside and renamed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import ssl
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.box.apiserver.rest.reviews import USER
+from tonnage.errors import HostError
+from tonnage.host.run import run
+
+_LIFE = timedelta(days=3650)
+_RENEW = timedelta(days=30)
+_KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters:
+- name: {name}
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+users:
+- name: {name}
+  user:
+    token: {token}
+contexts:
+- name: {name}
+  context:
+    cluster: {name}
+    user: {name}
+    namespace: default
+current-context: {name}
+"""
+_KEY = b"-----BEGIN PRIVATE KEY-----"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a server needs to be believed, and to believe."""
+
+    certificate: Path
+    key: Path
+    token: str
+
+    def authenticate(self, header: str) -> str | None:
+        """The user of an Authorization header, or None."""
+        scheme, _, token = header.partition(" ")
+        return self.token_user(token.strip()) if scheme.lower() == "bearer" else None
+
+    def token_user(self, token: str) -> str | None:
+        """The user of a token, or None."""
+        right = hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
+        return USER if right else None
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """For the server's side of TLS (1.2 and later, HTTP/1.1)."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.certificate, self.key)
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
+def ensure(folder: Path, clock: Clock, hosts: Sequence[str] = ()) -> Credentials:
+    """Read the credentials in a folder, making what is missing, about to expire, or without one of the hosts.
+
+    May be repeated. Raises HostError when the folder cannot be read or written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        certificate, key, token = folder / "server.crt", folder / "server.key", folder / "token"
+        names = tuple(dict.fromkeys((*LOOPBACK, *_SERVICE_NAMES, *hosts)))
+        now = datetime.fromtimestamp(clock.time(), UTC)
+        if not _serves(certificate, key, names, now):
+            _make_certificate(certificate, key, names, now)
+        if not token.exists():
+            write_private(token, secrets.token_urlsafe(32).encode())
+        return Credentials(certificate, key, token.read_text().strip())
+    except OSError as error:
+        raise HostError(f"cannot keep the API server's certificate and token in {folder}: {error}") from error
+
+
+class _Note(msgspec.Struct):
+    """Kept beside the certificate: what it is good for, and a digest that ties both files to it."""
+
+    until: float
+    names: list[str]
+    digest: str
+
+
+def _digest(certificate: bytes, key: bytes) -> str:
+    return hashlib.sha256(certificate + b"|" + key).hexdigest()
+
+
+def _serves(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> bool:
+    """Whether both files are those that were made, for all names, and not about to expire."""
+    try:
+        note = msgspec.json.decode(certificate.with_suffix(".json").read_bytes(), type=_Note)
+        same = note.digest == _digest(certificate.read_bytes(), key.read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return False
+    return same and note.until > (now + _RENEW).timestamp() and set(note.names).issuperset(names)
+
+
+def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
+    """Make both files and their note; a kill in between leaves what does not fit together, and is made again."""
+    until = now + _LIFE
+    days = [str((now - timedelta(days=1)).timestamp()), str(until.timestamp())]
+    command = [sys.executable, "-m", "tonnage.box.apiserver.server.certificate", *days, *names]
+    printed = run(command, environment={"PYTHONPATH": os.pathsep.join(sys.path)}).encode()
+    public, mark, rest = printed.partition(_KEY)
+    private = mark + rest
+    write_private(key, private)
+    write_private(certificate, public)
+    note = _Note(until.timestamp(), list(names), _digest(public, private))
+    write_private(certificate.with_suffix(".json"), msgspec.json.encode(note))
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, at once or not at all. May be repeated. Raises OSError."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_kubeconfig(path: Path, url: str, credentials: Credentials, *, name: str = "tonnage") -> None:
+    """Write a kubeconfig (mode 0600) whose current context is this server. May be repeated. Raises HostError."""
+    authority = base64.b64encode(credentials.certificate.read_bytes()).decode()
+    config = _KUBECONFIG.format(name=name, server=url, authority=authority, token=credentials.token)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(path, config.encode())
+    except OSError as error:
+        raise HostError(f"cannot write the kubeconfig {path}: {error}") from error

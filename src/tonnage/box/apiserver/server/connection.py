@@ -1,0 +1,192 @@
+"""One connection of a client, as aiohttp serves it: what is not HTTP is answered like all else, and waited for briefly.
+
+aiohttp alone logs a traceback for every line that is no HTTP, and keeps a connection that never asks anything for
+ever; both are open to anybody who reaches the port, with a token or without. Connections are counted from accept(2)
+on, before their TLS handshake, until their first request with valid credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.sslproto
+import logging
+import ssl
+from contextlib import suppress
+from typing import Any, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from tonnage.box.apiserver.request.errors import as_api_error, encode
+from tonnage.errors import ApiError
+from tonnage.kube.transport import JSON
+
+log = logging.getLogger(__name__)
+KEEPALIVE_SECONDS = 120.0
+"""Longer than the 90 s for which Go's clients keep an idle connection, so that they close first."""
+LINGER_SECONDS = 5.0
+"""How long the rest of a body that was refused is still taken, so that its sender comes to read why."""
+MAX_LINE = 64 << 10
+MAX_UNAUTHENTICATED = 256
+"""Connections without valid credentials at one time; further ones wait to be accepted."""
+TURN_SECONDS = 2.0
+"""How long such a connection is safe when others wait: enough for a handshake and a request."""
+_REASONS = {400: "BadRequest", 413: "RequestEntityTooLarge"}
+
+
+class Unauthenticated:
+    """The connections without valid credentials so far, the oldest first."""
+
+    def __init__(self) -> None:
+        self._connections: dict[Connection, tuple[asyncio.Transport, float]] = {}
+        self._left = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def add(self, connection: Connection, transport: asyncio.Transport) -> None:
+        """Count a connection that was accepted."""
+        self._connections[connection] = (transport, asyncio.get_running_loop().time())
+
+    def discard(self, connection: Connection) -> None:
+        """It has shown valid credentials, or is gone. Idempotent."""
+        if self._connections.pop(connection, None) is not None:
+            self._left.set()
+
+    def abort_oldest(self) -> None:
+        """Make room for another one."""
+        if self._connections:
+            oldest = next(iter(self._connections))
+            transport, _ = self._connections.pop(oldest)
+            transport.abort()
+
+    async def room(self) -> None:
+        """Wait until another connection may be accepted: the oldest is closed when its turn is over."""
+        while len(self._connections) >= MAX_UNAUTHENTICATED:
+            _, since = next(iter(self._connections.values()))
+            left = since + TURN_SECONDS - asyncio.get_running_loop().time()
+            if left <= 0:
+                self.abort_oldest()
+                continue
+            self._left.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._left.wait()
+
+    def close(self) -> None:
+        """End all of them."""
+        while self._connections:
+            self.abort_oldest()
+
+
+class Tls(asyncio.sslproto.SSLProtocol):
+    """TLS of one connection. Its writer waits until the kernel has all, so that no buffer grows beside a slow reader.
+
+    asyncio's own server counts a connection only after its handshake, and keeps up to 1 MiB for its reader.
+    """
+
+    max_size = 32 << 10  # asyncio allots 256 KiB a connection: a thousand watches would take 280 MiB
+
+    def __init__(self, connection: Connection, context: ssl.SSLContext, unauthenticated: Unauthenticated) -> None:
+        loop = asyncio.get_running_loop()
+        patience = max(1, round(connection.patience))
+        super().__init__(loop, connection, context, None, server_side=True, ssl_handshake_timeout=patience)  # type: ignore[arg-type]
+        self._connection = connection
+        self._unauthenticated = unauthenticated
+        self._raw: asyncio.Transport | None = None
+        self._set_write_buffer_limits(high=1, low=0)  # type: ignore[attr-defined]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, then begin the handshake."""
+        self._raw = cast(asyncio.Transport, transport)
+        self._raw.set_write_buffer_limits(high=0)
+        self._unauthenticated.add(self._connection, self._raw)
+        super().connection_made(self._raw)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection is gone, perhaps before its handshake was done."""
+        self._unauthenticated.discard(self._connection)
+        super().connection_lost(exc)
+
+    def _get_write_buffer_size(self) -> int:
+        waiting = self._raw.get_write_buffer_size() if self._raw is not None else 0
+        return waiting + int(super()._get_write_buffer_size())  # type: ignore[misc]
+
+
+class Connection(web.RequestHandler):
+    """A connection that must begin its first request within `patience` seconds."""
+
+    __slots__ = ("_late", "_unauthenticated", "patience")
+
+    def __init__(self, manager: web.Server, patience: float, unauthenticated: Unauthenticated, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self.patience = patience
+        self._unauthenticated = unauthenticated
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._late = asyncio.get_running_loop().call_later(self.patience, self.force_close)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The client has gone."""
+        self.begun()
+        super().connection_lost(exc)
+
+    def begun(self) -> None:
+        """A request has come. May be repeated."""
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def authenticated(self) -> None:
+        """A request with valid credentials has come. Idempotent."""
+        self._unauthenticated.discard(self)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """A Status for what the client did wrong (no HTTP, lines too long); our own faults are aiohttp's to log."""
+        if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
+            return super().handle_error(request, status, exc, message)
+        what = _told(exc)
+        log.debug("not a request: %s", what)
+        error = as_api_error(ApiError(what, code=status, reason=_REASONS.get(status, "BadRequest")))
+        response = web.Response(status=status, body=encode(error), headers={"Content-Type": JSON})
+        response.force_close()
+        return response
+
+
+class Server(web.Server):
+    """aiohttp's, with connections of ours."""
+
+    def __init__(self, handler: Any, *, patience: float, request_factory: Any) -> None:
+        super().__init__(handler, request_factory=request_factory, handler_cancellation=True)
+        self._patience = patience
+        self.unauthenticated = Unauthenticated()
+
+    def __call__(self) -> Connection:
+        """The protocol of one more connection."""
+        return Connection(
+            self,
+            self._patience,
+            self.unauthenticated,
+            loop=asyncio.get_running_loop(),
+            access_log=None,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=min(LINGER_SECONDS, self._patience),
+            max_line_size=MAX_LINE,
+            max_field_size=MAX_LINE,
+            auto_decompress=False,  # a body of 3 MiB may unfold to gigabytes
+        )
+
+
+def _told(error: HttpProcessingError) -> str:
+    """What is wrong, without the bytes that were sent: they may hold a token."""
+    first = error.message.strip().partition("\n")[0].partition(": b")[0].partition(": bytearray")[0]
+    return f"the request cannot be read as HTTP: {type(error).__name__}: {first.rstrip(':')[:120]}"

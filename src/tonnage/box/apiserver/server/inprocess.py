@@ -1,0 +1,85 @@
+"""The transport of clients in the same process: requests go to the handler as they are, no HTTP, no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from tonnage.box.apiserver.rest.handler import Handler, Stream
+from tonnage.box.apiserver.storage.watch import Hub, Watcher
+from tonnage.errors import ApiError, Cause, Unavailable, api_error
+from tonnage.kube.transport import Request, Response
+
+
+class InProcess:
+    """A kube.transport.Transport. `user` is who asks, as if it had come with a certificate."""
+
+    def __init__(self, handler: Handler, hub: Hub, user: str) -> None:
+        self._handler = handler
+        self._hub = hub
+        self._user = user
+        self._open = True
+
+    async def request(self, request: Request) -> Response:
+        """See Transport."""
+        self._check()
+        answer = await self._handler.handle(request, self._user)
+        if isinstance(answer, Response):
+            return answer
+        if isinstance(answer, Stream):
+            return Response(200, b"".join([chunk async for chunk in answer.chunks]))
+        self._hub.close(answer)
+        raise ApiError("a watch is asked for by stream(), not by request()", code=400, reason="BadRequest")
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See Transport."""
+        self._check()
+        answer = await self._handler.handle(request, self._user)
+        if isinstance(answer, Response):
+            if answer.status != 200:
+                raise read_status(answer)
+            yield _once(answer.body)
+        elif isinstance(answer, Stream):
+            yield answer.chunks
+        else:
+            try:
+                yield _chunks(answer)
+            finally:
+                self._hub.close(answer)
+
+    async def close(self) -> None:
+        """See Transport."""
+        self._open = False
+
+    def _check(self) -> None:
+        if not self._open:
+            raise Unavailable("this transport is closed")
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _chunks(watcher: Watcher) -> AsyncIterator[bytes]:
+    while chunk := await watcher.read():
+        yield chunk
+
+
+def read_status(answer: Response) -> ApiError:
+    """The ApiError of a Status that was answered."""
+    status = msgspec.json.decode(answer.body)
+    details = status.get("details") or {}
+    causes = [Cause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in details.get("causes", ())]
+    return api_error(
+        answer.status,
+        status.get("reason", ""),
+        status.get("message", ""),
+        causes=causes,
+        group=details.get("group", ""),
+        kind=details.get("kind", ""),
+        name=details.get("name", ""),
+        retry_after=details.get("retryAfterSeconds"),
+    )

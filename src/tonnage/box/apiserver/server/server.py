@@ -1,0 +1,166 @@
+"""The embedded API server as one thing: a store, the kinds, and doors for HTTPS and for the same process."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.api import kinds
+from tonnage.box.apiserver.admission import priority
+from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
+from tonnage.box.apiserver.discovery.catalogue import Catalogue
+from tonnage.box.apiserver.registry import resources as registry_resources
+from tonnage.box.apiserver.request.options import WriteOptions
+from tonnage.box.apiserver.request.resource import SYSTEM, Obj, Resource
+from tonnage.box.apiserver.rest.handler import Handler, PodLogs
+from tonnage.box.apiserver.rest.object_meta import Stamps
+from tonnage.box.apiserver.rest.reviews import USER
+from tonnage.box.apiserver.rest.writes import Writes
+from tonnage.box.apiserver.server.auth import Credentials
+from tonnage.box.apiserver.server.health import basic
+from tonnage.box.apiserver.server.https import HttpShell
+from tonnage.box.apiserver.server.inprocess import InProcess
+from tonnage.box.apiserver.storage.store import Extract, Key, Store
+from tonnage.box.apiserver.storage.watch import Hub
+from tonnage.errors import ApiAlreadyExists, Busy, HostError, Invalid, Unavailable
+from tonnage.kube.transport import Request, Response
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) -> Extract:
+    """What a store reads out of objects for field selectors: of every row that shows the collection."""
+    rows: dict[str, list[Resource]] = {}
+    for resource in resources.values():
+        rows.setdefault(resource.collection, []).append(resource)
+
+    def fields(collection: str, obj: Obj) -> Mapping[str, str]:
+        shown = rows.get(collection, ())
+        if len(shown) == 1:
+            return shown[0].fields(obj)
+        found: dict[str, str] = {}
+        for row in shown:
+            found |= row.fields(row.outward(obj) if row.outward is not None else obj)
+        return found
+
+    return fields
+
+
+class ApiServer:
+    """start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
+
+    The store must have been made with extractor(resources). pod_logs answers pods/log.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        resources: Mapping[str, Resource] = registry_resources.RESOURCES,
+        pod_logs: PodLogs | None = None,
+        credentials: Credentials | None = None,
+        entropy: random.Random | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock or RealClock()
+        self.credentials = credentials
+        self.hub = Hub(store)
+        self.url = ""
+        self._resources = resources
+        self._quota = QuotaKeeper(store, self.clock)
+        catalogue = Catalogue(resources.values())
+
+        async def documented(request: Request) -> Response | None:
+            if request.path == "/metrics":
+                for collection in store.collections():
+                    metrics.API_OBJECTS.labels(collection).set(store.count(collection))
+            return await catalogue.answer(request) or await basic(request)
+
+        self._stamps = Stamps(self.clock, entropy or random.Random())
+        self._handler = Handler(
+            store,
+            self.hub,
+            resources,
+            self._stamps,
+            documents=documented,
+            pod_logs=pod_logs,
+            token_user=credentials.token_user if credentials is not None else lambda token: None,
+            used=self._quota.used,
+        )
+        self._shell: HttpShell | None = None
+
+    async def start(self) -> None:
+        """Load the store and make what every cluster has: namespaces and priorities. Raises what Store.start raises."""
+        await self.store.start()
+        self._quota.start()
+        writes = Writes(self.store, self._stamps)
+        namespaces = [{"metadata": {"name": name}} for name in DEFAULT_NAMESPACES]
+        classes = [priority.system_class(name) for name in SYSTEM]
+        for kind, objects in ((kinds.NAMESPACES, namespaces), (kinds.PRIORITY_CLASSES, classes)):
+            row = next((r for r in self._resources.values() if r.kind is kind), None)
+            for obj in objects if row is not None else ():
+                assert row is not None
+                if self.store.get(Key(row.collection, "", obj["metadata"]["name"])) is None:
+                    with suppress(ApiAlreadyExists):
+                        await writes.create(row, "", obj, WriteOptions())
+
+    async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
+        """Serve HTTPS and return the URL. Raises Invalid (not loopback, unless exposed on purpose), Busy (port)."""
+        if self.credentials is None:
+            raise Invalid("an API server without credentials serves this process only")
+        if not expose and not _is_loopback(host):
+            raise Invalid(
+                f"{host} can be reached by others: the API server listens on loopback unless exposed on purpose"
+            )
+        shell = HttpShell(self._handler, self.hub, self.credentials)
+        try:
+            bound = await shell.start(host, port)
+        except OSError as error:
+            await shell.stop()
+            if error.errno == errno.EADDRINUSE:
+                raise Busy(f"port {port} on {host} is taken by another program: choose another port") from None
+            raise HostError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+        self._shell = shell
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"https://{shown}:{bound}"
+        log.info("API server ready url=%s", self.url)
+        return self.url
+
+    def transport(self, user: str = USER) -> InProcess:
+        """A transport for clients of this process."""
+        return InProcess(self._handler, self.hub, user)
+
+    def cluster_id(self) -> str:
+        """uid of the namespace kube-system. Raises Unavailable before start()."""
+        record = self.store.get(Key(kinds.NAMESPACES.plural, "", "kube-system"))
+        if record is None:
+            raise Unavailable("the API server has not been started")
+        meta: dict[str, Any] = record.decode()["metadata"]
+        return str(meta["uid"])
+
+    async def stop(self) -> None:
+        """End all watches and requests within a second, then the store. May be repeated."""
+        self.hub.close_all()
+        await self._quota.stop()
+        if self._shell is not None:
+            await self._shell.stop()
+            self._shell = None
+        await self.store.stop()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,141 @@
+"""PersistentVolumeClaim, and the template of one inside a pod."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from tonnage.api.quantity import Quantity
+from tonnage.box.apiserver.validation.field_errors import Faults, difference, immutable
+from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, label_selector, metadata
+from tonnage.box.apiserver.validation.persistent_volume import VOLUME_MODES, access_modes
+from tonnage.errors import Cause
+
+Obj = dict[str, Any]
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+    """PersistentVolumeClaim."""
+    faults = Faults()
+    metadata(faults, new, old=old)
+    if subresource == "status":
+        _status(faults, new, old)
+        return faults
+    if old is not None and new["spec"] == old["spec"]:
+        return faults
+    spec(faults, new["spec"], "spec")
+    if old is not None:
+        _update(faults, new, old)
+    return faults
+
+
+def spec(faults: Faults, claim: Obj, path: str) -> None:
+    """PersistentVolumeClaimSpec."""
+    if not claim.get("accessModes"):
+        faults.required(f"{path}.accessModes", "at least 1 access mode is required")
+    if "selector" in claim:
+        label_selector(faults, claim["selector"], f"{path}.selector")
+    access_modes(faults, claim.get("accessModes") or [], f"{path}.accessModes")
+    _size(faults, claim, f"{path}.resources[storage]")
+    for word in ("storageClassName", "volumeAttributesClassName"):
+        if claim.get(word):
+            faults.each(f"{path}.{word}", claim[word], dns_subdomain(claim[word]))
+    if "volumeMode" in claim and claim["volumeMode"] not in VOLUME_MODES:
+        faults.not_supported(f"{path}.volumeMode", claim["volumeMode"], VOLUME_MODES)
+    _data_sources(faults, claim, path)
+
+
+def _size(faults: Faults, claim: Obj, path: str) -> None:
+    text = ((claim.get("resources") or {}).get("requests") or {}).get("storage")
+    if text is None:
+        faults.required(path)
+        return
+    amount = Quantity.parse(text)
+    if amount.nanos <= 0:
+        faults.invalid(path, text, "must be greater than zero")
+    elif amount.nanos % 10**9:
+        faults.invalid(path, text, "must be an integer")
+
+
+def _data_sources(faults: Faults, claim: Obj, path: str) -> None:
+    source, ref = claim.get("dataSource"), claim.get("dataSourceRef")
+    for word, value in (("dataSource", source), ("dataSourceRef", ref)):
+        if value is not None:
+            _data_source(faults, value, f"{path}.{word}")
+    if ref is not None and ref.get("namespace"):
+        faults.each(f"{path}.dataSourceRef.namespace", ref["namespace"], dns_label(ref["namespace"]))
+        if source is not None:
+            detail = "may not be specified when dataSourceRef.namespace is specified"
+            faults.invalid(path, f"{path}.dataSource", detail)
+    elif source is not None and ref is not None and _identity(source) != _identity(ref):
+        faults.invalid(path, f"{path}.dataSource", "must match dataSourceRef")
+
+
+def _identity(source: Obj) -> tuple[str, str, str]:
+    return (source.get("apiGroup") or "", source.get("kind", ""), source.get("name", ""))
+
+
+def _data_source(faults: Faults, source: Obj, path: str) -> None:
+    for word in ("name", "kind"):
+        if not source.get(word):
+            faults.required(f"{path}.{word}")
+    group = source.get("apiGroup") or ""
+    if not group and source.get("kind") != "PersistentVolumeClaim":
+        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        faults.invalid(path, source.get("kind", ""), detail)
+    if group:
+        faults.each(f"{path}.apiGroup", group, dns_subdomain(group))
+
+
+def _update(faults: Faults, new: Obj, old: Obj) -> None:
+    """The spec stays, but for the volume's name and the class when they are filled in, and growth once bound."""
+    wanted, before = copy.deepcopy(new["spec"]), copy.deepcopy(old["spec"])
+    bound = (new.get("status") or old.get("status") or {}).get("phase") == "Bound"
+    if not before.get("volumeName"):
+        before.pop("volumeName", None)
+        wanted.pop("volumeName", None)
+    if "storageClassName" not in before and not _annotated(old) and wanted.get("storageClassName"):
+        # The default class came later than the claim: it may be filled in.
+        del wanted["storageClassName"]
+    if bound:
+        wanted.pop("volumeAttributesClassName", None)
+        before.pop("volumeAttributesClassName", None)
+        _same_size(wanted, before)
+    if wanted != before:
+        detail = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        )
+        faults.forbidden("spec", f"{detail}\n{difference(wanted, before)}")
+    if _amount(new) < _amount(old):
+        # A growth that cannot be had may be taken back, but not below what there already is.
+        capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
+        if _amount(new) <= Quantity.parse(capacity).nanos:
+            faults.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
+    immutable(faults, new["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+    current = (old.get("status") or {}).get("currentVolumeAttributesClassName")
+    if current is not None and not new["spec"].get("volumeAttributesClassName"):
+        what = "nil" if "volumeAttributesClassName" not in new["spec"] else "empty string"
+        detail = f"update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        faults.forbidden("spec.volumeAttributesClassName", detail)
+
+
+def _annotated(claim: Obj) -> bool:
+    return _CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {})
+
+
+def _same_size(wanted: Obj, before: Obj) -> None:
+    for claim in (wanted, before):
+        ((claim.get("resources") or {}).get("requests") or {}).pop("storage", None)
+
+
+def _amount(claim: Obj) -> int:
+    text = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", "0")
+    return Quantity.parse(text).nanos
+
+
+def _status(faults: Faults, new: Obj, old: Obj | None) -> None:
+    status = new.get("status") or {}
+    for resource, text in (status.get("capacity") or {}).items():
+        if Quantity.parse(text).nanos < 0:
+            faults.invalid(f"status.capacity[{resource}]", text, "must be greater than or equal to 0")

@@ -1,0 +1,209 @@
+"""PersistentVolume: capacity, modes, exactly one source, and what of it may change."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.quantity import Quantity
+from tonnage.box.apiserver.schema import schemas
+from tonnage.box.apiserver.validation.field_errors import Faults, difference, immutable
+from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, metadata, node_selector_terms
+from tonnage.errors import Cause
+
+Obj = dict[str, Any]
+_RECLAIM = ("Delete", "Recycle", "Retain")
+VOLUME_MODES = ("Block", "Filesystem")
+_HOST_PATH_TYPES = (
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+)  # fmt: skip
+_SECRETS = (
+    "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef",
+)  # fmt: skip
+_COMMON = frozenset(
+    {
+        "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
+        "storageClassName", "volumeAttributesClassName", "volumeMode",
+    }
+)  # fmt: skip
+
+
+def sources(spec: Obj) -> list[str]:
+    """Which of the volume's sources are given: every field that is not common to all volumes."""
+    known = schemas.struct("core.v1.PersistentVolumeSpec").fields
+    return [word for word in known if word in spec and word not in _COMMON]
+
+
+def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[Cause]:
+    """PersistentVolume."""
+    faults = Faults()
+    metadata(faults, new, old=old)
+    if subresource or (old is not None and new["spec"] == old["spec"]):
+        return faults
+    volume_spec(faults, new["spec"], "spec", inline=False)
+    if old is not None:
+        _update(faults, new["spec"], old["spec"])
+    return faults
+
+
+def _update(faults: Faults, new: Obj, old: Obj) -> None:
+    source = {word: new[word] for word in sources(new)}
+    before = {word: old[word] for word in sources(old)}
+    csi = before.get("csi")
+    if csi and "controllerExpandSecretRef" not in csi and "csi" in source:
+        # It may be added once, so that volumes made before expansion was known can grow.
+        source["csi"] = {k: v for k, v in source["csi"].items() if k != "controllerExpandSecretRef"}
+    if source != before:
+        path = "spec.persistentvolumesource"
+        faults.forbidden(path, f"{path} is immutable after creation\n{difference(source, before)}")
+    immutable(faults, new.get("volumeMode"), old.get("volumeMode"), "volumeMode")
+    if "nodeAffinity" in old and new.get("nodeAffinity") != old["nodeAffinity"]:
+        detail = "field is immutable, except for updating from beta label to GA"
+        faults.invalid("nodeAffinity", new.get("nodeAffinity"), detail)
+
+
+def volume_spec(faults: Faults, spec: Obj, path: str, *, inline: bool) -> None:
+    """PersistentVolumeSpec; inline is the one inside a VolumeAttachment, which has no claim and no capacity."""
+    if inline:
+        for word in ("claimRef", "capacity", "nodeAffinity", "storageClassName"):
+            if spec.get(word):
+                faults.forbidden(f"{path}.{word}", "may not be specified in the context of inline volumes")
+        if "csi" not in spec:
+            faults.required(f"{path}.csi", "has to be specified in the context of inline volumes")
+    if not spec.get("accessModes"):
+        faults.required(f"{path}.accessModes")
+    access_modes(faults, spec.get("accessModes") or [], f"{path}.accessModes")
+    if not inline:
+        _capacity(faults, spec.get("capacity") or {}, f"{path}.capacity")
+    policy = spec.get("persistentVolumeReclaimPolicy")
+    if policy and policy not in _RECLAIM:
+        faults.not_supported(f"{path}.persistentVolumeReclaimPolicy", policy, _RECLAIM)
+    if "nodeAffinity" in spec and not inline:
+        _node_affinity(faults, spec["nodeAffinity"], f"{path}.nodeAffinity")
+    _source(faults, spec, path)
+    if spec.get("storageClassName"):
+        faults.each(f"{path}.storageClassName", spec["storageClassName"], dns_subdomain(spec["storageClassName"]))
+    if "volumeMode" in spec and spec["volumeMode"] not in VOLUME_MODES:
+        faults.not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES)
+    if "volumeAttributesClassName" in spec:
+        _attributes_class(faults, spec, path)
+
+
+def access_modes(faults: Faults, modes: list[str], path: str) -> None:
+    """Known modes; ReadWriteOncePod only alone."""
+    for mode in modes:
+        if mode not in names.ACCESS_MODES:
+            faults.not_supported(path, mode, sorted(names.ACCESS_MODES))
+    if names.READ_WRITE_ONCE_POD in modes and set(modes) & set(names.ACCESS_MODES) - {names.READ_WRITE_ONCE_POD}:
+        faults.forbidden(path, "may not use ReadWriteOncePod with other access modes")
+
+
+def _capacity(faults: Faults, capacity: Obj, path: str) -> None:
+    if not capacity:
+        faults.required(path)
+    if capacity.keys() != {"storage"}:
+        faults.not_supported(path, capacity, ["storage"])
+    for resource, text in capacity.items():
+        if Quantity.parse(text).nanos <= 0:
+            faults.invalid(f"{path}[{resource}]", text, "must be greater than zero")
+
+
+def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
+    if "required" not in affinity:
+        faults.required(f"{path}.required", "must specify required node constraints")
+        return
+    terms = affinity["required"].get("nodeSelectorTerms") or []
+    node_selector_terms(faults, terms, f"{path}.required.nodeSelectorTerms")
+
+
+def _source(faults: Faults, spec: Obj, path: str) -> None:
+    given = sources(spec)
+    if not given:
+        faults.required(path, "must specify a volume type")
+        return
+    for word in given[1:]:
+        faults.forbidden(f"{path}.{word}", "may not specify more than 1 volume type")
+    word, source = given[0], spec[given[0]]
+    here = f"{path}.{word}"
+    if word == "csi":
+        _csi(faults, source, here)
+    elif word == "local":
+        _path(faults, source, here)
+        if "nodeAffinity" not in spec:
+            faults.required(f"{path}.nodeAffinity", "Local volume requires node affinity")
+    elif word == "hostPath":
+        host_path(faults, source, here)
+        if (
+            posixpath.normpath(source.get("path", ".")) == "/"
+            and spec.get("persistentVolumeReclaimPolicy") == "Recycle"
+        ):
+            detail = "may not be 'recycle' for a hostPath mount of '/'"
+            faults.forbidden(f"{path}.persistentVolumeReclaimPolicy", detail)
+    else:
+        required_fields(faults, f"core.v1.{_struct_of(word)}", source, here)
+
+
+def _struct_of(word: str) -> str:
+    return schemas.struct("core.v1.PersistentVolumeSpec").fields[word].type.struct.rpartition(".")[2]
+
+
+def required_fields(faults: Faults, struct: str, source: Obj, path: str) -> None:
+    """Sources of other systems are held to the fields that their schema requires, no further."""
+    for field in schemas.struct(struct).fields.values():
+        if field.required and source.get(field.name) in (None, "", [], {}):
+            faults.required(f"{path}.{field.name}")
+
+
+def _csi(faults: Faults, csi: Obj, path: str) -> None:
+    driver_name(faults, csi.get("driver", ""), f"{path}.driver")
+    if not csi.get("volumeHandle"):
+        faults.required(f"{path}.volumeHandle")
+    for word in _SECRETS:
+        if word in csi:
+            reference = csi[word]
+            for field, rule in (("name", dns_subdomain), ("namespace", dns_label)):
+                if not reference.get(field):
+                    faults.required(f"{path}.{word}.{field}")
+                else:
+                    faults.each(f"{path}.{word}.{field}", reference[field], rule(reference[field]))
+
+
+def driver_name(faults: Faults, name: str, path: str) -> None:
+    """A CSI driver's name: a DNS subdomain in any case, at most 63 bytes."""
+    if not name:
+        faults.required(path)
+    if len(name.encode()) > 63:
+        faults.too_long(path, 63)
+    faults.each(path, name, dns_subdomain(name.lower()))
+
+
+def _path(faults: Faults, source: Obj, path: str) -> None:
+    if not source.get("path"):
+        faults.required(f"{path}.path")
+    else:
+        no_backsteps(faults, source["path"], f"{path}.path")
+
+
+def host_path(faults: Faults, source: Obj, path: str) -> None:
+    """HostPathVolumeSource, of volumes and of pods."""
+    _path(faults, source, path)
+    if source.get("type", "") not in _HOST_PATH_TYPES:
+        faults.not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
+
+
+def no_backsteps(faults: Faults, target: str, path: str) -> None:
+    """A path without `..`."""
+    if ".." in target.split("/"):
+        faults.invalid(path, target, "must not contain '..'")
+
+
+def _attributes_class(faults: Faults, spec: Obj, path: str) -> None:
+    name = spec["volumeAttributesClassName"]
+    here = f"{path}.volumeAttributesClassName"
+    if not name:
+        faults.required(here, "an empty string is disallowed")
+    else:
+        faults.each(here, name, dns_subdomain(name))
+    if "csi" not in spec:
+        faults.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")

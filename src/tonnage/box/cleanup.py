@@ -1,0 +1,237 @@
+"""What a killed box leaves on the machine, and how it is put away: processes, mounts, loop devices, files."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Set
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+
+from tonnage.aio.clock import RealClock
+from tonnage.api import names
+from tonnage.box.data_dir import DataFolder
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.errors import Busy, HostError, Precondition, TonnageError, Unavailable
+from tonnage.host import loop, mount, tree
+from tonnage.pools import config as pool_config
+from tonnage.pools.btrfs.image_file import IMAGE_FILES, ROOT
+from tonnage.pools.directory.directory import MARKER, OWN
+from tonnage.pools.directory.snapshots import FOLDER as SNAPSHOTS
+
+_KILL_SECONDS = 5.0
+_PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4)  # seconds
+
+
+def leftovers(data: DataFolder) -> list[str]:
+    """Mounts and loop devices of this cluster that are there now, for people to read."""
+    return [f"mount {m}" for m in _mounts(data)] + [f"loop device {loop.device(i)}" for i in _loops(data)]
+
+
+def clean(data: DataFolder) -> None:
+    """End containers, unmount and detach everything of a cluster that no longer runs. Volumes stay, and so do mounts
+    that are not the cluster's, wherever they are. May be repeated.
+
+    Raises HostError naming what could not be put away; everything else is.
+    """
+    reasons = []
+    for node in _nodes(data):
+        try:
+            asyncio.run(_end_containers(node / "kubelet"))
+        except TonnageError as failure:
+            reasons.append(str(failure))
+    for target in reversed(list(_mounts(data))):  # what was mounted last lies on top
+        try:
+            mount.umount(target)
+        except TonnageError as failure:
+            reasons.append(str(failure))
+    shown = {found.source for found in mount.mounts()} | {f"/dev{found.root}" for found in mount.mounts()}
+    for index in _loops(data):
+        if loop.device(index) not in shown:
+            loop.detach(index)
+    if left := _left_at_last(data):
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        raise HostError(f"still in use: {', '.join(left)}{why}; end what uses it and repeat")
+    if reasons:
+        raise HostError("; ".join(reasons))
+
+
+def _left_at_last(data: DataFolder) -> list[str]:
+    """What is left after the kernel had time: it frees a loop device a moment after its last umount."""
+    for pause in _PAUSES:
+        if not _loops_left(data):
+            break
+        time.sleep(pause)
+    return leftovers(data)
+
+
+def _loops_left(data: DataFolder) -> bool:
+    return next(_loops(data), None) is not None
+
+
+def remove(data: DataFolder) -> None:
+    """clean(), then remove the data folder and the cluster's part of pools elsewhere. May be repeated.
+
+    Raises Precondition when something that is not the cluster's is mounted where it would be removed, or when a pool
+    elsewhere has volumes of another cluster, HostError.
+    """
+    if not data.exists():
+        return
+    clean(data)
+    elsewhere = _pools_elsewhere(data)
+    for place in (data.path, *elsewhere):
+        for found in mount.mounts():
+            if found.target.startswith(f"{place}/"):
+                raise Precondition(
+                    f"{found.target} is a mount that is not tonnage's, in a folder that would be removed: unmount it "
+                    "and repeat; nothing was removed"
+                )
+    prepared, own = _elsewhere(data, prepared=True), {_cluster(data), *data.clusters()} - {""}
+    for pool in (*elsewhere, *prepared):
+        _refuse_others(pool, own)
+    for pool in elsewhere:
+        _erase(pool)
+    for directory in prepared:
+        _give_up(directory)
+    data.purge()
+
+
+async def _end_containers(kubelet: Path) -> None:
+    """Kill the containers that outlived their kubelet, and wait for their end."""
+    runtime = BubblewrapRuntime(kubelet, RealClock())
+    ended = asyncio.Event()
+    pods = Path(runtime.paths.pods)
+    for pod in sorted(pods.iterdir()) if pods.is_dir() else []:
+        for found in await runtime.adopt(pod.name, None, ended.set):
+            while found.process.ended is None:
+                ended.clear()
+                found.process.stop(0)
+                try:
+                    await asyncio.wait_for(ended.wait(), _KILL_SECONDS)
+                except TimeoutError:
+                    raise HostError(f"container {found.name} of pod {pod.name} does not end when killed") from None
+        await runtime.clean(pod.name)
+    await runtime.close()
+
+
+def _cluster(data: DataFolder) -> str:
+    """The cluster's uid, "" where its database cannot tell."""
+    query = "SELECT data FROM objects WHERE collection = 'namespaces' AND name = 'kube-system'"
+    try:
+        with closing(sqlite3.connect(f"{data.state.absolute().as_uri()}?mode=ro", uri=True)) as state:
+            (found,) = state.execute(query).fetchone() or ("{}",)
+        return str(msgspec.json.decode(found)["metadata"]["uid"])
+    except (sqlite3.Error, msgspec.MsgspecError, KeyError, TypeError):
+        return ""
+
+
+class _Owned(msgspec.Struct):
+    """What is looked for in the record of a volume or snapshot, or of a disk that is a volume."""
+
+    owner: dict[str, str] = {}
+    volume: _Owned | None = None
+
+
+def _refuse_others(pool: Path, own: Set[str]) -> None:
+    """Raises Precondition for a pool that another cluster, given the same directory, has volumes in. own: uids of the
+    clusters that the data folder had, none where they are not known."""
+    clusters = set()
+    for record in (record for folder in (pool, pool / SNAPSHOTS, pool / OWN) for record in folder.glob("*.json")):
+        with suppress(msgspec.MsgspecError, OSError):
+            found = msgspec.json.decode(record.read_bytes(), type=_Owned)
+            clusters.add((found.volume or found).owner.get(names.PARAM_CLUSTER, ""))
+        others = clusters - own - {""}
+        if len(others) > (0 if own else 1):
+            raise Precondition(
+                f"pool directory {pool} has volumes of another cluster ({record.stem}): purge them there first, or"
+                " remove the directory yourself; nothing was removed"
+            )
+
+
+def remove_unused(pool: Path) -> None:
+    """Remove the folder of a pool that has no volume: all in it are hidden files of ours, or an image whose inside the
+    caller has looked into. Raises Busy, HostError."""
+    _erase(pool, used=False)
+
+
+def _erase(pool: Path, *, used: bool = True) -> None:
+    """Remove a node's pool elsewhere, if it is one of ours. used: also one that has volumes. Raises Busy, HostError."""
+    if not (pool / MARKER).is_file() or pool.is_symlink():
+        return
+    try:
+        with open(pool / MARKER, "rb") as marker:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if used or not any(map(_holds_data, os.scandir(pool))):
+                tree.remove(pool, keep=MARKER)
+    except BlockingIOError:
+        raise Busy(f"pool directory {pool} is in use by another process: it is not removed") from None
+    except OSError as failure:
+        raise HostError(f"cannot remove pool directory {pool}: {failure.strerror}") from failure
+
+
+def _holds_data(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a pool's folder is or has a volume or snapshot; records are beside their images."""
+    if entry.name == SNAPSHOTS:
+        return any(not name.startswith(".") for name in os.listdir(entry))
+    return not entry.name.startswith(".") and entry.name not in IMAGE_FILES
+
+
+def _nodes(data: DataFolder) -> list[Path]:
+    nodes = data.path / "nodes"
+    return sorted(nodes.iterdir()) if nodes.is_dir() else []
+
+
+def _give_up(directory: Path) -> None:
+    """Delete a node's volumes on disks that the user prepared; disks and directory stay. Raises Busy, HostError."""
+    from tonnage.pools.static.store import StaticStore
+
+    if not (directory / OWN / MARKER).exists():
+        return
+    store = StaticStore(directory, clock=RealClock())
+    try:
+        store.open()
+        store.give_up()
+    except Unavailable as failure:
+        raise Busy(f"the volumes in {directory} are not deleted: {failure}") from failure
+    finally:
+        store.close()
+
+
+def _pools_elsewhere(data: DataFolder) -> list[Path]:
+    """The nodes' parts of pools that the user put outside of the data folder."""
+    return _elsewhere(data, prepared=False)
+
+
+def _elsewhere(data: DataFolder, *, prepared: bool) -> list[Path]:
+    """The nodes' parts of directories outside of the data folder: of disks that the user prepared, or of pools."""
+    settings = data.settings()
+    configs = [pool_config.parse(text) for text in (settings.pools if settings else [])]
+    wheres = [config.where for config in configs if (config.kind == "static") == prepared]
+    return [where.resolve() / node.name for where in wheres if where is not None for node in _nodes(data)]
+
+
+def _pools(data: DataFolder) -> list[Path]:
+    inside = [pool for node in _nodes(data) for pool in node.glob("pools/*")]
+    return [*inside, *_pools_elsewhere(data)]
+
+
+def _mounts(data: DataFolder) -> Iterator[str]:
+    """What the cluster has mounted: volumes in its kubelets' folders, and the insides of its pools. Any other mount,
+    even in or below these folders' parents, is the user's."""
+    kubelets = [f"{node}/kubelet/" for node in _nodes(data)]
+    roots = {f"{pool}/{ROOT}" for pool in _pools(data)}
+    for found in mount.mounts():
+        if found.target in roots or found.target.startswith(tuple(kubelets)):
+            yield found.target
+
+
+def _loops(data: DataFolder) -> Iterator[int]:
+    pools = {str(pool) for pool in _pools(data)}
+    for index, file in loop.attached():
+        if (pool := os.path.dirname(file)) in pools and loop.lies_in(index, pool):
+            yield index

@@ -1,0 +1,273 @@
+"""The box: a whole cluster in one process. Composition only; what the parts do is said in their own files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from socket import gethostname
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import Background, supervise
+from tonnage.api import names
+from tonnage.api.kinds import NAMESPACES
+from tonnage.box import bootstrap
+from tonnage.box.apiserver.server import auth
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.sqlite import SqliteStore
+from tonnage.box.cleanup import clean, remove_unused
+from tonnage.box.control_plane import control_plane
+from tonnage.box.data_dir import DataFolder, missing, remove_empty
+from tonnage.box.kubelet.containers.logs import LogRouter
+from tonnage.box.node import BoxNode
+from tonnage.box.plan import Plan
+from tonnage.capacity import tier
+from tonnage.errors import TonnageError
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.observe.process import keep_trimmed, settle
+from tonnage.scheduler.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+Progress = Callable[[str, str], None]
+_STOP_SECONDS = 4.0
+REPORT_WAITS_AFTER = 5.0
+"""Seconds between two reports of what a start waits for."""
+_EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
+"""Addresses to listen on that nobody can connect to -> how they stand in a URL."""
+
+
+class Box:
+    """start(), then wait() or whatever you like, then stop(). progress(what, detail) is told what is ready, waiting(for
+    what) what a start that takes long waits for.
+
+    port 0: any free one. kubeconfig: a second place to write it to. max_pods: what a node takes. recover: where the
+    database is lost or damaged, begin with an empty cluster; volumes stay and are orphans.
+    """
+
+    def __init__(
+        self,
+        data: DataFolder,
+        plan: Plan,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        kubeconfig: Path | None = None,
+        max_pods: int = 110,
+        recover: bool = False,
+        progress: Progress = lambda what, detail: None,
+        waiting: Callable[[str], None] = lambda what: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.data, self.plan = data, plan
+        self.kubeconfig = kubeconfig or data.kubeconfig
+        self.nodes: dict[str, BoxNode] = {}
+        self.client: Client
+        self._logs: LogRouter
+        self._listen = (host, port)
+        self._max_pods, self._recover = max_pods, recover
+        self._progress, self._waiting = progress, waiting
+        self._clock = clock or RealClock()
+        self._tasks = Background("box")
+        self._server: ApiServer | None = None
+        self._informers: Informers | None = None
+        self._is_up = False
+        self._is_used = False  # a start that failed: whether volumes were made before
+        self._new_pools: dict[Path, list[Path]] = {}  # folders of pools that were not there -> those with their parents
+
+    @property
+    def capacity(self) -> str:
+        """How room is published, "tiers" or "exact": how many nodes there will be is known."""
+        chosen = self.plan.settings.capacity
+        return chosen if chosen != "auto" else "tiers" if len(self.plan.nodes) > tier.AUTO_ABOVE else "exact"
+
+    @property
+    def url(self) -> str:
+        """Where the API server listens."""
+        return self._server.url if self._server else ""
+
+    async def start(self) -> None:
+        """Bring everything up; returns when all nodes are ready and have published their capacity.
+
+        Raises Invalid, Busy (data folder, port), Unavailable (the database is lost or damaged), HostError. After a kill
+        the containers that still run are adopted. A database that is refused leaves the folder as it was.
+        """
+        self.data.open(self.plan.settings)
+        self._new_pools = {where: made for where in self._elsewhere() if (made := missing(where))}
+        watching = self._tasks.start(self._report_waits(), "start")
+        await self._start_server()
+        await self._start_controllers()
+        await self._start_nodes()
+        watching.cancel()
+        self._is_up = True
+        settle()
+        self._tasks.start(keep_trimmed(), "memory")
+
+    async def _report_waits(self) -> None:
+        """Report what start() waits for, once and whenever it is something else."""
+        reported = ""
+        while True:
+            await asyncio.sleep(REPORT_WAITS_AFTER)
+            what = "; ".join(self._waits_for())
+            if what and what != reported:
+                log.warning("start is waiting for: %s", what)
+                self._waiting(what)
+                reported = what
+
+    def _waits_for(self) -> list[str]:
+        if self._informers is None:
+            return ["the first objects" if self._server is not None else "the API server"]
+        return self._informers.unsynced() + [what for node in self.nodes.values() for what in node.waits_for()]
+
+    async def _start_server(self) -> None:
+        host, port = self._listen
+        everywhere = host in _EVERYWHERE
+        store = SqliteStore(self.data.state, extractor(), used=self.data.had_cluster(), recover=self._recover)
+        await store.start()
+        try:
+            credentials = auth.ensure(self.data.tls, self._clock, [gethostname()] if everywhere else [host])
+        except BaseException:
+            await store.stop()
+            raise
+        self._server = ApiServer(store, clock=self._clock, pod_logs=self._pod_logs, credentials=credentials)
+        await self._server.start()
+        self.data.keep(self.plan.settings, self._server.cluster_id())
+        url = await self._server.listen(host, port, expose=host not in auth.LOOPBACK)
+        if everywhere:
+            url = url.replace(_EVERYWHERE[host], "127.0.0.1")
+        for file in {self.data.kubeconfig, self.kubeconfig}:
+            auth.write_kubeconfig(file, url, credentials)
+        self.client = Client(self._server.transport())
+        if former := self.data.clusters()[:-1]:
+            note = {"metadata": {"annotations": {names.FORMER_CLUSTERS: ",".join(former)}}}
+            await self.client.patch(NAMESPACES, "kube-system", note)
+        self._logs = LogRouter(self.client)
+        self._progress("API server", url)
+
+    async def _start_controllers(self) -> None:
+        client, clock = self.client, self._clock
+        settings = self.plan.settings
+        pools = [pool.name for pool in next(iter(self.plan.nodes.values()))]
+        await bootstrap.ensure_all(client, pools=pools, compat=settings.compat)
+        self._informers = informers = Informers(client)
+        scheduler = Scheduler(
+            client, informers, self._events("default-scheduler"), clock=clock, strategy=settings.scoring
+        )  # fmt: skip
+        loops = control_plane(
+            client,
+            informers,
+            self._events,
+            clock=clock,
+            scheduler=scheduler,
+            capacity=self.capacity,
+            drivers=self._drivers,
+        )
+        informers.start()
+        for name, loop in loops.items():
+            self._tasks.start(supervise(name, loop.run), name)
+        await informers.wait_synced()
+        self._progress("scheduler and controllers", ", ".join(sorted(set(loops) - {"scheduler"})))
+
+    def _events(self, component: str, *, host: str = "") -> EventRecorder:
+        recorder = EventRecorder(self.client, component, host=host, clock=self._clock)
+        self._tasks.start(supervise(f"events of {component}", recorder.run), f"events {component}")
+        return recorder
+
+    @property
+    def _drivers(self) -> list[str]:
+        return [names.DRIVER, *(bootstrap.COMPAT[word] for word in self.plan.settings.compat)]
+
+    async def _start_nodes(self) -> None:
+        assert self._server is not None
+        assert self._informers is not None
+        for name, pools in self.plan.nodes.items():
+            self.nodes[name] = BoxNode(
+                self.client,
+                self._informers,
+                self._events("kubelet", host=name),
+                name=name,
+                folder=self.data.node(name),
+                sockets=self.data.sockets() / name,
+                pools=pools,
+                drivers=self._drivers,
+                endpoints=self.plan.endpoints.get(name, ()),
+                sources=[Path(text) for text in self.plan.settings.sources],
+                runtime=self.plan.settings.runtime,
+                cluster_uid=self._server.cluster_id(),
+                former_clusters=self.data.clusters()[:-1],
+                capacity=self.capacity,
+                hold_back=self.plan.settings.hold_back,
+                max_pods=self._max_pods,
+                clock=self._clock,
+            )
+        for name, node in self.nodes.items():
+            self._logs.add(name, node.logs)
+        try:
+            for begin in (BoxNode.open, BoxNode.start):
+                async with asyncio.TaskGroup() as starting:
+                    for node in self.nodes.values():
+                        starting.create_task(begin(node))
+        except* TonnageError as failures:
+            raise failures.exceptions[0] from None
+        for name, node in self.nodes.items():
+            await node.published()
+            self._progress(f"node {name}", node.describe())
+
+    def _pod_logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        return self._logs.read(namespace, name, query)
+
+    async def wait(self, ended: asyncio.Event) -> None:
+        """Wait until ended is set."""
+        await ended.wait()
+
+    async def stop(self) -> None:
+        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated.
+
+        A start() that did not come to its end leaves nothing that it made: no folder, and no new cluster. Where volumes
+        were made meanwhile, as the API server serves before all nodes are ready, everything stays.
+        """
+        async with asyncio.TaskGroup() as stopping:
+            for node in self.nodes.values():
+                stopping.create_task(node.stop(seconds=_STOP_SECONDS, is_up=self._is_up))
+        self._is_used = self._is_used or any(node.has_new_volumes for node in self.nodes.values())
+        self.nodes.clear()
+        await self._tasks.close()
+        if self._informers is not None:
+            await self._informers.close()
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+            await asyncio.to_thread(clean, self.data)
+        if not self._is_up:
+            await asyncio.to_thread(self._undo)
+        self.data.close()
+
+    def _elsewhere(self) -> Iterator[Path]:
+        """Where pools that make their folder lie outside of the data folder."""
+        for pool in chain.from_iterable(self.plan.nodes.values()):
+            if pool.where is not None and pool.kind != "static" and self.data.path not in pool.where.parents:
+                yield pool.where
+
+    def _undo(self) -> None:
+        """Blocking."""
+        if self._is_used:
+            if self.data.is_new or self._new_pools:
+                log.warning(
+                    "data folder %s: is not removed: volumes were made before the start failed; start it again with"
+                    " `tonnage up`, or remove it and its volumes with `tonnage down --purge`",
+                    self.data.path,
+                )
+            return
+        for folder, made in self._new_pools.items():
+            try:
+                remove_unused(folder)
+            except TonnageError as failure:
+                log.warning("what the failed start made is left: %s", failure)
+            remove_empty(made)
+        try:
+            self.data.undo()
+        except TonnageError as failure:
+            log.warning("what the failed start made is left: %s", failure)

@@ -1,0 +1,72 @@
+"""The controllers and the scheduler of a cluster in one process, over shared informers. Composition only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.box.controllers.ephemeral import EphemeralController
+from tonnage.box.controllers.garbage_collector import GarbageCollector
+from tonnage.box.controllers.namespace import NamespaceController
+from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.box.controllers.pv_binder.controller import Binder
+from tonnage.box.controllers.service_account import ServiceAccountController
+from tonnage.box.controllers.workloads.manager import Workloads
+from tonnage.controller.class_events import ClassNotices
+from tonnage.controller.evict_unfit import UnfitPods
+from tonnage.controller.expansion_events import GrowthNotices
+from tonnage.controller.immediate import ImmediateController
+from tonnage.controller.node_labels import Scoping
+from tonnage.controller.preassigned import HandPlaced
+from tonnage.controller.tier_hints import TierNotices
+from tonnage.controller.tier_objects import CapacityTiers
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.scheduler.scheduler import Scheduler
+
+_SCHEDULER = "default-scheduler"
+
+
+def control_plane(
+    client: Client,
+    informers: Informers,
+    recorder: Callable[[str], EventRecorder],
+    *,
+    clock: Clock,
+    scheduler: Scheduler,
+    capacity: str = "exact",
+    drivers: Collection[str] = (names.DRIVER,),
+) -> Mapping[str, Any]:
+    """Name -> what is to be run, as run(). recorder(component): who reports that component's Events; capacity:
+    how room is published, "tiers" or "exact"; drivers: names of our own."""
+    events = recorder("tonnage")
+    tiers = _tiers(client, informers, clock) if capacity == "tiers" else {}
+    return {
+        **tiers,
+        "scheduler": scheduler,
+        "ephemeral": EphemeralController(client, informers, recorder("ephemeral_volume")),
+        "binder": Binder(client, informers, recorder("persistentvolume-controller"), clock=clock),
+        "claim protection": ClaimProtection(client, informers),
+        "volume protection": VolumeProtection(client, informers),
+        "garbage collector": GarbageCollector(client, informers, events),
+        "namespaces": NamespaceController(client, informers),
+        "service accounts": ServiceAccountController(client, informers),
+        "scoping": Scoping(client, informers, drivers=dict.fromkeys(drivers, names.TOPOLOGY_NODE)),
+        "hand-placed pods": HandPlaced(client, informers, events),
+        "immediate binding": ImmediateController(client, informers, events, clock=clock),
+        "class notices": ClassNotices(client, informers, events, seeing=[_SCHEDULER], clock=clock),
+        "growth": GrowthNotices(informers, events, drivers=drivers),
+        "unfit pods": UnfitPods(client, informers, events, clock=clock),
+        "workloads": Workloads(client, informers, recorder, clock=clock),
+    }
+
+
+def _tiers(client: Client, informers: Informers, clock: Clock) -> Mapping[str, Any]:
+    more: Any = {"namespace": names.SYSTEM_NAMESPACE, "clock": clock}
+    return {
+        "capacity tiers": CapacityTiers(client, informers, mode="tiers", **more),
+        "tier notices": TierNotices(client, informers, **more),
+    }

@@ -1,0 +1,113 @@
+"""Makes the claims of generic ephemeral volumes (KEP-1698, kubernetes-behaviour.md 1).
+
+Watched: pods that appear (volumes never change, and what is to be done when a pod goes is the garbage collector's),
+and claims that vanish while their pod is still there. Claims are made, never changed or deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, PODS
+from tonnage.api.meta import to_builtins
+from tonnage.api.pods import Pod, Volume, claim_name
+from tonnage.claims.ephemeral_owner import check_owner
+from tonnage.errors import ApiAlreadyExists, Precondition, TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.indexes import PODS_BY_CLAIM, pods_by_claim
+from tonnage.kube.informer import Informers
+from tonnage.observe.metrics import EPHEMERAL_CREATED, EPHEMERAL_FAILED
+
+NAME = "ephemeral_volume"
+
+
+class EphemeralController:
+    """Claim `<pod>-<volume>` for each ephemeral volume, owned by the pod."""
+
+    def __init__(self, client: Client, informers: Informers, events: EventRecorder) -> None:
+        self._client, self._events = client, events
+        pods = pods_by_claim(informers)
+        claims = informers.of(CLAIMS)
+        self._pods, self._claims = pods.cache, claims.cache
+        self._controller = Controller(NAME, self.reconcile, workers=16, backoff=Backoff(initial=0.005, maximum=1000.0))
+        self._controller.watch(claims, self._claim_gone)
+        self._controller.watch(pods, _pod_added)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> None:
+        """Make the claims that the pod lacks. May be repeated. Raises TonnageError: not all could be made."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deleting:
+            return
+        for volume in pod.spec.volumes:
+            if volume.ephemeral is None:
+                continue
+            try:
+                await self._ensure(pod, volume)
+            except TonnageError as failure:
+                self._events.warning(refer(PODS, pod), "FailedBinding", f"ephemeral volume {volume.name}: {failure}")
+                raise Precondition(f"pod {key}, ephemeral volume {volume.name}: {failure}") from failure
+
+    async def _ensure(self, pod: Pod, volume: Volume) -> None:
+        namespace, name = pod.metadata.namespace, claim_name(pod.metadata.name, volume)
+        claim = self._claims.get(f"{namespace}/{name}")
+        if claim is None:
+            claim = await self._create(pod, volume, name)
+        check_owner(claim, pod)
+
+    async def _create(self, pod: Pod, volume: Volume, name: str) -> PersistentVolumeClaim:
+        EPHEMERAL_CREATED.inc()
+        try:
+            return await self._client.create(CLAIMS, claim_of(pod, volume), pod.metadata.namespace)
+        except ApiAlreadyExists:  # our cache is behind: made by us before a crash, or by somebody else
+            return await self._client.get(CLAIMS, name, pod.metadata.namespace)
+        except TonnageError as failure:
+            EPHEMERAL_FAILED.inc()
+            raise Precondition(f"create PVC {name}: {failure}") from failure
+
+    def _claim_gone(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        if old is None or new is not None:
+            return ()
+        return [pod.key for pod in self._pods.by(PODS_BY_CLAIM, old.key) if _wants(pod)]
+
+
+def claim_of(pod: Pod, volume: Volume) -> dict[str, Any]:
+    """The claim that an ephemeral volume of the pod asks for, ready to be created."""
+    assert volume.ephemeral is not None
+    template = volume.ephemeral.volume_claim_template
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata: dict[str, Any] = {
+        "name": claim_name(pod.metadata.name, volume),
+        "namespace": pod.metadata.namespace,
+        "ownerReferences": [owner],
+    }
+    if template.metadata.labels:
+        metadata["labels"] = template.metadata.labels
+    if template.metadata.annotations:
+        metadata["annotations"] = template.metadata.annotations
+    return {"metadata": metadata, "spec": to_builtins(template.spec)}
+
+
+def _wants(pod: Pod) -> bool:
+    return not pod.metadata.deleting and any(v.ephemeral is not None for v in pod.spec.volumes)
+
+
+def _pod_added(old: Pod | None, new: Pod | None) -> Iterable[str]:
+    if new is None or (old is not None and old.metadata.uid == new.metadata.uid):
+        return ()
+    return (new.key,) if _wants(new) else ()

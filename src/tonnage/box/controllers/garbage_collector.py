@@ -1,0 +1,227 @@
+"""The garbage collector: what nobody owns any more goes (pkg/controller/garbagecollector).
+
+- Background (the default): the owner goes at once, then everything whose owners are all gone.
+- Foreground (finalizer foregroundDeletion): dependents first; the owner waits for those with blockOwnerDeletion.
+- Orphan (finalizer orphan): dependents lose the reference and stay.
+
+The API server sets the finalizers at the delete, they are taken off here. Driven by watches of all kinds but Events;
+an owner that no watch has shown is looked for with one live GET before anything is done about it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.kinds import ALL, BY_KIND, EVENTS, Kind
+from tonnage.api.meta import KubeObject, OwnerReference, to_builtins
+from tonnage.box.controllers.owner_graph import Found, Owners, blocks, refers_to
+from tonnage.box.controllers.tombstones import Absent
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.finalizers import release
+from tonnage.kube.informer import Informer, Informers
+
+log = logging.getLogger(__name__)
+NAME = "garbage-collector-controller"
+SOLID, ABSENT, WAITING = "solid", "absent", "waiting"
+
+
+class GarbageCollector:
+    """Deletes dependents, releases owners. Keys are uids."""
+
+    def __init__(
+        self, client: Client, informers: Informers, events: EventRecorder, kinds: Iterable[Kind[Any]] = ALL
+    ) -> None:
+        self._client, self._events = client, events
+        self._owners = Owners()
+        self._absent = Absent()
+        self._unknown: set[tuple[str, str]] = set()
+        self._controller: Controller[str] = Controller(NAME, self.reconcile, workers=16)
+        for kind in kinds:
+            if kind is not EVENTS:
+                informer = informers.of(kind)
+                self._controller.watch(informer, self._watcher(informer))
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, uid: str) -> None:
+        """Do what the object's owners, or its own deletion, ask for. May be repeated. Raises ApiError."""
+        found = self._owners.find(uid)
+        if found is None:
+            return
+        meta = found.obj.metadata
+        if found.waits_for_dependents:
+            await self._wait_for_dependents(found)
+        elif meta.deleting and names.ORPHAN in meta.finalizers:
+            await self._orphan(found)
+        elif not meta.deleting and meta.owner_references:
+            await self._collect(found)
+
+    async def _collect(self, found: Found) -> None:
+        """Keep the object while one owner is solid; else it goes the way of its owners."""
+        kind, obj = found
+        states = {ref.uid: await self._state(ref, found) for ref in obj.metadata.owner_references}
+        dependents = self._owners.dependents(obj.metadata.uid)
+        if SOLID in states.values():
+            gone = {uid for uid, state in states.items() if state != SOLID}
+            await self._drop_references(found, gone)
+            return
+        policy = "Background"
+        if WAITING in states.values() and dependents:
+            policy = "Foreground"
+            # Those that we wait for wait for us: one of a circle must let go.
+            if any((d := self._owners.find(uid)) and d.waits_for_dependents for uid in dependents):
+                found = Found(kind, await self._unblock(found))
+        elif names.ORPHAN in obj.metadata.finalizers:
+            policy = "Orphan"
+        elif names.FOREGROUND in obj.metadata.finalizers:
+            policy = "Foreground"
+        await self._delete(found, policy)
+
+    async def _state(self, ref: OwnerReference, dependent: Found) -> str:
+        namespace = dependent.obj.metadata.namespace
+        owner = self._owners.find(ref.uid)
+        if owner is None or not refers_to(ref, owner, namespace):
+            if owner is not None and namespace:
+                self._complain(ref, dependent)
+            owner = await self._look(ref, dependent)
+        if owner is None:
+            return ABSENT
+        return WAITING if owner.waits_for_dependents else SOLID
+
+    async def _look(self, ref: OwnerReference, dependent: Found) -> Found | None:
+        """The owner, live. One that we cannot look for counts as there: nothing is deleted on a guess."""
+        namespace = dependent.obj.metadata.namespace
+        place = (ref.uid, ref.api_version, ref.kind, namespace, ref.name)
+        kind = BY_KIND.get((ref.api_version, ref.kind))
+        if kind is None or (kind.namespaced and not namespace):
+            self._cannot_look(ref, dependent)
+            return dependent
+        if ref.uid in self._absent or place in self._absent:
+            return None
+        with suppress(ApiNotFound):
+            live = await self._client.get(kind, ref.name, namespace if kind.namespaced else "")
+            if live.metadata.uid == ref.uid:
+                return Found(kind, live)
+        self._absent.add(place)
+        return None
+
+    def _cannot_look(self, ref: OwnerReference, dependent: Found) -> None:
+        if (ref.api_version, ref.kind) in BY_KIND:
+            self._complain(ref, dependent)
+        elif (ref.api_version, ref.kind) not in self._unknown:
+            self._unknown.add((ref.api_version, ref.kind))
+            log.info("owner of a kind that is not served apiVersion=%s kind=%s: kept", ref.api_version, ref.kind)
+
+    def _complain(self, ref: OwnerReference, dependent: Found) -> None:
+        kind, obj = dependent
+        namespace = obj.metadata.namespace
+        owner = f"[{ref.api_version}/{ref.kind}, namespace: {namespace}, name: {ref.name}, uid: {ref.uid}]"
+        message = f'ownerRef {owner} does not exist in namespace "{namespace}"'
+        self._events.warning(refer(kind, obj), "OwnerRefInvalidNamespace", message)
+
+    async def _wait_for_dependents(self, found: Found) -> None:
+        uid = found.obj.metadata.uid
+        dependents = [d for u in self._owners.dependents(uid) if (d := self._owners.find(u)) is not None]
+        if not any(blocks(d.obj, uid) and not self._owners.waits_for(d, uid) for d in dependents):
+            await release(self._client, found.kind, found.obj, names.FOREGROUND)
+            return
+        for dependent in dependents:
+            if not dependent.obj.metadata.deleting:
+                self._controller.enqueue(dependent.obj.metadata.uid)
+
+    async def _orphan(self, found: Found) -> None:
+        uid = found.obj.metadata.uid
+        for dependent in self._owners.dependents(uid):
+            if (child := self._owners.find(dependent)) is not None:
+                await self._drop_references(child, {uid})
+        await release(self._client, found.kind, found.obj, names.ORPHAN)
+
+    async def _drop_references(self, found: Found, gone: set[str]) -> None:
+        refs = found.obj.metadata.owner_references
+        kept = [to_builtins(ref) for ref in refs if ref.uid not in gone]
+        if len(kept) < len(refs):
+            with suppress(ApiNotFound):
+                await self._set_references(found, kept)
+
+    async def _unblock(self, found: Found) -> KubeObject:
+        refs = found.obj.metadata.owner_references
+        if not any(ref.block_owner_deletion for ref in refs):
+            return found.obj
+        return await self._set_references(found, [to_builtins(ref) | {"blockOwnerDeletion": False} for ref in refs])
+
+    async def _set_references(self, found: Found, refs: list[dict[str, Any]]) -> KubeObject:
+        kind, obj = found
+        meta = obj.metadata
+        body = {"metadata": {"ownerReferences": refs or None, "uid": meta.uid}}
+        version = meta.resource_version
+        changed: KubeObject = await self._client.patch(kind, meta.name, body, meta.namespace, resource_version=version)
+        return changed
+
+    async def _delete(self, found: Found, policy: str) -> None:
+        """The preconditions stand for a live look: what has changed since is looked at again."""
+        kind, meta = found.kind, found.obj.metadata
+        log.debug("collecting kind=%s key=%s policy=%s", kind.plural, meta.key, policy)
+        with suppress(ApiNotFound):
+            await self._client.delete(
+                kind,
+                meta.name,
+                meta.namespace,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+                propagation=policy,
+            )
+
+    def _watcher(self, informer: Informer[Any]) -> Callable[[KubeObject | None, KubeObject | None], Iterable[str]]:
+        kind, cache = informer.kind, informer.cache
+
+        def changed(old: KubeObject | None, new: KubeObject | None) -> Iterable[str]:
+            if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+                keys = self._gone(old)
+                return keys if new is None else [*keys, *changed(None, new)]
+            assert new is not None
+            meta = new.metadata
+            same = old is not None and meta.owner_references == old.metadata.owner_references
+            if not same:
+                self._owners.put(kind, cache, old, new)
+            elif not meta.deleting:
+                return ()
+            return self._due(old, new, owners_changed=not same)
+
+        return changed
+
+    def _gone(self, obj: KubeObject) -> list[str]:
+        """Its dependents have lost an owner, and an owner that waits for it may go on."""
+        uid = obj.metadata.uid
+        self._owners.remove(obj)
+        self._absent.add(uid)
+        return [*self._owners.dependents(uid), *self._waiting_owners(obj)]
+
+    def _due(self, old: KubeObject | None, new: KubeObject, *, owners_changed: bool) -> list[str]:
+        meta, keys = new.metadata, []
+        if meta.deleting:
+            if names.FOREGROUND in meta.finalizers:
+                keys = [meta.uid, *self._owners.dependents(meta.uid)]
+            elif names.ORPHAN in meta.finalizers:
+                keys = [meta.uid]
+        elif not all(self._plainly_there(ref, meta.namespace) for ref in meta.owner_references):
+            keys = [meta.uid]
+        if owners_changed and old is not None:
+            keys += self._waiting_owners(old)
+        return keys
+
+    def _plainly_there(self, ref: OwnerReference, namespace: str) -> bool:
+        owner = self._owners.find(ref.uid)
+        return owner is not None and refers_to(ref, owner, namespace) and not owner.waits_for_dependents
+
+    def _waiting_owners(self, obj: KubeObject) -> list[str]:
+        owners = ((ref.uid, self._owners.find(ref.uid)) for ref in obj.metadata.owner_references)
+        return [uid for uid, owner in owners if owner is not None and owner.waits_for_dependents]

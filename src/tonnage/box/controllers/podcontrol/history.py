@@ -1,0 +1,112 @@
+"""ControllerRevisions: the templates that a StatefulSet or DaemonSet has had (pkg/controller/history).
+
+A revision's data is a strategic merge patch of its owner that replaces the template, so that `kubectl rollout undo`
+needs nothing else. The same template again is the same revision with a higher number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.kinds import CONTROLLER_REVISIONS, Kind
+from tonnage.api.meta import KubeObject
+from tonnage.api.workloads import ControllerRevision, Template
+from tonnage.box.controllers.podcontrol.expectations import Dependents
+from tonnage.box.controllers.podcontrol.pod_template import digest, hashed_name, owner_reference
+from tonnage.errors import ApiAlreadyExists, ApiNotFound, Invalid
+from tonnage.kube.client import Client
+
+
+def data_of(template: Template) -> dict[str, Any]:
+    """What a revision of that template holds."""
+    return {"spec": {"template": {**template, "$patch": "replace"}}}
+
+
+def template_of(revision: ControllerRevision) -> Template:
+    """The template that a revision holds. Raises Invalid for data that is none: any object may be written there."""
+    try:
+        template = revision.data["spec"]["template"]
+        return {key: value for key, value in template.items() if key != "$patch"}
+    except (KeyError, TypeError, AttributeError):
+        text = "data.spec.template: it holds no pod template; delete it"
+        raise Invalid(f"controllerrevisions {revision.key}: {text}") from None
+
+
+def next_number(revisions: Iterable[ControllerRevision]) -> int:
+    """The number for the newest revision."""
+    return max((revision.revision for revision in revisions), default=0) + 1
+
+
+def beyond(revisions: Sequence[ControllerRevision], used: Iterable[str], limit: int | None) -> list[ControllerRevision]:
+    """Revisions (by rising number) that are more than the history allows; those in use do not count."""
+    if limit is None:
+        return []
+    kept = set(used)
+    old = [revision for revision in revisions if revision.metadata.name not in kept]
+    return old[: max(0, len(old) - limit)]
+
+
+class Revisions:
+    """Writes the revisions of owners of one kind."""
+
+    def __init__(self, client: Client, kind: Kind[Any], objects: Dependents[ControllerRevision]) -> None:
+        self._client, self._kind, self._objects = client, kind, objects
+
+    def of(self, owner: KubeObject) -> list[ControllerRevision]:
+        """The owner's revisions by rising number."""
+        return sorted(
+            (r for r in self._objects.owned(owner.metadata.uid) if not r.metadata.deleting), key=lambda r: r.revision
+        )
+
+    async def ensure(
+        self, owner: KubeObject, template: Template, labels: dict[str, str], collisions: int | None
+    ) -> tuple[ControllerRevision, int | None]:
+        """The revision of the template, made or brought to the front, and how many collisions that has taken.
+
+        labels: those that the owner selects by. Raises ApiError.
+        """
+        data, known = data_of(template), self.of(owner)
+        same = [revision for revision in known if revision.data == data]
+        if same and same[-1] is known[-1]:
+            return same[-1], collisions
+        if same:
+            return await self._renumber(same[-1], next_number(known)), collisions
+        return await self._create(owner, data, labels, next_number(known), collisions)
+
+    async def _renumber(self, revision: ControllerRevision, number: int) -> ControllerRevision:
+        meta = revision.metadata
+        changed = await self._client.patch(
+            CONTROLLER_REVISIONS, meta.name, {"revision": number}, meta.namespace, uid=meta.uid
+        )
+        return self._objects.wrote(changed)
+
+    async def _create(
+        self, owner: KubeObject, data: dict[str, Any], labels: dict[str, str], number: int, collisions: int | None
+    ) -> tuple[ControllerRevision, int | None]:
+        namespace = owner.metadata.namespace
+        while True:
+            hashed = digest(data, collisions)
+            meta = {
+                "name": hashed_name(owner.metadata.name, hashed),
+                "labels": {**labels, names.REVISION_HASH: hashed},
+                "ownerReferences": [owner_reference(self._kind, owner)],
+            }
+            body = {"metadata": meta, "revision": number, "data": data}
+            try:
+                return self._objects.wrote(await self._client.create(CONTROLLER_REVISIONS, body, namespace)), collisions
+            except ApiAlreadyExists:
+                found = await self._client.get(CONTROLLER_REVISIONS, str(meta["name"]), namespace)
+                if found.data == data and found.metadata.controller_uid() == owner.metadata.uid:
+                    return self._objects.wrote(found), collisions
+                collisions = (collisions or 0) + 1
+
+    async def forget(self, revisions: Iterable[ControllerRevision]) -> None:
+        """Delete revisions. May be repeated."""
+        for revision in revisions:
+            meta = revision.metadata
+            with suppress(ApiNotFound):
+                await self._client.delete(CONTROLLER_REVISIONS, meta.name, meta.namespace, uid=meta.uid)
+            self._objects.deleted(revision)

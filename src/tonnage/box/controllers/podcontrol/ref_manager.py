@@ -1,0 +1,109 @@
+"""Who belongs to whom by selector: orphans that match are adopted, own ones that match no longer are let go
+(pkg/controller/controller_ref_manager.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tonnage.api.kinds import Kind
+from tonnage.api.meta import KubeObject, to_builtins
+from tonnage.api.selectors import Selector
+from tonnage.box.controllers.podcontrol.expectations import Dependents
+from tonnage.box.controllers.podcontrol.pod_template import owner_reference
+from tonnage.errors import ApiNotFound, Precondition
+from tonnage.kube.client import Client
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True)
+class Belonging(Generic[T]):
+    """mine stay mine; adopt and release are to be written."""
+
+    mine: Sequence[T]
+    adopt: Sequence[T]
+    release: Sequence[T]
+
+
+def sort_out(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans: Sequence[T]) -> Belonging[T]:
+    """What becomes of the objects that owner controls, and of those that nobody does. An owner on its way out leaves
+    everything as it is, and what is on its way out itself is left alone.
+    """
+    keeps = [obj for obj in owned if selector.matches(obj.metadata.labels)]
+    if owner.metadata.deleting:
+        return Belonging(keeps, (), ())
+    lost = [obj for obj in owned if not selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
+    found = [obj for obj in orphans if selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
+    return Belonging(keeps, found, lost)
+
+
+class Adopter(Generic[T]):
+    """Claims objects of one kind for owners of another.
+
+    finalizer: what an adopted object gets as well. fits: whether an orphan that matches may be adopted at all.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        owner_kind: Kind[Any],
+        objects: Dependents[T],
+        *,
+        finalizer: str = "",
+        fits: Callable[[KubeObject, T], bool] = lambda owner, orphan: True,
+    ) -> None:
+        self._client, self._kind, self._owner_kind = client, kind, owner_kind
+        self._objects, self._finalizer, self._fits = objects, finalizer, fits
+
+    async def claim(self, owner: KubeObject, selector: Selector) -> list[T]:
+        """The objects that belong to owner, after what was to be written is written. Raises ApiError."""
+        orphans = [one for one in self._objects.orphans(owner.metadata.namespace) if self._fits(owner, one)]
+        belonging = sort_out(owner, selector, self._objects.owned(owner.metadata.uid), orphans)
+        mine = list(belonging.mine)
+        if belonging.adopt:
+            await self._check_alive(owner)
+        for obj in belonging.adopt:
+            with suppress(ApiNotFound):
+                mine.append(await self._adopt(owner, obj))
+        for obj in belonging.release:
+            with suppress(ApiNotFound):
+                await self._release(owner, obj)
+        return mine
+
+    async def _check_alive(self, owner: KubeObject) -> None:
+        """Our cache may be behind: what is deleted adopts nothing."""
+        live = await self._client.get(self._owner_kind, owner.metadata.name, owner.metadata.namespace)
+        if live.metadata.uid != owner.metadata.uid or live.metadata.deleting:
+            raise Precondition(f"{self._owner_kind.kind} {owner.key} is being deleted: it adopts nothing")
+
+    async def _adopt(self, owner: KubeObject, obj: T) -> T:
+        refs = [to_builtins(ref) for ref in obj.metadata.owner_references]
+        meta: dict[str, Any] = {"ownerReferences": [*refs, owner_reference(self._owner_kind, owner)]}
+        if self._finalizer:
+            meta["finalizers"] = list(dict.fromkeys([*obj.metadata.finalizers, self._finalizer]))
+        return await self._patch(obj, meta)
+
+    async def _release(self, owner: KubeObject, obj: T) -> None:
+        refs = [to_builtins(ref) for ref in obj.metadata.owner_references if ref.uid != owner.metadata.uid]
+        meta: dict[str, Any] = {"ownerReferences": refs or None}
+        if self._finalizer:
+            meta["finalizers"] = [f for f in obj.metadata.finalizers if f != self._finalizer] or None
+        await self._patch(obj, meta)
+
+    async def _patch(self, obj: T, meta: dict[str, Any]) -> T:
+        found = obj.metadata
+        return self._objects.wrote(
+            await self._client.patch(
+                self._kind,
+                found.name,
+                {"metadata": meta},
+                found.namespace,
+                uid=found.uid,
+                resource_version=found.resource_version,
+            )
+        )

@@ -1,0 +1,175 @@
+"""Lets claims and volumes go when nobody uses them any more (kubernetes-behaviour.md 4.6).
+
+The finalizers are there since creation (the API server's admission); here they are taken off, and put back on an object
+that somebody took them from though it is not being deleted: its volume may be in use. A claim is in use
+while a pod with a node names it, ended or not; by an ephemeral volume only while its owner pod has not been shut down.
+Watched: claims that are being deleted or bare, and pods that go or are shut down; all else cannot end a use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from tonnage.aio.tasks import KeyedLocks
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.api.pods import Pod
+from tonnage.box.controllers.tombstones import Absent
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.finalizers import protect, release
+from tonnage.kube.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
+from tonnage.kube.informer import Informers
+
+
+class ClaimProtection:
+    """Takes kubernetes.io/pvc-protection off deleted claims that no pod uses."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._pod_lists = _PodLists(client)
+        self._gone = Absent()
+        pods, claims = pods_by_claim(informers), informers.of(CLAIMS)
+        self._pods, self._claims = pods.cache, claims.cache
+        self._controller = Controller("pvc_protection", self.reconcile, workers=32)
+        self._controller.watch(claims, _claim_due)
+        self._controller.watch(pods, self._ended_use)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> None:
+        """Let a deleted, unused claim go; put back what protects one. May be repeated. Raises ApiError."""
+        claim = self._claims.get(key)
+        if claim is None or not any(_claim_due(None, claim)):
+            return
+        if not claim.metadata.deleting:
+            await protect(self._client, CLAIMS, claim, names.PVC_PROTECTION)
+            return
+        if any(uses(pod, claim) for pod in self._pods.by(PODS_BY_CLAIM, key)) or await self._used_live(claim):
+            return
+        await release(self._client, CLAIMS, claim, names.PVC_PROTECTION)
+
+    async def _used_live(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether a pod that the cache does not know yet uses the claim.
+
+        Only its owner can use an ephemeral claim (others that name it would find it being deleted, and the kubelet
+        refuses those): one GET. Any pod can use another claim: one LIST of the namespace, shared by all who ask.
+        """
+        meta = claim.metadata
+        owner = next((o for o in meta.owner_references if o.controller and o.kind == "Pod"), None)
+        if owner is not None and owner.uid in self._gone:
+            return False
+        if owner is None:
+            return any(uses(pod, claim) for pod in await self._pod_lists.of(meta.namespace))
+        try:
+            return uses(await self._client.get(PODS, owner.name, meta.namespace), claim)
+        except ApiNotFound:
+            return False
+
+    def _ended_use(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        if old is None:
+            return ()
+        if new is None or new.metadata.uid != old.metadata.uid:
+            self._gone.add(old.metadata.uid)
+        elif not _shut_down(new):
+            return ()
+        return [key for key in claim_keys(old) if (claim := self._claims.get(key)) is not None and _held(claim)]
+
+
+class VolumeProtection:
+    """Takes kubernetes.io/pv-protection off deleted volumes that are not bound.
+
+    While external-provisioner's finalizer is there too, the volume cannot go anyway: ours stays as long, so that the
+    two writers do not refuse one another.
+    """
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        informer = volumes(informers)
+        self._volumes = informer.cache
+        self._controller = Controller("pv_protection", self.reconcile, workers=16)
+        self._controller.watch(informer, _volume_due)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, name: str) -> None:
+        """Let a deleted volume go that is not bound; put back what protects one. May be repeated. Raises ApiError."""
+        volume = self._volumes.get(name)
+        if volume is None or not any(_volume_due(None, volume)):
+            return
+        if not volume.metadata.deleting:
+            await protect(self._client, VOLUMES, volume, names.PV_PROTECTION)
+        else:
+            await release(self._client, VOLUMES, volume, names.PV_PROTECTION)
+
+
+class _PodLists:
+    """LISTs of the pods of a namespace. Who asks while one runs shares the next: that one begins after they asked."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._locks = KeyedLocks()
+        self._asked = 0
+        self._last: dict[str, tuple[int, list[Pod]]] = {}  # how many had asked when it began, and what it found
+
+    async def of(self, namespace: str) -> list[Pod]:
+        """All pods of the namespace, as they are at some time after the call. Raises ApiError, Unavailable."""
+        self._asked += 1
+        mine = self._asked
+        async with self._locks.hold(namespace):
+            begun, pods = self._last.get(namespace, (0, []))
+            if begun < mine:
+                await asyncio.sleep(0)  # those who are about to ask may share this one
+                begun = self._asked
+                pods = (await self._client.list(PODS, namespace)).items
+                self._last[namespace] = (begun, pods)
+        if not self._locks.held(namespace):
+            self._last.pop(namespace, None)
+        return pods
+
+
+def uses(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    """Whether the pod keeps the claim in use."""
+    if not pod.spec.node_name:
+        return False
+    name = claim.metadata.name
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == name:
+            return True
+        if volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == name:
+            owned = claim.metadata.controller_uid() == pod.metadata.uid
+            if owned and not _shut_down(pod):
+                return True
+    return False
+
+
+def _shut_down(pod: Pod) -> bool:
+    return pod.metadata.deleting and pod.metadata.deletion_grace_period_seconds == 0
+
+
+def _held(claim: PersistentVolumeClaim) -> bool:
+    return claim.metadata.deleting and names.PVC_PROTECTION in claim.metadata.finalizers
+
+
+def _claim_due(_: PersistentVolumeClaim | None, claim: PersistentVolumeClaim | None) -> Iterable[str]:
+    if claim is None:
+        return ()
+    return (claim.key,) if claim.metadata.deleting == (names.PVC_PROTECTION in claim.metadata.finalizers) else ()
+
+
+def _volume_due(_: PersistentVolume | None, volume: PersistentVolume | None) -> Iterable[str]:
+    if volume is None:
+        return ()
+    held = volume.metadata.finalizers
+    if not volume.metadata.deleting:
+        return () if names.PV_PROTECTION in held else (volume.key,)
+    if volume.status.phase == "Bound":
+        return ()
+    return (volume.key,) if names.PV_PROTECTION in held and names.PROVISIONER_FINALIZER not in held else ()

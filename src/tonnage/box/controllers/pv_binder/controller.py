@@ -1,0 +1,171 @@
+"""The PV controller: finds volumes for claims, keeps phases true, frees volumes (kubernetes-behaviour.md 4.2-4.5).
+
+It works from caches and by levels: what is done already costs no write. A volume made by a node's agent is usually
+bound by that agent, which is given `grace` seconds for it; what is said in Events about waiting is said only after
+`quiet` seconds, so that a claim served at once has no Event.
+
+Watched: claims, volumes, classes. Pods are read for what they wait for; a new pod changes only what an Event says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CSI_DRIVERS, STORAGE_CLASSES
+from tonnage.api.matching import is_default
+from tonnage.api.pods import Pod
+from tonnage.api.storage import StorageClass
+from tonnage.box.controllers.pv_binder.claims import ClaimSync
+from tonnage.box.controllers.pv_binder.state import BinderView
+from tonnage.box.controllers.pv_binder.volumes import VolumeSync
+from tonnage.claims.bind import is_complete
+from tonnage.claims.timers import Waits
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.indexes import (
+    CLAIMS_BY_VOLUME,
+    CLAIMS_UNBOUND,
+    VOLUMES_BY_CLAIM,
+    claim_keys,
+    claims,
+    pods_by_claim,
+    volumes,
+)
+from tonnage.kube.informer import Informers
+
+NAME = "persistentvolume-controller"
+CLAIM, VOLUME, CLASS = "claim", "volume", "class"
+
+
+class Key(NamedTuple):
+    """What to look at: a claim, a volume, or all unbound claims of a class."""
+
+    what: str
+    key: str
+
+
+class Binder:
+    """Claims to Pending, Bound or Lost; volumes to Available, Bound, Released or Failed. Times in seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        clock: Clock | None = None,
+        grace: float = 10.0,
+        quiet: float = 3.0,
+    ) -> None:
+        clock = clock or RealClock()
+        claim_informer, volume_informer = claims(informers), volumes(informers)
+        pods, classes = pods_by_claim(informers), informers.of(STORAGE_CLASSES)
+        self._claims, self._volumes = claim_informer.cache, volume_informer.cache
+        drivers = informers.of(CSI_DRIVERS)
+        self._view = BinderView(
+            client=client,
+            events=events,
+            claims=self._claims,
+            volumes=self._volumes,
+            classes=classes.cache,
+            pods=pods.cache,
+            drivers=drivers.cache,
+            clock=clock,
+            waits=Waits(clock),
+            grace=grace,
+            quiet=quiet,
+        )
+        self._claim_sync, self._volume_sync = ClaimSync(self._view), VolumeSync(self._view)
+        self._controller = Controller(NAME, self.reconcile, workers=16)
+        self._controller.watch(classes, _class_changed)
+        self._controller.watch(drivers, lambda old, new: ())
+        self._controller.watch(volume_informer, self._volume_changed)
+        self._controller.watch(claim_informer, self._claim_changed)
+        self._controller.watch(pods, self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        """Bring a claim, a volume, or a class's unbound claims forward by one step. May be repeated."""
+        what, name = key
+        if what == CLASS:
+            for waiting in self._claims.by(CLAIMS_UNBOUND, name):
+                self._controller.enqueue(Key(CLAIM, waiting.key))
+            return None
+        if what == CLAIM:
+            claim = self._claims.get(name)
+            return None if claim is None else await self._claim_sync.sync(claim)
+        volume = self._volumes.get(name)
+        return None if volume is None else await self._volume_sync.sync(volume)
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            keys = self._claim_gone(old)
+            return keys if new is None else [*keys, *self._claim_changed(None, new)]
+        assert new is not None
+        if not new.spec.volume_name:
+            return self._later([Key(CLAIM, new.key)], self._view.only_waits(new))
+        keys = [Key(CLAIM, new.key), Key(VOLUME, new.spec.volume_name)]
+        volume = self._volumes.get(new.spec.volume_name)
+        return keys if volume is None else self._pair_changed(keys, new, volume)
+
+    def _pair_changed(self, keys: list[Key], claim: PersistentVolumeClaim, volume: PersistentVolume) -> Iterable[Key]:
+        if is_complete(claim, volume):
+            self._view.settled(claim, volume)
+            return ()
+        return self._later(keys, self._view.left_to_agent(claim, volume))
+
+    def _later(self, keys: list[Key], seconds: float) -> Iterable[Key]:
+        """Enqueue keys after a wait; without one they are for now."""
+        if not seconds:
+            return keys
+        for key in keys:
+            self._controller.enqueue(key, after=seconds)
+        return ()
+
+    def _claim_gone(self, claim: PersistentVolumeClaim) -> Iterable[Key]:
+        self._view.waits.over(claim.metadata.uid)
+        self._view.gone.add(claim.metadata.uid)
+        return [Key(VOLUME, volume.key) for volume in self._volumes.by(VOLUMES_BY_CLAIM, claim.key)]
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
+        volume = new or old
+        assert volume is not None
+        name, ref = volume.metadata.name, volume.spec.claim_ref
+        self._view.volume_seen(name, new)
+        keys = [Key(CLAIM, claim.key) for claim in self._claims.by(CLAIMS_BY_VOLUME, name)]
+        if ref is not None:
+            keys.append(Key(CLAIM, f"{ref.namespace}/{ref.name}"))
+        if new is None:
+            self._view.waits.over(volume.metadata.uid)
+            return keys
+        keys.append(Key(VOLUME, name))
+        if ref is not None:
+            claim = self._claims.get(f"{ref.namespace}/{ref.name}")
+            return keys if claim is None else self._pair_changed(keys, claim, new)
+        if new.status.phase == "Available":
+            keys.append(Key(CLASS, new.spec.storage_class_name))
+        return keys
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[Key]:
+        """A consumer has come: what the claim's Event says of it may differ; that has time."""
+        if old is None and new is not None and not new.spec.node_name:
+            for key in claim_keys(new):
+                if (claim := self._claims.get(key)) is not None and not claim.spec.volume_name:
+                    self._controller.enqueue(Key(CLAIM, key), after=self._view.quiet)
+        return ()
+
+
+def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[Key]:
+    if new is None:
+        return ()
+    keys = [Key(CLASS, new.metadata.name)]
+    if is_default(new):
+        keys.append(Key(CLASS, ""))
+    return keys

@@ -1,0 +1,205 @@
+"""DaemonSets: on which nodes a pod is to be made or deleted (pkg/controller/daemon). Computes only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.core import Node
+from tonnage.api.decode import convert
+from tonnage.api.pods import Pod, PodSpec
+from tonnage.api.workloads import DaemonSet, RollingUpdate
+from tonnage.box.controllers.podcontrol.pod_status import is_available, is_ready
+from tonnage.box.controllers.podcontrol.pod_template import scaled
+from tonnage.claims.node_fit import NO_EXECUTE, NO_SCHEDULE, Suitability
+
+ON_DELETE = "OnDelete"
+_NETWORK = "node.kubernetes.io/network-unavailable"
+_TOLERATED = (
+    (names.NOT_READY_TAINT, NO_EXECUTE),
+    (names.UNREACHABLE_TAINT, NO_EXECUTE),
+    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
+    (names.UNSCHEDULABLE_TAINT, NO_SCHEDULE),
+)
+"""What a daemon's pod bears in any case: it is part of the node."""
+
+
+def tolerations(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tolerations of a daemon's pods: the template's, and those of every daemon."""
+    given = [dict(one) for one in spec.get("tolerations") or ()]
+    network = ((_NETWORK, NO_SCHEDULE),) if spec.get("hostNetwork") else ()
+    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in (*_TOLERATED, *network)]
+    return given + [one for one in added if one not in given]
+
+
+def pod_of(daemon: DaemonSet) -> PodSpec:
+    """What the pods of a DaemonSet ask of a node."""
+    spec = daemon.spec.template["spec"]
+    return convert({**spec, "tolerations": tolerations(spec)}, PodSpec)
+
+
+def node_of(pod: Pod) -> str:
+    """The node that a daemon's pod is on or is meant for."""
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    if pod.spec.node_name or not affinity or affinity.required is None:
+        return pod.spec.node_name
+    fields = (field for term in affinity.required.node_selector_terms for field in term.match_fields)
+    return next((f.values[0] for f in fields if f.key == "metadata.name" and len(f.values) == 1), "")
+
+
+def revision_of(pod: Pod) -> str:
+    """The hash of the revision that the pod was made from."""
+    return pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Nodes that get a pod, and pods to delete. failed: those of them that have failed (not too fast)."""
+
+    create: Sequence[str] = ()
+    delete: Sequence[Pod] = ()
+    failed: Sequence[Pod] = ()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A node with its pods, the oldest first."""
+
+    node: str
+    wanted: bool
+    stays: bool
+    pods: Sequence[Pod]
+
+
+class Look:
+    """A DaemonSet, its pods and the nodes at one moment; hashed is the revision that pods are to have."""
+
+    def __init__(self, daemon: DaemonSet, pods: Sequence[Pod], nodes: Iterable[Node], hashed: str, now: float) -> None:
+        self._daemon, self._hashed, self._now = daemon, hashed, now
+        by_node: dict[str, list[Pod]] = {}
+        for pod in pods:
+            by_node.setdefault(node_of(pod), []).append(pod)
+        suits = Suitability(pod_of(daemon))
+        self._places = [
+            _Place(node.metadata.name, *suits.of(node), by_node.pop(node.metadata.name, ()))
+            for node in sorted(nodes, key=lambda n: n.metadata.name)
+        ]
+        self._lost = [pod for left in by_node.values() for pod in left]
+        rolling = daemon.spec.update_strategy.rolling_update or RollingUpdate()
+        self._rolls = daemon.spec.update_strategy.type != ON_DELETE
+        wanted = sum(place.wanted for place in self._places)
+        self._surge = scaled(rolling.max_surge, wanted, up=True) if self._rolls else 0
+        self._unavailable = scaled(rolling.max_unavailable, wanted, up=True)
+
+    def plan(self) -> Plan:
+        """What is to be done now: what is missing or too much, then one step of an update."""
+        create: list[str] = []
+        delete = [pod for pod in self._lost if not pod.metadata.deleting]
+        failed: list[Pod] = []
+        for place in self._places:
+            alive = [pod for pod in place.pods if not pod.terminated]
+            if not place.stays:
+                delete += _staying(place.pods)
+                continue
+            failed += _staying([pod for pod in place.pods if pod.terminated])
+            if place.wanted and not place.pods:
+                create.append(place.node)
+            delete += self._surplus(_staying(alive))
+        if self._rolls:
+            if self._surge:
+                create += self._surging()
+            else:
+                delete += [pod for pod in self._replacing() if pod not in delete]
+        return Plan(create, delete, failed)
+
+    def _is_new(self, pod: Pod) -> bool:
+        return revision_of(pod) == self._hashed
+
+    def _is_well(self, pod: Pod) -> bool:
+        ready = is_available(pod, self._daemon.spec.min_ready_seconds, self._now)
+        return ready and not pod.metadata.deleting and not pod.terminated
+
+    def _surplus(self, pods: Sequence[Pod]) -> list[Pod]:
+        """Of several pods on a node one stays: the oldest; while surging an old one beside a new one that is not
+        yet available.
+        """
+        if len(pods) < 2:
+            return []
+        news, olds = [p for p in pods if self._is_new(p)], [p for p in pods if not self._is_new(p)]
+        if not self._surge or not news or not olds:
+            return list(pods[1:])
+        gone = news[1:] + olds[1:]
+        return gone + olds[:1] if self._is_well(news[0]) or not self._is_well(olds[0]) else gone
+
+    def _replacing(self) -> list[Pod]:
+        """Old pods that may go so that new ones take their place."""
+        room = self._unavailable
+        sick, well = list[Pod](), list[Pod]()
+        for place in self._places:
+            if not place.stays or not (place.wanted or place.pods):
+                continue
+            pods = _staying([pod for pod in place.pods if not pod.terminated])
+            available = any(self._is_well(pod) for pod in pods)
+            room -= not available
+            olds = [pod for pod in pods if not self._is_new(pod)]
+            if olds and len(olds) == len(pods):
+                (well if available else sick).append(olds[0])
+        return sick + well[: max(0, room)]
+
+    def _surging(self) -> list[str]:
+        """Nodes that may have a new pod beside their old one. An old one that is not available waits for no room."""
+        room, free, candidates = self._surge, [], []
+        for place in self._places:
+            alive = [pod for pod in place.pods if not pod.terminated]
+            news = [pod for pod in alive if self._is_new(pod)]
+            olds = _staying([pod for pod in alive if not self._is_new(pod)])
+            if not place.wanted or not olds:
+                continue
+            if news:
+                room -= 1
+            elif any(self._is_well(pod) for pod in olds):
+                candidates.append(place.node)
+            else:
+                free.append(place.node)
+        return free + candidates[: max(0, room)]
+
+    def status(self, collisions: int | None) -> dict[str, Any]:
+        """What is to be written as its status."""
+        wanted = [place for place in self._places if place.wanted]
+        alive = {place.node: [pod for pod in place.pods if not pod.terminated] for place in self._places}
+        available = sum(any(map(self._is_well, alive[place.node])) for place in wanted)
+        found = {
+            "observedGeneration": self._daemon.metadata.generation,
+            "desiredNumberScheduled": len(wanted),
+            "currentNumberScheduled": sum(bool(place.pods) for place in wanted),
+            "numberMisscheduled": sum(bool(place.pods) for place in self._places if not place.wanted),
+            "numberReady": sum(any(map(is_ready, alive[place.node])) for place in wanted),
+            "numberAvailable": available,
+            "numberUnavailable": len(wanted) - available,
+            "updatedNumberScheduled": sum(any(map(self._is_new, alive[place.node])) for place in wanted),
+        }
+        return found | ({} if collisions is None else {"collisionCount": collisions})
+
+
+def _staying(pods: Iterable[Pod]) -> list[Pod]:
+    return [pod for pod in pods if not pod.metadata.deleting]
+
+
+def present(daemon: DaemonSet) -> dict[str, Any]:
+    """The status that it has, in the form of Look.status()."""
+    found = daemon.status
+    shown = {
+        "observedGeneration": found.observed_generation,
+        "desiredNumberScheduled": found.desired_number_scheduled,
+        "currentNumberScheduled": found.current_number_scheduled,
+        "numberMisscheduled": found.number_misscheduled,
+        "numberReady": found.number_ready,
+        "numberAvailable": found.number_available,
+        "numberUnavailable": found.number_unavailable,
+        "updatedNumberScheduled": found.updated_number_scheduled,
+    }
+    return shown | ({} if found.collision_count is None else {"collisionCount": found.collision_count})

@@ -1,0 +1,212 @@
+"""PodDisruptionBudgets: how many pods may be evicted now (pkg/controller/disruption).
+
+Watched: budgets, pods, and what says how many pods there should be. The status is what counts: the API server takes one
+off it with each eviction and writes the pod down, until this controller has seen the pod go. A budget whose number
+cannot be told allows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock, parse_rfc3339, rfc3339
+from tonnage.api.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
+from tonnage.api.meta import KubeObject, to_builtins
+from tonnage.api.pods import Pod
+from tonnage.api.policy import PodDisruptionBudget
+from tonnage.api.selectors import from_label_selector
+from tonnage.box.controllers.podcontrol.expectations import controller_of
+from tonnage.box.controllers.podcontrol.keys import own_key
+from tonnage.box.controllers.podcontrol.pod_control import patch_status
+from tonnage.box.controllers.podcontrol.pod_status import is_ready
+from tonnage.box.controllers.podcontrol.pod_template import scaled
+from tonnage.errors import Invalid, TonnageError
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+NAME = "disruption"
+ALLOWED, SUFFICIENT, INSUFFICIENT, FAILED = "DisruptionAllowed", "SufficientPods", "InsufficientPods", "SyncFailed"
+FORGOTTEN = 120.0
+"""Seconds after which an evicted pod that does not go counts as there again."""
+_SCALED: tuple[Kind[Any], ...] = (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS)
+Wanted = Callable[[Sequence[Pod]], int]
+"""How many pods the owners of pods want together. Raises Invalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What a budget comes to. disrupted: pods evicted and not seen to go, with the time."""
+
+    expected: int
+    desired: int
+    healthy: int
+    disrupted: dict[str, str]
+
+    @property
+    def allowed(self) -> int:
+        """How many more may go."""
+        return max(0, self.healthy - self.desired) if self.expected else 0
+
+
+def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> Count:
+    """Count a budget's pods. now: seconds since the epoch. Raises Invalid when nobody says how many there should be."""
+    spec = budget.spec
+    if spec.max_unavailable is not None:
+        expected = wanted(pods)
+        desired = max(0, expected - scaled(spec.max_unavailable, expected, up=True))
+    elif isinstance(spec.min_available, str):
+        expected = wanted(pods)
+        desired = scaled(spec.min_available, expected, up=True)
+    else:
+        expected, desired = len(pods), spec.min_available or 0
+    there = {pod.metadata.name: pod for pod in pods}
+    disrupted = {
+        name: since
+        for name, since in budget.status.disrupted_pods.items()
+        if (pod := there.get(name)) is not None and not pod.metadata.deleting and _since(since) + FORGOTTEN > now
+    }
+    healthy = sum(is_ready(p) and not p.metadata.deleting and p.metadata.name not in disrupted for p in pods)
+    return Count(expected, desired, healthy, disrupted)
+
+
+def _since(text: str) -> float:
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, TonnageError):
+        return 0.0
+
+
+def status(budget: PodDisruptionBudget, found: Count, now: float, failure: str = "") -> dict[str, Any]:
+    """What is to be written as its status. failure: why nothing could be counted, "" when it could."""
+    allowed = 0 if failure else found.allowed
+    reason = FAILED if failure else SUFFICIENT if allowed else INSUFFICIENT
+    return {
+        "observedGeneration": budget.metadata.generation,
+        "disruptionsAllowed": allowed,
+        "currentHealthy": found.healthy,
+        "desiredHealthy": found.desired,
+        "expectedPods": found.expected,
+        "disruptedPods": found.disrupted,
+        "conditions": [_condition(budget, "True" if allowed else "False", reason, failure, now)],
+    }
+
+
+def _condition(budget: PodDisruptionBudget, value: str, reason: str, message: str, now: float) -> dict[str, Any]:
+    before = next((c for c in budget.status.conditions if c.type == ALLOWED), None)
+    same = before is not None and before.status == value and before.last_transition_time
+    return {
+        "type": ALLOWED,
+        "status": value,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": budget.metadata.generation,
+        "lastTransitionTime": same or rfc3339(now),
+    }
+
+
+class DisruptionController:
+    """Keeps the status of each budget. Keys are `namespace/name`."""
+
+    def __init__(
+        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
+    ) -> None:
+        self._client, self._events, self._clock = client, events, clock or RealClock()
+        budgets, pods = informers.of(DISRUPTION_BUDGETS), informers.of(PODS)
+        self._budgets, self._pods = budgets.cache, pods.cache
+        self._owners: dict[tuple[str, str], Cache[Any]] = {}
+        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
+        self._controller.watch(budgets, own_key)
+        self._controller.watch(pods, self._concerned)
+        for kind in _SCALED:
+            owners = informers.of(kind)
+            self._owners[kind.api_version, kind.kind] = owners.cache
+            self._controller.watch(owners, self._in_namespace)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    def _concerned(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Budgets that a pod's change is about."""
+        changed = [pod for pod in (old, new) if pod is not None]
+        return [b.key for b in self._budgets if any(selects(b, pod) for pod in changed)]
+
+    def _in_namespace(self, old: KubeObject | None, new: KubeObject | None) -> Iterable[str]:
+        """All budgets of its namespace: how many pods are wanted may have changed."""
+        changed = new or old
+        assert changed is not None
+        namespace = changed.metadata.namespace
+        return [b.key for b in self._budgets if b.metadata.namespace == namespace]
+
+    async def reconcile(self, key: str) -> float | None:
+        """Count, and write what changed. May be repeated. Raises TonnageError."""
+        budget, now = self._budgets.get(key), self._clock.time()
+        if budget is None or budget.metadata.deleting:
+            return None
+        pods = [pod for pod in self._pods if selects(budget, pod)]
+        failure = ""
+        try:
+            found = count(budget, pods, self._wanted, now)
+        except Invalid as fault:
+            failure, found = str(fault), Count(0, 0, 0, budget.status.disrupted_pods)
+            message = f"Failed to calculate the number of expected pods: {fault}"
+            self._events.warning(refer(DISRUPTION_BUDGETS, budget), "CalculateExpectedPodCountFailed", message)
+        wanted = status(budget, found, now, failure)
+        if wanted != _present(budget):
+            gone = dict.fromkeys(budget.status.disrupted_pods.keys() - found.disrupted.keys())
+            wanted["disruptedPods"] = {**found.disrupted, **gone}
+            await patch_status(self._client, DISRUPTION_BUDGETS, budget, wanted)
+        ends = [_since(since) + FORGOTTEN for since in found.disrupted.values()]
+        return max(0.0, min(ends) - now) if ends else None
+
+    def _wanted(self, pods: Sequence[Pod]) -> int:
+        """Replicas of the pods' owners. Pods without one do not count."""
+        scales: dict[str, int] = {}
+        for pod in pods:
+            owner: KubeObject = pod
+            while (above := self._owner(owner)) is not None:
+                owner = above
+            if owner is not pod:
+                scales[owner.metadata.uid] = owner.spec.replicas  # type: ignore[attr-defined]
+        return sum(scales.values())
+
+    def _owner(self, obj: KubeObject) -> KubeObject | None:
+        """What controls it, None for nothing. Raises Invalid for something without a number of pods."""
+        ref = controller_of(obj)
+        if ref is None:
+            return None
+        owners = self._owners.get((ref.api_version, ref.kind))
+        found = owners.get(f"{obj.metadata.namespace}/{ref.name}") if owners is not None else None
+        if owners is None or found is None or found.metadata.uid != ref.uid:
+            raise Invalid(f"found no scale of {ref.kind} {ref.name}, which controls {obj.metadata.name}")
+        return found  # type: ignore[no-any-return]
+
+
+def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Whether the budget counts the pod: an empty selector counts all of its namespace, none counts nothing."""
+    selector = budget.spec.selector
+    if selector is None or pod.metadata.namespace != budget.metadata.namespace:
+        return False
+    return from_label_selector(selector).matches(pod.metadata.labels)
+
+
+def _present(budget: PodDisruptionBudget) -> dict[str, Any]:
+    found = budget.status
+    conditions = [to_builtins(condition) for condition in found.conditions]
+    return {
+        "observedGeneration": found.observed_generation,
+        "disruptionsAllowed": found.disruptions_allowed,
+        "currentHealthy": found.current_healthy,
+        "desiredHealthy": found.desired_healthy,
+        "expectedPods": found.expected_pods,
+        "disruptedPods": found.disrupted_pods,
+        "conditions": [
+            {"message": "", "observedGeneration": found.observed_generation, **condition} for condition in conditions
+        ],
+    }

@@ -1,0 +1,229 @@
+"""What a Job does next: pods to make or delete, or its end (pkg/controller/job). Computes only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tonnage.aio.clock import parse_rfc3339, rfc3339
+from tonnage.api.meta import Condition, to_builtins
+from tonnage.api.pods import Pod
+from tonnage.api.workloads import Job
+from tonnage.box.controllers.podcontrol.pod_control import BURST
+from tonnage.box.controllers.podcontrol.pod_status import deletion_order, is_active, is_ready
+from tonnage.box.controllers.workloads.job_tracking import INDEXED, Count, index_of, is_tracked, write_indexes
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 600.0
+COMPLETE, FAILED = "Complete", "Failed"
+_SOON = {COMPLETE: "SuccessCriteriaMet", FAILED: "FailureTarget"}
+"""What is said of a Job whose end is certain while its pods are still ending."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """create: pods to make, by completion index (None without). drop: pods to delete that shall not count. end: pods
+    to delete because the Job is over. outcome: how it ends, with reason and message. wait: seconds until the next
+    look, if nothing happens before.
+    """
+
+    create: Sequence[int | None] = ()
+    drop: Sequence[Pod] = ()
+    end: Sequence[Pod] = ()
+    outcome: tuple[str, str, str] | None = None
+    wait: float | None = None
+    active: Sequence[Pod] = field(default=(), repr=False)
+
+
+def finished(job: Job) -> Condition | None:
+    """Complete or Failed, once it is."""
+    return _true(job, COMPLETE) or _true(job, FAILED)
+
+
+def _true(job: Job, kind: str) -> Condition | None:
+    return next((c for c in job.status.conditions if c.type == kind and c.status == "True"), None)
+
+
+def plan(job: Job, pods: Sequence[Pod], count: Count, now: float) -> Plan:
+    """What is to be done now."""
+    active = [pod for pod in pods if is_active(pod)]
+    outcome = _decided(job) or _outcome(job, active, count, now)
+    if outcome is not None:
+        if outcome[0] == FAILED:
+            return Plan(outcome=outcome, active=active, end=active)
+        return Plan(outcome=outcome, active=active, drop=active)
+    if job.spec.suspend:
+        return Plan(drop=active, active=active)
+    return _manage(job, pods, active, count, now)
+
+
+def _decided(job: Job) -> tuple[str, str, str] | None:
+    for outcome, soon in _SOON.items():
+        found = _true(job, soon)
+        if found is not None:
+            return outcome, found.reason, found.message
+    return None
+
+
+def _outcome(job: Job, active: Sequence[Pod], count: Count, now: float) -> tuple[str, str, str] | None:
+    spec = job.spec
+    if count.all_failed > spec.backoff_limit or _restarted_too_often(job, active):
+        return FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    if not spec.suspend and (left := _time_left(job, now)) is not None and left <= 0:
+        return FAILED, "DeadlineExceeded", "Job was active longer than specified deadline"
+    if spec.completions is None:
+        done = count.all_succeeded > 0 and not active
+    else:
+        done = count.all_succeeded >= spec.completions
+    return (COMPLETE, "CompletionsReached", "Reached expected number of succeeded pods") if done else None
+
+
+def _restarted_too_often(job: Job, active: Sequence[Pod]) -> bool:
+    """restartPolicy OnFailure: containers fail again and again inside the same pod."""
+    if job.spec.template["spec"].get("restartPolicy") != "OnFailure":
+        return False
+    statuses = (s for p in active for s in (*p.status.container_statuses, *p.status.init_container_statuses))
+    restarts = sum(status.restart_count for status in statuses)
+    return restarts > 0 if not job.spec.backoff_limit else restarts >= job.spec.backoff_limit
+
+
+def _time_left(job: Job, now: float) -> float | None:
+    if job.spec.active_deadline_seconds is None or not job.status.start_time:
+        return None
+    return parse_rfc3339(job.status.start_time) + job.spec.active_deadline_seconds - now
+
+
+def _manage(job: Job, pods: Sequence[Pod], active: Sequence[Pod], count: Count, now: float) -> Plan:
+    spec, deadline = job.spec, _time_left(job, now)
+    wanted = spec.parallelism
+    if spec.completions is not None:
+        wanted = min(wanted, spec.completions - count.all_succeeded)
+    elif count.all_succeeded:  # one has done it: the others finish, no new ones begin
+        wanted = min(wanted, len(active))
+    surplus = len(active) - max(0, wanted)
+    if surplus > 0:
+        return Plan(drop=_surplus(job, active, surplus), active=active, wait=deadline)
+    there = list(active)
+    if spec.pod_replacement_policy == "Failed":
+        there += [pod for pod in pods if pod.metadata.deleting and not pod.terminated]
+    missing = min(wanted - len(there), BURST)
+    if missing <= 0:
+        return Plan(active=active, wait=deadline)
+    pause = _pause(pods, now)
+    if pause > 0:
+        return Plan(active=active, wait=pause if deadline is None else min(pause, deadline))
+    indexes: Sequence[int | None] = [None] * missing
+    if spec.completion_mode == INDEXED:
+        taken = {index_of(pod) for pod in there} | count.completed
+        indexes = [n for n in range(spec.completions or 0) if n not in taken][:missing]
+    return Plan(create=indexes, active=active, wait=deadline)
+
+
+def _surplus(job: Job, active: Sequence[Pod], number: int) -> list[Pod]:
+    """Indexed: those with twice the same index, or the highest, first."""
+    if job.spec.completion_mode != INDEXED:
+        return deletion_order(active)[:number]
+    seen: set[int | None] = set()
+    twice = []
+    for pod in active:
+        if index_of(pod) in seen:
+            twice.append(pod)
+        seen.add(index_of(pod))
+    rest = sorted((p for p in active if p not in twice), key=lambda p: -(index_of(p) or 0))
+    return [*twice, *rest][:number]
+
+
+def _pause(pods: Sequence[Pod], now: float) -> float:
+    """Seconds to wait after pods that failed, more after each; a pod that ended well begins anew."""
+    last_good = max((_ended_at(p) for p in pods if p.status.phase == "Succeeded"), default=0.0)
+    failures = [at for p in pods if p.status.phase == "Failed" and (at := _ended_at(p)) > last_good]
+    if not failures:
+        return 0.0
+    pause = min(_FIRST_PAUSE * 2.0 ** min(len(failures) - 1, 30), _LONGEST_PAUSE)
+    return max(0.0, max(failures) + pause - now)
+
+
+def _ended_at(pod: Pod) -> float:
+    times = [
+        parse_rfc3339(end)
+        for status in pod.status.container_statuses
+        if (end := (status.state.terminated or {}).get("finishedAt"))
+    ]
+    ready = [c.last_transition_time for c in pod.status.conditions if c.type == "Ready"]
+    return max(times) if times else parse_rfc3339(ready[0]) if ready and ready[0] else 0.0
+
+
+def status(job: Job, todo: Plan, pods: Sequence[Pod], count: Count, now: float) -> dict[str, Any]:
+    """What is to be written as its status; a null takes a field away."""
+    terminating = [pod for pod in pods if pod.metadata.deleting and not pod.terminated]
+    start = job.status.start_time
+    if start is None and not job.spec.suspend:
+        start = rfc3339(now)
+    elif job.spec.suspend and todo.outcome is None:
+        start = None
+    found: dict[str, Any] = {
+        "startTime": start,
+        "active": len(todo.active),
+        "ready": sum(map(is_ready, todo.active)),
+        "terminating": len(terminating),
+        "succeeded": count.succeeded,
+        "failed": count.failed,
+        "uncountedTerminatedPods": {
+            "succeeded": count.uncounted.succeeded,
+            "failed": count.uncounted.failed,
+        },
+    }
+    if count.indexed:
+        found["completedIndexes"] = write_indexes(count.completed)
+    over = not todo.active and not terminating and not any(map(is_tracked, pods))
+    conditions = _conditions(job, todo.outcome, now, over=over)
+    found["conditions"] = [to_builtins(c) for c in conditions]
+    if todo.outcome is not None and todo.outcome[0] == COMPLETE and over and not job.status.completion_time:
+        found["completionTime"] = rfc3339(now)
+    return found
+
+
+def _conditions(job: Job, outcome: tuple[str, str, str] | None, now: float, *, over: bool) -> list[Condition]:
+    conditions = list(job.status.conditions)
+    stamp = rfc3339(now)
+
+    def put(kind: str, holds: str, reason: str, message: str) -> None:
+        old = next((c for c in conditions if c.type == kind), None)
+        if old is not None and old.status == holds:
+            return
+        if old is not None:
+            conditions.remove(old)
+        conditions.append(
+            Condition(type=kind, status=holds, reason=reason, message=message, last_transition_time=stamp)
+        )
+
+    if outcome is not None:
+        kind, reason, message = outcome
+        put(_SOON[kind], "True", reason, message)
+        if over:
+            put(kind, "True", reason, message)
+    elif job.spec.suspend:
+        put("Suspended", "True", "JobSuspended", "Job suspended")
+    elif any(c.type == "Suspended" for c in conditions):
+        put("Suspended", "False", "JobResumed", "Job resumed")
+    return conditions
+
+
+def present(job: Job) -> dict[str, Any]:
+    """The status that it has, in the form of status()."""
+    found = job.status
+    uncounted = found.uncounted_terminated_pods
+    shown: dict[str, Any] = {
+        "startTime": found.start_time,
+        "active": found.active,
+        "ready": found.ready,
+        "terminating": found.terminating,
+        "succeeded": found.succeeded,
+        "failed": found.failed,
+        "uncountedTerminatedPods": {
+            "succeeded": list(uncounted.succeeded) if uncounted else [],
+            "failed": list(uncounted.failed) if uncounted else [],
+        },
+        "conditions": [to_builtins(c) for c in found.conditions],
+    }
+    return shown | ({"completedIndexes": found.completed_indexes} if job.spec.completion_mode == INDEXED else {})

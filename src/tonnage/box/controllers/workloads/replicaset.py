@@ -1,0 +1,167 @@
+"""ReplicaSets: a number of pods that are all alike (pkg/controller/replicaset).
+
+Watched: ReplicaSets, and pods: a change concerns the ReplicaSet that controls the pod, or those that would take it.
+What is to be done is computed (plan, status) and then written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.api.kinds import PODS, REPLICA_SETS
+from tonnage.api.meta import to_builtins
+from tonnage.api.pods import Pod
+from tonnage.api.workloads import ReplicaSet, template_meta
+from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
+from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
+from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in_dying_namespace, patch_status
+from tonnage.box.controllers.podcontrol.pod_status import (
+    deletion_order,
+    is_active,
+    is_available,
+    is_ready,
+    next_available,
+)
+from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
+from tonnage.box.controllers.podcontrol.ref_manager import Adopter
+from tonnage.errors import ApiError, TonnageError
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+NAME = "replicaset"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Pods to make, and those to delete; one of the two is nothing."""
+
+    create: int = 0
+    delete: Sequence[Pod] = ()
+
+
+def plan(wanted: int, pods: Sequence[Pod], crowd: Counter[str] | None = None) -> Plan:
+    """From the pods that there are to the wanted number. crowd counts related pods by node (see deletion_order)."""
+    active = [pod for pod in pods if is_active(pod)]
+    missing = wanted - len(active)
+    if missing >= 0:
+        return Plan(create=min(missing, BURST))
+    return Plan(delete=deletion_order(active, crowd)[: min(-missing, BURST)])
+
+
+def status(replica_set: ReplicaSet, pods: Sequence[Pod], now: float, failure: TonnageError | None) -> dict[str, Any]:
+    """What is to be written as its status."""
+    active = [pod for pod in pods if is_active(pod)]
+    labels = template_meta(replica_set.spec.template).labels.items()
+    min_ready = replica_set.spec.min_ready_seconds
+    return {
+        "replicas": len(active),
+        "fullyLabeledReplicas": sum(labels <= pod.metadata.labels.items() for pod in active),
+        "readyReplicas": sum(map(is_ready, active)),
+        "availableReplicas": sum(is_available(pod, min_ready, now) for pod in active),
+        "observedGeneration": replica_set.metadata.generation,
+        "conditions": _conditions(replica_set, len(active), now, failure),
+    }
+
+
+def _conditions(replica_set: ReplicaSet, active: int, now: float, failure: TonnageError | None) -> list[dict[str, Any]]:
+    conditions = [to_builtins(c) for c in replica_set.status.conditions]
+    failed = next((c for c in conditions if c["type"] == "ReplicaFailure"), None)
+    if failure is None:
+        return [c for c in conditions if c is not failed]
+    if failed is not None:
+        return conditions
+    reason = "FailedCreate" if active < replica_set.spec.replicas else "FailedDelete"
+    stamp = rfc3339(now)
+    return [
+        *conditions,
+        {
+            "type": "ReplicaFailure",
+            "status": "True",
+            "reason": reason,
+            "message": str(failure),
+            "lastTransitionTime": stamp,
+        },
+    ]
+
+
+class ReplicaSetController:
+    """Keeps the number of pods of each ReplicaSet. Keys are `namespace/name`."""
+
+    def __init__(
+        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
+    ) -> None:
+        self._client, self._clock = client, clock or RealClock()
+        sets, pods = informers.of(REPLICA_SETS), informers.of(PODS)
+        self._sets = sets.cache
+        self._pods = Dependents(pods)
+        self._family = Dependents(sets)
+        self._adopter = Adopter(client, PODS, REPLICA_SETS, self._pods)
+        self._control = PodControl(client, self._pods, events, REPLICA_SETS)
+        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
+        self._controller.watch(sets, own_key)
+        self._controller.watch(pods, owner_keys(REPLICA_SETS, self._sets, lambda s: s.spec.selector))
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Make or delete what is missing or too much, then write the status. May be repeated. Raises TonnageError."""
+        replica_set = self._sets.get(key)
+        if replica_set is None:
+            return None
+        pods = await self._adopter.claim(replica_set, compiled(replica_set.spec.selector))
+        failure = None
+        if not replica_set.metadata.deleting:
+            failure = await self._manage(replica_set, pods)
+            pods = self._pods.owned(replica_set.metadata.uid)
+        await self._write(replica_set, pods, failure)
+        if failure is not None and not in_dying_namespace(failure):
+            raise failure
+        return next_available(filter(is_active, pods), replica_set.spec.min_ready_seconds, self._clock.time())
+
+    async def _manage(self, replica_set: ReplicaSet, pods: Sequence[Pod]) -> TonnageError | None:
+        active = [pod for pod in pods if is_active(pod)]
+        crowd = self._crowd(replica_set) if len(active) > replica_set.spec.replicas else None
+        todo = plan(replica_set.spec.replicas, pods, crowd)
+        if todo.create:
+            owner = owner_reference(REPLICA_SETS, replica_set)
+            prefix = f"{replica_set.metadata.name}-"
+            bodies = [pod_of(replica_set.spec.template, owner, prefix=prefix) for _ in range(todo.create)]
+            return await self._control.create_many(replica_set, bodies)
+        try:
+            await self._control.delete_many(replica_set, todo.delete)
+        except ApiError as failure:
+            return failure
+        return None
+
+    def _crowd(self, replica_set: ReplicaSet) -> Counter[str]:
+        """Pods by node, of this ReplicaSet and of those with the same controller."""
+        owner = controller_of(replica_set)
+        family = [replica_set] if owner is None else self._family.owned(owner.uid)
+        pods = (pod for member in family for pod in self._pods.owned(member.metadata.uid) if is_active(pod))
+        return Counter(pod.spec.node_name for pod in pods)
+
+    async def _write(self, replica_set: ReplicaSet, pods: Sequence[Pod], failure: TonnageError | None) -> None:
+        wanted = status(replica_set, pods, self._clock.time(), failure)
+        if wanted != _present(replica_set):
+            await patch_status(self._client, REPLICA_SETS, replica_set, wanted)
+
+
+def _present(replica_set: ReplicaSet) -> dict[str, Any]:
+    found = replica_set.status
+    return {
+        "replicas": found.replicas,
+        "fullyLabeledReplicas": found.fully_labeled_replicas,
+        "readyReplicas": found.ready_replicas,
+        "availableReplicas": found.available_replicas,
+        "observedGeneration": found.observed_generation,
+        "conditions": [to_builtins(c) for c in found.conditions],
+    }

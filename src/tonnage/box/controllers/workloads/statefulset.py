@@ -1,0 +1,168 @@
+"""StatefulSets: pods with numbers, each with claims of its own (pkg/controller/statefulset).
+
+Watched: StatefulSets, their pods, and claims that go (a new pod may wait for that). What is next is computed in
+stateful_plan.py; claims are in stateful_claims.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, PODS, STATEFUL_SETS
+from tonnage.api.meta import KubeObject
+from tonnage.api.pods import Pod
+from tonnage.api.workloads import ControllerRevision, StatefulSet
+from tonnage.box.controllers.podcontrol.expectations import Dependents
+from tonnage.box.controllers.podcontrol.history import Revisions, beyond, template_of
+from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
+from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, patch_status
+from tonnage.box.controllers.podcontrol.pod_status import next_available
+from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
+from tonnage.box.controllers.podcontrol.ref_manager import Adopter
+from tonnage.box.controllers.workloads import statefulset_plan as plans
+from tonnage.box.controllers.workloads.statefulset_claims import Claims, claim_names
+from tonnage.errors import ApiError, Precondition
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+NAME = "statefulset"
+
+
+class StatefulSetController:
+    """Brings up, rolls and takes down the pods of each StatefulSet. Keys are `namespace/name`."""
+
+    def __init__(
+        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
+    ) -> None:
+        self._client, self._clock = client, clock or RealClock()
+        sets, pods, claims = informers.of(STATEFUL_SETS), informers.of(PODS), informers.of(CLAIMS)
+        revisions = informers.of(CONTROLLER_REVISIONS)
+        self._sets = sets.cache
+        self._pods = Dependents(pods)
+        self._adopter = Adopter(client, PODS, STATEFUL_SETS, self._pods, fits=_is_member)
+        self._control = PodControl(client, self._pods, events, STATEFUL_SETS)
+        self._claims = Claims(client, Dependents(claims), events)
+        self._revisions = Revisions(client, STATEFUL_SETS, Dependents(revisions))
+        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=60.0))
+        self._controller.watch(sets, own_key)
+        self._controller.watch(revisions, lambda old, new: ())  # none is made before all that are there are known
+        self._controller.watch(pods, owner_keys(STATEFUL_SETS, self._sets, lambda s: s.spec.selector))
+        self._controller.watch(claims, self._claim_gone)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Do what may be done now, then write the status. May be repeated. Raises TonnageError."""
+        stateful = self._sets.get(key)
+        if stateful is None:
+            return None
+        pods = await self._adopter.claim(stateful, compiled(stateful.spec.selector))
+        if stateful.metadata.deleting:
+            return None
+        labels = stateful.spec.selector.match_labels
+        update, collisions = await self._revisions.ensure(
+            stateful, stateful.spec.template, labels, stateful.status.collision_count
+        )
+        known = self._revisions.of(stateful)
+        current = next((r for r in known if r.metadata.name == stateful.status.current_revision), update)
+        pair = plans.Revisions(current.metadata.name, update.metadata.name)
+        waits: Exception | None = None
+        try:
+            await self._do(stateful, pods, {pair.current: current, pair.update: update}, pair)
+        except (ApiError, Precondition) as failure:
+            waits = failure
+        pods = self._pods.owned(stateful.metadata.uid)
+        await self._write(stateful, pods, pair, collisions)
+        if isinstance(waits, ApiError) and not in_dying_namespace(waits):
+            raise waits
+        await self._forget(stateful, known, pods, pair)
+        return next_available(pods, stateful.spec.min_ready_seconds, self._clock.time())
+
+    async def _do(
+        self,
+        stateful: StatefulSet,
+        pods: Sequence[Pod],
+        revisions: dict[str, ControllerRevision],
+        pair: plans.Revisions,
+    ) -> None:
+        wanted = plans.ordinals(stateful)
+        for number, pod in plans.numbered(stateful, pods).items():
+            await self._claims.set_owners(stateful, pod, wanted=number in wanted)
+        todo = plans.plan(stateful, pods, pair, self._clock.time())
+        waiting: Precondition | None = None
+        for number, revision in todo.create:
+            try:
+                await self._create(stateful, number, revisions[revision])
+            except Precondition as failure:  # its claim has yet to go; the others need not wait
+                waiting = failure
+        await self._control.delete_many(stateful, todo.delete)
+        if waiting is not None:
+            raise waiting
+
+    async def _create(self, stateful: StatefulSet, number: int, revision: ControllerRevision) -> None:
+        body = pod_body(stateful, number, revision)
+        await self._claims.ensure(stateful, body["metadata"]["name"])
+        await self._control.create(stateful, body)
+
+    async def _write(
+        self, stateful: StatefulSet, pods: Sequence[Pod], pair: plans.Revisions, collisions: int | None
+    ) -> None:
+        wanted = plans.status(stateful, pods, pair, self._clock.time(), collisions)
+        if wanted != plans.present(stateful):
+            await patch_status(self._client, STATEFUL_SETS, stateful, wanted)
+
+    async def _forget(
+        self, stateful: StatefulSet, known: Sequence[ControllerRevision], pods: Sequence[Pod], pair: plans.Revisions
+    ) -> None:
+        used = {pair.current, pair.update, *map(plans.revision_of, pods)}
+        await self._revisions.forget(beyond(known, used, stateful.spec.revision_history_limit))
+
+    def _claim_gone(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        """A pod may have waited for its predecessor's claim to go."""
+        if old is None or new is not None:
+            return
+        for stateful in self._sets:
+            meta = stateful.metadata
+            if meta.namespace == old.metadata.namespace and any(
+                plans.ordinal(prefix, old.metadata.name) is not None
+                for prefix in claim_names(stateful, meta.name).values()
+            ):
+                yield stateful.key
+
+
+def _is_member(stateful: KubeObject, pod: Pod) -> bool:
+    return plans.ordinal(stateful.metadata.name, pod.metadata.name) is not None
+
+
+def pod_body(stateful: StatefulSet, number: int, revision: ControllerRevision) -> dict[str, Any]:
+    """The pod of a number and revision, to be created: its name, its host name, its claims."""
+    name = f"{stateful.metadata.name}-{number}"
+    owner = owner_reference(STATEFUL_SETS, stateful)
+    body = pod_of(template_of(revision), owner, name=name)
+    body["metadata"].setdefault("labels", {}).update(
+        {
+            names.CONTROLLER_REVISION_HASH: revision.metadata.name,
+            names.POD_NAME: name,
+            names.POD_INDEX: str(number),
+        }
+    )
+    spec = body["spec"]
+    spec["hostname"] = name
+    if stateful.spec.service_name:
+        spec["subdomain"] = stateful.spec.service_name
+    claims = claim_names(stateful, name)
+    volumes = [copy.deepcopy(v) for v in spec.get("volumes") or () if v["name"] not in claims]
+    volumes += [{"name": v, "persistentVolumeClaim": {"claimName": claim}} for v, claim in claims.items()]
+    if volumes:
+        spec["volumes"] = volumes
+    return body

@@ -1,0 +1,199 @@
+"""StatefulSets: which pod is to be made or deleted next (pkg/controller/statefulset/stateful_set_control.go).
+
+Computes only. In order (OrderedReady): a pod is made when all before it are available, and one goes when all after it
+have gone. Parallel: all at once. Updates go from the highest number down to the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.api import names
+from tonnage.api.number import whole
+from tonnage.api.pods import Pod
+from tonnage.api.workloads import RollingUpdate, StatefulSet
+from tonnage.box.controllers.podcontrol.pod_status import is_available, is_ready
+from tonnage.box.controllers.podcontrol.pod_template import scaled
+
+PARALLEL, ON_DELETE = "Parallel", "OnDelete"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Numbers of pods to make, each with the revision it gets, and pods to delete."""
+
+    create: Sequence[tuple[int, str]] = ()
+    delete: Sequence[Pod] = ()
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """Names of the revision that pods have had, and of the one that they are to get."""
+
+    current: str
+    update: str
+
+
+def ordinal(set_name: str, pod_name: str) -> int | None:
+    """The number of a pod by its name `<set>-<number>`, None for any other name."""
+    prefix, _, number = pod_name.rpartition("-")
+    found = whole(number) if prefix == set_name else None
+    return found if str(found) == number else None
+
+
+def ordinals(stateful: StatefulSet) -> range:
+    """The numbers that it is to have."""
+    start = stateful.spec.ordinals.start
+    return range(start, start + stateful.spec.replicas)
+
+
+def numbered(stateful: StatefulSet, pods: Sequence[Pod]) -> dict[int, Pod]:
+    """Its pods by number."""
+    found = ((ordinal(stateful.metadata.name, pod.metadata.name), pod) for pod in pods)
+    return {number: pod for number, pod in found if number is not None}
+
+
+def condemned(stateful: StatefulSet, pods: Sequence[Pod]) -> list[Pod]:
+    """Pods whose numbers are not wanted any more, the highest first."""
+    wanted = ordinals(stateful)
+    return [pod for number, pod in sorted(numbered(stateful, pods).items(), reverse=True) if number not in wanted]
+
+
+def revision_of(pod: Pod) -> str:
+    """The revision that the pod was made from."""
+    return pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
+
+
+def plan(stateful: StatefulSet, pods: Sequence[Pod], revisions: Revisions, now: float) -> Plan:
+    """What is to be done now. Nothing: what there is must change by itself, or all is well."""
+    if stateful.metadata.deleting:
+        return Plan()
+    there = numbered(stateful, pods)
+    return _Look(stateful, there, condemned(stateful, pods), revisions, now).plan()
+
+
+@dataclass(frozen=True)
+class _Look:
+    stateful: StatefulSet
+    there: Mapping[int, Pod]
+    condemned: Sequence[Pod]
+    revisions: Revisions
+    now: float
+
+    def plan(self) -> Plan:
+        in_order = self.stateful.spec.pod_management_policy != PARALLEL
+        create, delete = [], []
+        for number in ordinals(self.stateful):
+            pod = self.there.get(number)
+            if self.well(pod):
+                continue
+            if pod is None:
+                create.append((number, self.revision_for(number)))
+            elif pod.terminated and not pod.metadata.deleting:  # it is made anew when it is gone
+                delete.append(pod)
+            if in_order:
+                return Plan(create, delete)
+        going, settled = self.shrink(in_order=in_order)
+        delete += going
+        if settled and not (in_order and going) and self.stateful.spec.update_strategy.type != ON_DELETE:
+            delete += [pod for pod in self.outdated() if pod not in delete]
+        return Plan(create, delete)
+
+    def well(self, pod: Pod | None) -> bool:
+        """Whether a pod is there, stays, and is available."""
+        if pod is None or pod.metadata.deleting or pod.status.phase != "Running":
+            return False
+        return is_available(pod, self.stateful.spec.min_ready_seconds, self.now)
+
+    def revision_for(self, number: int) -> str:
+        """Pods below the partition stay with the old template, also when they are made anew."""
+        strategy = self.stateful.spec.update_strategy
+        held = strategy.type != ON_DELETE and number < self.first_updated()
+        return self.revisions.current if held else self.revisions.update
+
+    def first_updated(self) -> int:
+        rolling = self.stateful.spec.update_strategy.rolling_update or RollingUpdate()
+        return self.stateful.spec.ordinals.start + rolling.partition
+
+    def shrink(self, *, in_order: bool) -> tuple[list[Pod], bool]:
+        """Condemned pods to delete now, and whether updates may go on beside."""
+        if not in_order:
+            return [pod for pod in self.condemned if not pod.metadata.deleting], True
+        if not self.condemned:
+            return [], True
+        last = self.condemned[0]
+        sick = [pod for pod in self.condemned if not is_ready(pod)]
+        if last.metadata.deleting or (sick and last not in sick):
+            wait = last.metadata.deleting or sick[-1].metadata.deleting
+            return ([] if wait else [sick[-1]]), False
+        return [last], False
+
+    def outdated(self) -> list[Pod]:
+        """Pods of an old template that may go now: from the highest number down, few at a time."""
+        wanted = ordinals(self.stateful)
+        most = self.most_missing()
+        room = most - sum(not self.well(self.there.get(number)) for number in wanted)
+        chosen: list[Pod] = []
+        sick = 0
+        for number in reversed(range(max(wanted.start, self.first_updated()), wanted.stop)):
+            pod, well = self.there.get(number), self.well(self.there.get(number))
+            sick += not well
+            if pod is None or pod.metadata.deleting or revision_of(pod) == self.revisions.update:
+                continue
+            if not well and sick <= most:  # missing anyway, and its turn
+                chosen.append(pod)
+            elif well and room > 0:
+                chosen.append(pod)
+                room -= 1
+            else:
+                break
+        return chosen
+
+    def most_missing(self) -> int:
+        rolling = self.stateful.spec.update_strategy.rolling_update or RollingUpdate()
+        if rolling.max_unavailable is None:
+            return 1
+        return max(1, scaled(rolling.max_unavailable, self.stateful.spec.replicas, up=True))
+
+
+def status(
+    stateful: StatefulSet, pods: Sequence[Pod], revisions: Revisions, now: float, collisions: int | None
+) -> dict[str, Any]:
+    """What is to be written as its status."""
+    every = list(numbered(stateful, pods).values())
+    ready = [pod for pod in every if pod.status.phase == "Running" and is_ready(pod) and not pod.metadata.deleting]
+    staying = [pod for pod in every if not pod.metadata.deleting]
+    updated = sum(revision_of(pod) == revisions.update for pod in staying)
+    current, held = revisions.current, sum(revision_of(pod) == revisions.current for pod in staying)
+    rolls = stateful.spec.update_strategy.type != ON_DELETE
+    if rolls and updated == len(ready) == len(every) == stateful.spec.replicas:
+        current, held = revisions.update, updated
+    found = {
+        "observedGeneration": stateful.metadata.generation,
+        "replicas": len(every),
+        "readyReplicas": len(ready),
+        "availableReplicas": sum(is_available(pod, stateful.spec.min_ready_seconds, now) for pod in ready),
+        "currentReplicas": held,
+        "updatedReplicas": updated,
+        "currentRevision": current,
+        "updateRevision": revisions.update,
+    }
+    return found | ({} if collisions is None else {"collisionCount": collisions})
+
+
+def present(stateful: StatefulSet) -> dict[str, Any]:
+    """The status that it has, in the form of status()."""
+    found = stateful.status
+    shown = {
+        "observedGeneration": found.observed_generation,
+        "replicas": found.replicas,
+        "readyReplicas": found.ready_replicas,
+        "availableReplicas": found.available_replicas,
+        "currentReplicas": found.current_replicas,
+        "updatedReplicas": found.updated_replicas,
+        "currentRevision": found.current_revision,
+        "updateRevision": found.update_revision,
+    }
+    return shown | ({} if found.collision_count is None else {"collisionCount": found.collision_count})

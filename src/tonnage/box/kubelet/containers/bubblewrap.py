@@ -1,0 +1,416 @@
+"""The runtime that runs containers as processes of this machine, each in a private root made by bubblewrap.
+
+Crash-only: a container's folder (`pods/<uid>/containers/<name>/<attempt>`) is made first, state.json is written after
+the process was started. A folder without state.json was left by a kubelet that died in between: if its process is
+found, it is killed, and the container counts as never started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.api.pods import Container, Pod, VolumeMount
+from tonnage.box.kubelet.containers import env, rootfs, seccomp, termination
+from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
+from tonnage.box.kubelet.containers.paths import Paths, component
+from tonnage.box.kubelet.containers.process import (
+    ROOT,
+    STATE,
+    STATUS,
+    ContainerProcess,
+    State,
+    boot_id,
+    read_status,
+    stat_fields,
+)
+from tonnage.box.kubelet.containers.rootfs import Bind
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, Found, OnExit
+from tonnage.box.kubelet.containers.spawn import spawn
+from tonnage.box.kubelet.volumes import subpaths
+from tonnage.box.kubelet.volumes.builtin_volumes import remove_tree
+from tonnage.box.kubelet.volumes.csi_volumes import make_folder
+from tonnage.box.kubelet.volumes.volumes import Mounted
+from tonnage.errors import HostError, Invalid, TonnageError, Unsupported
+from tonnage.host.encoding import encode
+from tonnage.host.iolimits import Cgroups
+
+log = logging.getLogger(__name__)
+_PIPES = {"stdout": "out", "stderr": "err"}
+_PAUSES = (0.01, 0.05, 0.2)  # seconds
+_KEPT = 2
+"""Attempts of which folder and log are kept: this one and the one before."""
+
+
+class BubblewrapRuntime:
+    """Runs containers below root, the kubelet's folder. program: the bwrap to use. address: the node's IP."""
+
+    name = "bwrap"
+    note = "Images are not pulled here: the command runs from this machine's /usr, whatever the image is named"
+
+    def __init__(self, root: Path, clock: Clock, *, program: str = "bwrap", address: str = "127.0.0.1") -> None:
+        self.paths = Paths(root)
+        self._clock = clock
+        self.cgroups = Cgroups()
+        self.program = shutil.which(program) or program
+        self.address = address
+        self.boot = boot_id()
+        self._processes: dict[str, ContainerProcess] = {}
+
+    @staticmethod
+    def missing(program: str = "bwrap") -> list[str]:
+        """What this machine lacks to run containers; empty when all is there."""
+        lacks = [] if os.geteuid() == 0 else ["root"]
+        if shutil.which(program) is None:
+            lacks.append(f"{program} (package bubblewrap)")
+        if not os.access(rootfs.SETPRIV, os.X_OK):
+            lacks.append(f"{rootfs.SETPRIV} (package util-linux)")
+        return lacks
+
+    async def prepare(self, uid: str) -> None:
+        """See Runtime: the pod's cgroup, below the one of all our pods."""
+        await asyncio.to_thread(self._make_group, uid)
+
+    def _make_group(self, uid: str) -> None:
+        make_folder(self.paths.pod(uid))  # before the group, so that after a kill the pod is known and it is removed
+        try:
+            self.cgroups.make_pod(uid)
+        except (Unsupported, OSError) as failure:
+            log.debug("no cgroup for a pod pod=%s error=%s", uid, failure)
+
+    async def start(self, spec: ContainerSpec, on_exit: OnExit) -> ContainerProcess:
+        """See Runtime."""
+        plan = _Plan(self, spec)
+        try:
+            process, pidfd = await asyncio.to_thread(plan.execute, self._clock, on_exit)
+        except OSError as failure:
+            name = spec.container.name
+            if lacks := self.missing(self.program):
+                raise HostError(f"cannot start container {name}: this machine lacks {', '.join(lacks)}") from failure
+            raise HostError(f"cannot start container {name}: {failure.strerror or failure}") from failure
+        self._processes[process.id] = process
+        process.watch(pidfd)
+        return process
+
+    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[Found]:
+        """See Runtime."""
+        found = []
+        base = self.paths.containers(uid)
+        for name in sorted(_names(base)):
+            attempts = sorted(int(a) for a in _names(f"{base}/{name}") if a.isdigit())
+            for attempt in attempts:
+                process = self._adopt(f"{base}/{name}/{attempt}", on_exit)
+                if process is not None:
+                    found.append(Found(name, attempt, process))
+        return found
+
+    def _adopt(self, folder: str, on_exit: OnExit) -> ContainerProcess | None:
+        try:
+            with open(f"{folder}/{STATE}", "rb") as file:
+                state = msgspec.json.decode(file.read(), type=State)
+        except (FileNotFoundError, msgspec.MsgspecError):  # emptied by a power cut, which ended the container too
+            _kill_unknown(f"{folder}/{ROOT}")
+            with suppress(TonnageError, OSError):
+                _discard(folder)
+            return None
+        pidfd = self._alive(state)
+        if pidfd is None:
+            if state.boot == self.boot and read_status(folder)[1] is None:
+                _kill_unknown(f"{folder}/{ROOT}")  # bwrap itself was killed, and what it had started may live
+            process = ContainerProcess(state, folder, self._clock, on_exit)
+            process.ended = process.read_end(None)
+            return process
+        process = ContainerProcess(state, folder, self._clock, on_exit, pump=_pump(folder, state.log))
+        self._processes[state.id] = process
+        process.watch(pidfd)
+        return process
+
+    def _alive(self, state: State) -> int | None:
+        """A pidfd of the container's process if that still is the process which we started."""
+        if state.boot != self.boot:
+            return None
+        try:
+            pidfd = os.pidfd_open(state.pid)
+        except OSError:
+            return None
+        # Looked at after the pidfd was made: from here on the pid cannot be another's.
+        fields = stat_fields(state.pid)
+        if fields is None or fields[1] != state.ticks:
+            os.close(pidfd)
+            return None
+        return pidfd
+
+    async def clean(self, uid: str) -> None:
+        """See Runtime: the bind mounts of subPaths, what containers wrote into their roots. The cgroup goes too."""
+        await asyncio.to_thread(self._clean, uid)
+
+    def _clean(self, uid: str) -> None:
+        folder = self.paths.subpaths(uid)
+        if os.path.isdir(folder):
+            subpaths.remove(folder)
+        base = self.paths.containers(uid)
+        for attempt in (f"{base}/{name}/{number}" for name in _names(base) for number in _names(f"{base}/{name}")):
+            _settle(attempt)
+        for pause in (*_PAUSES, None):
+            try:
+                self.cgroups.remove_pod(uid)
+                return
+            except OSError as failure:  # the kernel still counts processes that have just been killed
+                if pause is None:
+                    log.warning("cgroup of a pod not removed pod=%s error=%s", uid, failure)
+                else:
+                    time.sleep(pause)
+
+    async def forget(self, pod: Pod | None, uid: str) -> None:
+        """See Runtime: containers' folders and logs."""
+        prefix = f"{self.paths.containers(uid)}/"
+        for key in [k for k, p in self._processes.items() if p.folder.startswith(prefix)]:
+            del self._processes[key]
+        logs = [f"{self.paths.logs}/{n}" for n in _names(self.paths.logs) if n.endswith(f"_{component(uid)}")]
+        for folder in (self.paths.containers(uid), *logs):
+            if os.path.isdir(folder):
+                await asyncio.to_thread(remove_tree, folder)
+
+    async def close(self) -> None:
+        """See Runtime."""
+        for process in self._processes.values():
+            process.release()
+        self._processes.clear()
+
+    def mounts(self, spec: ContainerSpec) -> list[Bind]:
+        """Where the container sees its volumes. Makes the bind mounts of subPaths. Raises Invalid, Unsupported."""
+        binds = []
+        for index, mount in enumerate(spec.container.volume_mounts):
+            binds.append(self._mount(spec, mount, index))
+        for device in spec.container.volume_devices:
+            source = _volume(spec.volumes, device.name)
+            binds.append(Bind(source.path, rootfs.target(device.device_path, "devicePath"), device=True))
+        _check_nested(binds)
+        return binds
+
+    def _mount(self, spec: ContainerSpec, mount: VolumeMount, index: int) -> Bind:
+        if mount.mount_propagation not in (None, "None"):
+            raise Unsupported(f"mountPropagation {mount.mount_propagation} of {mount.mount_path} is not supported")
+        volume = _volume(spec.volumes, mount.name)
+        read_only = mount.read_only or volume.read_only
+        target = rootfs.target(mount.mount_path)
+        part = env.expand(mount.sub_path_expr, spec.environment) or mount.sub_path
+        if not part:
+            if not os.path.exists(volume.path):
+                raise HostError(f"volume {mount.name}: {volume.path} does not exist on this machine")
+            return Bind(volume.path, target, read_only)
+        name = f"{component(mount.name)}/{component(spec.container.name)}/{index}"
+        place = f"{self.paths.subpaths(spec.pod.metadata.uid)}/{name}"
+        return Bind(subpaths.bind(volume.path, part, place, read_only=read_only), target, read_only)
+
+
+class _Plan:
+    """One start, in a thread."""
+
+    def __init__(self, runtime: BubblewrapRuntime, spec: ContainerSpec) -> None:
+        meta, name = spec.pod.metadata, spec.container.name
+        paths = runtime.paths
+        self._runtime = runtime
+        self._spec = spec
+        self._who = rootfs.user(spec.pod.spec.security_context, spec.container.security_context)
+        self._base = f"{paths.containers(meta.uid)}/{component(name)}"
+        self._folder = f"{self._base}/{spec.attempt}"
+        logs = paths.pod_logs(meta.namespace, meta.name, meta.uid)
+        self._logs = f"{logs}/{component(name)}"
+        self._log = f"{self._logs}/{spec.attempt}.log"
+
+    def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
+        """Start the container; its process and a pidfd of it. Raises Invalid, Unsupported, HostError, OSError."""
+        binds, options, argv = self.arguments()
+        self._make()
+        filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
+        program = seccomp.program(os.uname().machine) if filtered else b""
+        return self._spawn(options, argv, clock, on_exit, program=program)
+
+    def arguments(self) -> tuple[list[Bind], list[str], list[str]]:
+        """What the container sees, bwrap's options, and what it runs. Raises Invalid, Unsupported, HostError."""
+        spec, pod, container = self._spec, self._spec.pod, self._spec.container
+        variables = {
+            "PATH": rootfs.PATH,
+            "HOME": self._who.home,
+            "HOSTNAME": rootfs.hostname(pod),
+            **spec.environment,
+        }
+        argv = env.arguments(container, spec.environment)
+        _check(variables, argv)
+        working_dir = _working_dir(container)
+        binds = self._runtime.mounts(spec)
+        binds.append(Bind(termination.path(self._folder), "/dev/termination-log"))
+        _make_inside(binds, working_dir)
+        options = rootfs.arguments(
+            binds,
+            name=rootfs.hostname(pod),
+            environment=variables,
+            working_dir=working_dir,
+            read_only=bool(container.security_context.read_only_root_filesystem),
+        )
+        return binds, options, rootfs.command(self._who, variables, argv, working_dir=working_dir)
+
+    def _make(self) -> None:
+        """The container's folder, fresh; those of older attempts go."""
+        attempt = self._spec.attempt
+        if os.path.isdir(self._folder):
+            _discard(self._folder)
+        for name in _names(self._base):
+            if name.isdigit() and int(name) <= attempt - _KEPT:
+                _discard(f"{self._base}/{name}")
+                for file in (f"{name}.log", f"{name}.log.1"):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{self._logs}/{file}")
+            elif name.isdigit() and int(name) < attempt:
+                _settle(f"{self._base}/{name}")
+        os.makedirs(f"{self._folder}/{ROOT}", mode=0o755)
+        os.chmod(self._folder, 0o700)
+        rootfs.populate(f"{self._folder}/{ROOT}", self._who, rootfs.hostname(self._spec.pod), self._runtime.address)
+        for pipe in _PIPES.values():
+            os.mkfifo(f"{self._folder}/{pipe}", 0o600)
+        termination.make(self._folder)
+
+    def _spawn(
+        self, options: list[str], argv: list[str], clock: Clock, on_exit: OnExit, *, program: bytes
+    ) -> tuple[ContainerProcess, int]:
+        pump = _pump(self._folder, self._log)
+        status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # Open for reading too: the container never sees a broken pipe while no kubelet is there to read.
+        outs = [os.open(f"{self._folder}/{pipe}", os.O_RDWR | os.O_CLOEXEC) for pipe in _PIPES.values()]
+        try:
+            child = spawn(
+                [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
+                options,
+                argv,
+                outputs=(outs[0], outs[1]),
+                keep=status,
+                program=program,
+                group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
+            )
+        except OSError:
+            pump.close()
+            raise
+        finally:
+            for fd in (status, *outs):
+                os.close(fd)
+        pidfd = os.pidfd_open(child.pid)
+        fields = stat_fields(child.pid)
+        state = State(
+            f"{self._spec.pod.metadata.uid}-{self._spec.container.name}-{self._spec.attempt}-{secrets.token_hex(4)}",
+            child.pid,
+            fields[1] if fields is not None else 0,
+            self._runtime.boot,
+            clock.time(),
+            self._log,
+        )
+        _save(f"{self._folder}/{STATE}", state)
+        return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump), pidfd
+
+
+def _save(path: str, state: State) -> None:
+    with open(f"{path}.new", "wb") as file:
+        file.write(msgspec.json.encode(state))
+    os.rename(f"{path}.new", path)
+
+
+def _pump(folder: str, path: str) -> LogPump:
+    return LogPump({name: f"{folder}/{pipe}" for name, pipe in _PIPES.items()}, LogFile(path))
+
+
+def _check(variables: Mapping[str, str], argv: Sequence[str]) -> None:
+    """Name the variable or argument that cannot be given to a program, before anything is made. Raises Invalid."""
+    for key, value in variables.items():
+        encode(key, f"name of variable {key!r}")
+        encode(value, f"value of variable {key}")
+    for index, text in enumerate(argv):
+        encode(text, "command" if index == 0 else f"argument {index} of the command")
+
+
+def _volume(volumes: Mapping[str, Mounted], name: str) -> Mounted:
+    found = volumes.get(name)
+    if found is None:
+        raise Invalid(f"there is no volume {name!r} in the pod")
+    return found
+
+
+def _working_dir(container: Container) -> str:
+    path = container.working_dir
+    encode(path, "workingDir")
+    if path and (not path.startswith("/") or ".." in path.split("/")):
+        raise Invalid(f"workingDir {path!r}: want an absolute path without '..'")
+    return os.path.normpath("/" + path.strip("/")) if path else ""
+
+
+def _make_inside(binds: list[Bind], working_dir: str) -> None:
+    """Make a workingDir that lies in a volume, never outside of it. Raises Invalid (a symlink leads out), HostError."""
+    found = rootfs.holder(binds, working_dir) if working_dir else None
+    if found is None or working_dir == found.target or found.read_only:
+        return
+    try:
+        with subpaths.opened(found.source, working_dir[len(found.target) + 1 :]):
+            return
+    except Invalid as failure:
+        raise Invalid(f"workingDir {working_dir!r} leads out of its volume by a symlink: it is not made") from failure
+
+
+def _check_nested(binds: list[Bind]) -> None:
+    """A mount inside another volume: no symlink of that volume may lead it elsewhere. Raises Invalid."""
+    for outer in binds:
+        for inner in binds:
+            if inner.target.startswith(f"{outer.target}/"):
+                _refuse_symlinks(outer.source, inner.target[len(outer.target) + 1 :])
+
+
+def _refuse_symlinks(source: str, path: str) -> None:
+    at = source
+    for part in path.split("/"):
+        at = f"{at}/{part}"
+        if os.path.islink(at):
+            raise Invalid(f"a mountPath leads through the symlink {part!r} of another volume: it is not mounted")
+
+
+def _settle(folder: str) -> None:
+    """Remove what a container that has ended leaves behind, but for its message and how it ended."""
+    try:
+        termination.end(folder)
+        remove_tree(f"{folder}/{ROOT}")
+    except OSError as failure:
+        raise HostError(f"cannot clean up container folder {folder}: {failure.strerror}") from failure
+
+
+def _discard(folder: str) -> None:
+    _settle(folder)
+    remove_tree(folder)
+
+
+def _kill_unknown(root: str) -> None:
+    """Kill processes of a container that was started by a kubelet which died before it could note it."""
+    for pid in list(_running_with(os.fsencode(root))):
+        log.warning("killing a container that nobody noted pid=%d root=%s", pid, root)
+        with suppress(ProcessLookupError):
+            os.kill(pid, 9)
+
+
+def _running_with(root: bytes) -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+                if root in file.read().split(b"\0"):
+                    yield int(name)
+
+
+def _names(folder: str) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(folder)
+    return []

@@ -1,0 +1,285 @@
+"""The containers of one pod: which one starts when, and what comes after its end (Kubernetes' kuberuntime).
+
+Init containers run one after the other; those with restartPolicy Always (sidecars) stay. The first restart is at once,
+then after 10 s, 20 s ... 5 min; 10 minutes without a crash begin it anew. Level-based: sync() looks at what runs and
+does what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from tonnage.aio.clock import Clock
+from tonnage.api.pods import Container, ContainerStatus, Pod
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, Found, Process, Runtime
+from tonnage.box.kubelet.volumes.volumes import Mounted
+from tonnage.errors import HostError, TonnageError
+
+CRASH_LOOP = "CrashLoopBackOff"
+CREATE_ERROR = "CreateContainerError"
+CONFIG_ERROR = "CreateContainerConfigError"
+INITIALIZING = "PodInitializing"
+CREATING = "ContainerCreating"
+UNKNOWN = "ContainerStatusUnknown"
+_FIRST, _MOST, _FORGET = 10.0, 300.0, 600.0
+
+Environment = Callable[[Pod, Container], Awaitable[dict[str, str]]]
+Tell = Callable[[str, str, str], None]
+
+
+@dataclass
+class Run:
+    """One container and its starts. waiting: reason and message while it is not running though it should."""
+
+    container: Container
+    init: bool = False
+    attempt: int = 0
+    process: Process | None = None
+    lost: Ended | None = None
+    previous: Process | None = None
+    waiting: tuple[str, str] = (CREATING, "")
+    backoff: float = 0.0
+    not_before: float = 0.0
+
+    @property
+    def sidecar(self) -> bool:
+        """An init container that stays."""
+        return self.init and self.container.restart_policy == "Always"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and self.process.ended is None
+
+    @property
+    def ended(self) -> Ended | None:
+        """How its last process ended, None while it runs or before it was started."""
+        return self.process.ended if self.process is not None else self.lost
+
+    @property
+    def started_once(self) -> bool:
+        """Whether it was ever started."""
+        return self.process is not None or self.lost is not None
+
+    def fail(self, now: float) -> float:
+        """Count a crash or a failed start; seconds to wait from now."""
+        if self.not_before and now - self.not_before > _FORGET:
+            self.backoff = 0.0
+        wait = self.backoff
+        self.backoff = min(max(self.backoff * 2, _FIRST), _MOST)
+        self.not_before = now + wait
+        return wait
+
+
+@dataclass
+class Containers:
+    """All containers of one pod. tell(type, reason, message) makes an Event; woken is called when one ends."""
+
+    pod: Pod
+    runtime: Runtime
+    clock: Clock
+    environment: Environment
+    tell: Tell
+    woken: Callable[[], None]
+    inits: list[Run] = field(default_factory=list)
+    mains: list[Run] = field(default_factory=list)
+    failed: Run | None = None
+    """The init container that ended the pod."""
+    finishing: bool = False
+    """Nothing is started any more."""
+
+    def __post_init__(self) -> None:
+        self.inits = [Run(c, init=True, waiting=(INITIALIZING, "")) for c in self.pod.spec.init_containers]
+        first = (INITIALIZING, "") if self.inits else (CREATING, "")
+        self.mains = [Run(c, waiting=first) for c in self.pod.spec.containers]
+        self._counted: set[str] = set()
+        self._exited = asyncio.Event()
+        self._noted = self.pod.status.phase == "Running"
+
+    @property
+    def all(self) -> list[Run]:
+        """Init containers, then the others."""
+        return self.inits + self.mains
+
+    @property
+    def initialized(self) -> bool:
+        """Whether all init containers are done (sidecars: started)."""
+        return all(run.running if run.sidecar else run.ended is not None and run.ended.code == 0 for run in self.inits)
+
+    @property
+    def over(self) -> bool:
+        """Whether the pod's work is done, well or not."""
+        if self.failed is not None:
+            return True
+        return bool(self.mains) and all(run.ended is not None and not self.restarts(run) for run in self.mains)
+
+    @property
+    def alive(self) -> bool:
+        """Whether any process runs."""
+        return any(run.running for run in self.all)
+
+    def adopt(self, found: list[Found]) -> None:
+        """Take over what an earlier kubelet started, and what the status says of what is no longer to be found."""
+        runs = {run.container.name: run for run in self.all}
+        for one in found:
+            if (run := runs.get(one.name)) is not None:
+                run.previous, run.process, run.attempt = run.process, one.process, one.attempt
+        statuses = {s.name: s for s in (*self.pod.status.init_container_statuses, *self.pod.status.container_statuses)}
+        for run in self.all:
+            if run.process is None and (status := statuses.get(run.container.name)) is not None:
+                self._remember(run, status)
+
+    def orphans(self, found: list[Found]) -> None:
+        """Take over containers of a pod whose object is gone: only their end matters."""
+        self.inits, self.mains = [], [Run(Container(name=one.name), process=one.process) for one in found]
+
+    def exited(self) -> None:
+        """A process ended."""
+        self._exited.set()
+        self.woken()
+
+    async def wait(self) -> None:
+        """Wait until no process runs."""
+        while self.alive:
+            self._exited.clear()
+            await self._exited.wait()
+
+    def _remember(self, run: Run, status: ContainerStatus) -> None:
+        """A container that the status knows and the machine does not."""
+        if status.state.terminated is not None:
+            code = int(status.state.terminated.get("exitCode", 0))
+            run.lost = Ended(code, self.clock.time(), str(status.state.terminated.get("reason", "")))
+        elif status.state.running is not None:
+            text = "The container could not be located when the kubelet started again"
+            run.lost = Ended(137, self.clock.time(), UNKNOWN, text)
+        else:
+            return
+        run.attempt = status.restart_count
+
+    async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
+        """Start what is to be started; returns the seconds after which to look again, None when an end will wake us."""
+        for run in self.inits:
+            if run.sidecar:
+                await self._ensure(run, volumes)
+                if not run.running:
+                    return self._wait(run)
+            elif run.running:
+                return self._next()
+            elif run.ended is None or run.ended.code != 0:
+                if run.ended is not None and self.pod.spec.restart_policy == "Never":
+                    self.failed = run
+                    return None
+                await self._ensure(run, volumes)
+                if run.ended is None or run.ended.code != 0:
+                    return self._next()
+        for run in self.mains:
+            if run.ended is None or self.restarts(run):
+                await self._ensure(run, volumes)
+        return self._next()
+
+    def restarts(self, run: Run) -> bool:
+        """Whether an ended container is started again."""
+        if self.finishing:
+            return False
+        policy = "Always" if run.sidecar else self.pod.spec.restart_policy
+        if run.init and not run.sidecar:
+            return policy != "Never" and run.ended is not None and run.ended.code != 0
+        return policy == "Always" or (policy == "OnFailure" and run.ended is not None and run.ended.code != 0)
+
+    def _next(self) -> float | None:
+        """When the first waiting container is due."""
+        waits = [w for run in self.all if (w := self._wait(run)) is not None]
+        return min(waits, default=None)
+
+    def _wait(self, run: Run) -> float | None:
+        if run.running or run.not_before <= 0 or (run.ended is not None and not self.restarts(run)):
+            return None
+        left = run.not_before - self.clock.monotonic()
+        return max(left, 0.01) if run.waiting[0] in (CRASH_LOOP, CREATE_ERROR, CONFIG_ERROR) else None
+
+    async def _ensure(self, run: Run, volumes: Mapping[str, Mounted]) -> None:
+        """Start a container that does not run, when its time has come."""
+        if run.running:
+            return
+        now = self.clock.monotonic()
+        if (ended := run.ended) is not None and self._first_look(run):
+            wait = run.fail(now)
+            if wait > 0:
+                self._crash_loop(run, wait, ended)
+        if now < run.not_before:
+            return
+        await self._start(run, volumes)
+
+    def _first_look(self, run: Run) -> bool:
+        """Whether this end has not been counted yet."""
+        mark = run.process.id if run.process is not None else f"{run.container.name}/{run.attempt}"
+        if mark in self._counted:
+            return False
+        self._counted.add(mark)
+        return True
+
+    def _crash_loop(self, run: Run, wait: float, ended: Ended) -> None:
+        name = run.container.name
+        what = f"restarting failed container={name} pod={self.pod.metadata.name}"
+        run.waiting = CRASH_LOOP, f"back-off {_duration(wait)} {what} (exit code {ended.code})"
+        self.tell("Warning", "BackOff", f"Back-off {what}")
+
+    async def _start(self, run: Run, volumes: Mapping[str, Mounted]) -> None:
+        name = run.container.name
+        attempt = run.attempt + 1 if run.started_once else run.attempt
+        try:
+            environment = await self.environment(self.pod, run.container)
+        except TonnageError as failure:
+            self._refuse(run, CONFIG_ERROR, failure)
+            return
+        spec = ContainerSpec(self.pod, run.container, attempt, volumes, environment)
+        try:
+            process = await self.runtime.start(spec, self.exited)
+        except TonnageError as failure:
+            self._refuse(run, CREATE_ERROR if isinstance(failure, HostError) else CONFIG_ERROR, failure)
+            return
+        if run.process is not None:
+            run.previous = run.process
+        run.process, run.attempt, run.lost = process, attempt, None
+        if self.runtime.note and not self._noted:
+            self.tell("Normal", "ImageNotPulled", self.runtime.note)
+        self._noted = True
+        if self.runtime.name != "none":
+            self.tell("Normal", "Started", f"Started container {name}")
+
+    def _refuse(self, run: Run, reason: str, failure: TonnageError) -> None:
+        run.waiting = reason, str(failure)
+        now = self.clock.monotonic()
+        if run.fail(now) == 0:
+            run.fail(now)  # what cannot be started is not tried again at once
+        self.tell("Warning", "Failed", f"Error: {failure}")
+
+    def stop(self, grace: float) -> bool:
+        """Stop all, sidecars after the others; whether all have ended. Returns at once, may be repeated."""
+        self.finishing = True
+        if running := [run for run in self.all if run.running and not run.sidecar]:
+            for run in running:
+                self._stop(run, grace)
+            running = [run for run in running if run.running]
+        if not running:
+            running = [run for run in self.inits if run.running]
+            for run in running:
+                self._stop(run, grace)
+        return not self.alive
+
+    def _stop(self, run: Run, grace: float) -> None:
+        assert run.process is not None
+        mark = f"stop {run.process.id}"
+        if mark not in self._counted:
+            self._counted.add(mark)
+            if self.runtime.name != "none":
+                self.tell("Normal", "Killing", f"Stopping container {run.container.name}")
+        run.process.stop(grace)
+
+
+def _duration(seconds: float) -> str:
+    """As Go prints it: 10s, 1m20s, 5m0s."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

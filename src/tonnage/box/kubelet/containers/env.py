@@ -1,0 +1,98 @@
+"""A container's environment, command and arguments, with $(VAR) as Kubernetes expands it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tonnage.api.pods import Container, EnvVar, Pod
+from tonnage.box.kubelet.volumes.sources import Sources, field, resource
+from tonnage.errors import Invalid, NotFound, Unsupported
+
+_PART = re.compile(r"\$\$|\$\(([^)]*)\)")
+_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Replace $(NAME) by its value; an unknown name stays as it is, $$ is a $ that begins nothing."""
+
+    def put(match: re.Match[str]) -> str:
+        name = match[1]
+        return "$" if name is None else values.get(name, match[0])
+
+    return _PART.sub(put, text) if "$" in text else text
+
+
+def arguments(container: Container, values: Mapping[str, str]) -> list[str]:
+    """The whole command line. Raises Invalid when there is no command: nothing is known of images."""
+    if not container.command:
+        raise Invalid(
+            f"container {container.name} has no command: images are not pulled here, so nothing is known of image "
+            f"{container.image!r}; give the container a command that the machine has in /usr"
+        )
+    return expand_all([*container.command, *container.args], values)
+
+
+def expand_all(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """expand() for each."""
+    return [expand(text, values) for text in texts]
+
+
+class Environment:
+    """Works out environments of one node's containers."""
+
+    def __init__(self, sources: Sources, *, node_name: str, address: str, allocatable: dict[str, str]) -> None:
+        self._sources = sources
+        self._node = node_name
+        self._address = address
+        self._allocatable = allocatable
+
+    async def of(self, pod: Pod, container: Container) -> dict[str, str]:
+        """All variables: envFrom first, then env; later ones win. Raises NotFound, Invalid, Unsupported, ApiError."""
+        values: dict[str, str] = {}
+        for source in container.env_from:
+            values |= await self._from(pod, source)
+        for variable in container.env:
+            if variable.value_from is None:
+                values[variable.name] = expand(variable.value, values)
+            elif (value := await self._value(pod, container, variable)) is not None:
+                values[variable.name] = value
+        return values
+
+    async def _from(self, pod: Pod, source: Mapping[str, Any]) -> dict[str, str]:
+        prefix = source.get("prefix", "")
+        for member, kind in (("configMapRef", "configmap"), ("secretRef", "secret")):
+            if (ref := source.get(member)) is not None:
+                keys = await self._sources.of(
+                    kind, pod.metadata.namespace, ref.get("name", ""), optional=bool(ref.get("optional"))
+                )
+                return {prefix + key: _text(key, data) for key, data in keys.items() if _NAME.fullmatch(prefix + key)}
+        raise Unsupported(f"envFrom source {', '.join(sorted(source))} is not supported")
+
+    async def _value(self, pod: Pod, container: Container, variable: EnvVar) -> str | None:
+        source = variable.value_from or {}
+        if (ref := source.get("fieldRef")) is not None:
+            return field(pod, ref.get("fieldPath", ""), node=self._node, address=self._address)
+        if (ref := source.get("resourceFieldRef")) is not None:
+            return resource(pod, ref, container, self._allocatable)
+        for member, kind in (("configMapKeyRef", "configmap"), ("secretKeyRef", "secret")):
+            if (ref := source.get(member)) is not None:
+                return await self._key(pod, kind, ref)
+        raise Unsupported(f"env {variable.name}: valueFrom {', '.join(sorted(source))} is not supported")
+
+    async def _key(self, pod: Pod, kind: str, ref: Mapping[str, Any]) -> str | None:
+        name, key, optional = ref.get("name", ""), ref.get("key", ""), bool(ref.get("optional"))
+        keys = await self._sources.of(kind, pod.metadata.namespace, name, optional=optional)
+        if key in keys:
+            return _text(key, keys[key])
+        if optional:
+            return None
+        what = "ConfigMap" if kind == "configmap" else "Secret"
+        raise NotFound(f"couldn't find key {key} in {what} {pod.metadata.namespace}/{name}")
+
+
+def _text(key: str, data: bytes) -> str:
+    if b"\0" in data:
+        raise Invalid(f"the value of key {key} contains NUL: it cannot be an environment variable")
+    return data.decode(errors="surrogateescape")

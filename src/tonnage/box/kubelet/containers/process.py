@@ -1,0 +1,241 @@
+"""One container's process: a `bwrap` that outlives the kubelet, watched by its pidfd, found again after a restart.
+
+bwrap writes two things into a file of the container's folder: the pid of the first process in its namespace, and its
+exit code. So a kubelet that comes later needs no parenthood to learn how a container ended. A pid means this container
+only together with the time its process was started at (pids are used again).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+from contextlib import suppress
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.box.kubelet.containers import termination
+from tonnage.box.kubelet.containers.log_writer import LogPump
+from tonnage.box.kubelet.containers.runtime import Ended, OnExit
+
+log = logging.getLogger(__name__)
+STATE = "state.json"
+STATUS = "status"
+ROOT = "rootfs"
+_SOON = 0.02
+
+
+class State(msgspec.Struct, frozen=True):
+    """state.json. started: seconds since the epoch; ticks: start time of the process, in the kernel's ticks."""
+
+    id: str
+    pid: int
+    ticks: int
+    boot: str
+    started: float
+    log: str
+
+
+class _Status(msgspec.Struct, rename="kebab"):
+    child_pid: int | None = None
+    exit_code: int | None = None
+
+
+_statuses = msgspec.json.Decoder(_Status)
+
+
+def read_status(folder: str) -> tuple[int | None, int | None]:
+    """Pid of the namespace's first process, and exit code, as far as bwrap has told them."""
+    child = code = None
+    try:
+        with open(f"{folder}/{STATUS}", "rb") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return None, None
+    for line in lines:
+        with suppress(msgspec.MsgspecError):
+            status = _statuses.decode(line)
+            child = status.child_pid if status.child_pid is not None else child
+            code = status.exit_code if status.exit_code is not None else code
+    return child, code
+
+
+def stat_fields(pid: int) -> tuple[int, int] | None:
+    """Parent and start time (ticks) of a process; None when there is none (a zombie counts as none)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
+
+
+def boot_id() -> str:
+    """Changes with each boot of the machine."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+class ContainerProcess:
+    """See runtime.Process. Made by start (with its Popen) or by adoption (without)."""
+
+    def __init__(
+        self,
+        state: State,
+        folder: str,
+        clock: Clock,
+        on_exit: OnExit,
+        *,
+        child: subprocess.Popen[bytes] | None = None,
+        pump: LogPump | None = None,
+    ) -> None:
+        self.id = state.id
+        self.started = state.started
+        self.ended: Ended | None = None
+        self._pid = state.pid
+        self.folder = folder
+        self._clock = clock
+        self._on_exit = on_exit
+        self._child = child
+        self._pump = pump
+        self._pidfd = -1
+        self._kill_at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._asked = False
+        self._code: int | None = None
+
+    def watch(self, pidfd: int) -> None:
+        """Be told by the kernel of its end."""
+        self._pidfd = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._gone)
+        if self._pump is not None:
+            self._pump.start()
+
+    def _gone(self) -> None:
+        """bwrap has ended; what ran in its namespace may do so a moment later, and holds the volumes until then."""
+        self._code = self._child.wait() if self._child is not None else None
+        self.unwatch()
+        if (first := self._lingering()) is None:
+            self._finish()
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(first, signal.SIGKILL)
+        self._pidfd = first
+        asyncio.get_running_loop().add_reader(first, self._finish)
+
+    def _lingering(self) -> int | None:
+        """A pidfd of the namespace's first process if it still is there; it has the command line of our bwrap."""
+        first, _ = read_status(self.folder)
+        if first is None:
+            return None
+        try:
+            pidfd = os.pidfd_open(first)
+        except OSError:
+            return None
+        try:
+            with open(f"/proc/{first}/cmdline", "rb") as file:
+                ours = os.fsencode(f"{self.folder}/{ROOT}") in file.read().split(b"\0")
+        except OSError:
+            ours = False
+        if not ours:
+            os.close(pidfd)
+            return None
+        return pidfd
+
+    def _finish(self) -> None:
+        self.unwatch()
+        if self._pump is not None:
+            self._pump.finish()
+        self.ended = self.read_end(self._code)
+        self._on_exit()
+
+    def read_end(self, code: int | None) -> Ended:
+        """How it ended: by bwrap's word, or by its own exit code when it could not say."""
+        _, told = read_status(self.folder)
+        at = self._clock.time()
+        with suppress(OSError):
+            at = max(self.started, os.stat(f"{self.folder}/{STATUS}").st_mtime) if told is not None else at
+        if told is not None:
+            return Ended(told, at, message=self._message())
+        if code is not None and code >= 0:
+            return Ended(code, at, "StartError", "the container's root could not be made: see its log")
+        return Ended(137, at, message=self._message())
+
+    def _message(self) -> str:
+        return termination.read(self.folder)
+
+    def stop(self, grace: float) -> None:
+        """See runtime.Process."""
+        if self.ended is not None:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        if self._kill_at is not None and self._kill_at <= deadline:
+            return
+        self._kill_at = deadline
+        if grace > 0 and not self._asked:
+            self._ask()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(deadline, self._kill)
+
+    def _ask(self) -> None:
+        """SIGTERM to the command, which is the first child of the namespace's first process."""
+        if self.ended is not None:
+            return
+        if (command := self._command()) is None:  # bwrap is still at work
+            asyncio.get_running_loop().call_later(_SOON, self._ask)
+            return
+        self._asked = True
+        with suppress(ProcessLookupError):
+            os.kill(command, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        """SIGKILL to the first process of the namespace: the kernel ends all others with it."""
+        if self.ended is not None:
+            return
+        first = self._first()
+        with suppress(ProcessLookupError):
+            if first is not None:
+                os.kill(first, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _first(self) -> int | None:
+        """Pid of the namespace's first process, if it surely is ours: bwrap is its parent and not yet gone."""
+        first, _ = read_status(self.folder)
+        if first is None:
+            return None
+        fields = stat_fields(first)
+        return first if fields is not None and fields[0] == self._pid else None
+
+    def _command(self) -> int | None:
+        first = self._first()
+        if first is None:
+            return None
+        try:
+            with open(f"/proc/{first}/task/{first}/children", "rb") as file:
+                children = file.read().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return int(children[0]) if children else None
+
+    def unwatch(self) -> None:
+        """Let go of it; it goes on. May be repeated."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def release(self) -> None:
+        """unwatch(), and stop reading its output."""
+        self.unwatch()
+        if self._pump is not None:
+            self._pump.close()
+        if self._child is not None:
+            self._child.returncode = 0  # it goes on without a parent that waits: no warning about that

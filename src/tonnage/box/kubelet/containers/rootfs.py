@@ -1,0 +1,250 @@
+"""What a container sees: the arguments of bwrap for a private root over the machine's /usr.
+
+The root is a fresh folder on the node's disk, gone with the container. From the machine come /usr and a few files of
+/etc, read-only; /proc and /dev are new and minimal. The network is the machine's. Capabilities are those of usual
+containers without CAP_MKNOD and CAP_NET_RAW; no program gains any (no_new_privs), device files in volumes do not work
+(nodev).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tonnage.api.pods import Pod, SecurityContext
+from tonnage.errors import Invalid, Unsupported
+from tonnage.host.encoding import encode
+
+CAPABILITIES = (
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+)
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SETPRIV = "/usr/bin/setpriv"
+_ENV = "/usr/bin/env"
+_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_FOLDERS = (
+    "etc",
+    "home",
+    "mnt",
+    "opt",
+    "root",
+    "run",
+    "srv",
+    "tmp",
+    "var",
+    "var/cache",
+    "var/lib",
+    "var/log",
+    "var/tmp",
+)
+_OF_ETC = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+)
+_PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/irq", "/proc/bus", "/proc/acpi", "/proc/mtrr")
+_PROC_HIDDEN = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg")
+_TAKEN = ("/", "/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib64")
+_LONGEST_HOSTNAME = 63
+
+
+@dataclass(frozen=True)
+class User:
+    """Who the container's processes are."""
+
+    uid: int = 0
+    gid: int = 0
+    groups: tuple[int, ...] = ()
+
+    @property
+    def home(self) -> str:
+        """Its home folder."""
+        return "/root" if self.uid == 0 else "/"
+
+    def arguments(self) -> list[str]:
+        """setpriv, which becomes this user inside the new root."""
+        groups = ["--groups", ",".join(map(str, self.groups))] if self.groups else ["--clear-groups"]
+        return [SETPRIV, "--reuid", str(self.uid), "--regid", str(self.gid), *groups, "--inh-caps=-all", "--"]
+
+
+@dataclass(frozen=True)
+class Bind:
+    """Something of the machine at a place in the container. target is absolute and normal."""
+
+    source: str
+    target: str
+    read_only: bool = False
+    device: bool = False
+
+
+def user(pod: SecurityContext, container: SecurityContext) -> User:
+    """Whom both security contexts ask for; the container's word comes first. Raises Invalid, Unsupported."""
+    if container.privileged:
+        raise Unsupported("privileged containers are not run: they would own this machine")
+    uid = container.run_as_user if container.run_as_user is not None else pod.run_as_user
+    gid = container.run_as_group if container.run_as_group is not None else pod.run_as_group
+    nonroot = container.run_as_non_root if container.run_as_non_root is not None else pod.run_as_non_root
+    if nonroot and not uid:
+        raise Invalid("container has runAsNonRoot and would run as root: set runAsUser")
+    groups = [*pod.supplemental_groups, *([pod.fs_group] if pod.fs_group is not None else [])]
+    return User(uid or 0, gid or 0, tuple(dict.fromkeys(groups)))
+
+
+def hostname(pod: Pod) -> str:
+    """What the pod's containers call themselves."""
+    return (pod.spec.hostname or pod.metadata.name)[:_LONGEST_HOSTNAME].rstrip("-.")
+
+
+def target(path: str, word: str = "mountPath") -> str:
+    """A mountPath or devicePath (word) in normal form. Raises Invalid for one that would cover what must be there.
+
+    Nothing below /proc: bwrap would follow its magic links (/proc/self/root) out of the container's root.
+    """
+    encode(path, word)
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise Invalid(f"{word} {path[:80]!r}: want an absolute path without '..'")
+    clean = os.path.normpath("/" + path.strip("/"))
+    if clean in _TAKEN or clean.startswith("/proc/"):
+        raise Invalid(f"{word} {clean!r} would cover a part of the container's root that must stay")
+    if clean.startswith("/usr/") and not os.path.lexists(clean):
+        raise Invalid(f"{word} {clean!r}: /usr is this machine's, read-only, and has no {clean}: mount it elsewhere")
+    return clean
+
+
+def populate(root: str, who: User, name: str, address: str) -> None:
+    """Fill a fresh, empty folder with what a root needs. Raises OSError."""
+    for folder in _FOLDERS:
+        os.mkdir(f"{root}/{folder}", 0o755)
+    os.chmod(f"{root}/root", 0o700)
+    for folder in ("tmp", "var/tmp"):
+        os.chmod(f"{root}/{folder}", 0o1777)
+    passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    group = "root:x:0:\nnogroup:x:65534:\n"
+    if who.uid not in (0, 65534):
+        passwd += f"user:x:{who.uid}:{who.gid}::/:/bin/sh\n"
+    if who.gid not in (0, 65534):
+        group += f"user:x:{who.gid}:\n"
+    files = {
+        "passwd": passwd,
+        "group": group,
+        "hostname": f"{name}\n",
+        "hosts": f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{address}\t{name}\n",
+        "resolv.conf": _read("/etc/resolv.conf"),
+    }
+    for file, text in files.items():
+        with open(f"{root}/etc/{file}", "w") as out:
+            out.write(text)
+
+
+def _read(path: str) -> str:
+    with suppress(OSError), open(path) as file:
+        return file.read()
+    return ""
+
+
+def arguments(
+    binds: Sequence[Bind],
+    *,
+    name: str,
+    environment: Mapping[str, str],
+    working_dir: str,
+    read_only: bool,
+) -> list[str]:
+    """bwrap's arguments after the root's own --bind; deeper places come after what they lie in.
+
+    They hold the environment, so they are not for a command line, which everybody on the machine can read.
+    """
+    args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", name, "--unshare-cgroup-try"]
+    args += ["--ro-bind", "/usr", "/usr"]
+    for folder in _MERGED:
+        path = f"/{folder}"
+        if os.path.islink(path):
+            args += ["--symlink", os.readlink(path).lstrip("/"), path]
+        elif os.path.isdir(path):
+            args += ["--ro-bind", path, path]
+    for path in _OF_ETC:
+        args += ["--ro-bind-try", path, path]
+    args += ["--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
+    for bind in sorted(binds, key=lambda b: b.target.count("/")):
+        args += [_option(bind), bind.source, bind.target]
+    if working_dir and not working_dir.startswith(("/usr", "/proc", "/dev")) and not holder(binds, working_dir):
+        args += ["--dir", working_dir]
+    if read_only:
+        args += ["--remount-ro", "/"]
+    args += ["--chdir", "/", "--cap-drop", "ALL"]
+    for capability in CAPABILITIES:
+        args += ["--cap-add", capability]
+    args += ["--clearenv"]
+    for key, value in environment.items():
+        if not _acts_early(key):
+            args += ["--setenv", key, value]
+    return args
+
+
+def _guard_proc() -> list[str]:
+    """Make the machine's part of /proc read-only or hide it: root in a container is the machine's root to sysctls.
+
+    bwrap does so only where access(2) says that it may write, which /proc/sys denies even to root.
+    """
+    args = []
+    for path in _PROC_READ_ONLY:
+        args += ["--ro-bind-try", path, path]
+    for path in _PROC_HIDDEN:
+        if os.path.exists(path):
+            args += ["--ro-bind", "/dev/null", path]
+    return args
+
+
+def holder(binds: Sequence[Bind], path: str) -> Bind | None:
+    """The volume in which an absolute, normal path of the container lies, None for its own root.
+
+    bwrap must make nothing in there: it would follow symlinks that a pod has planted, out into the machine.
+    """
+    holders = [b for b in binds if path == b.target or path.startswith(f"{b.target}/")]
+    return max(holders, key=lambda b: len(b.target), default=None)
+
+
+def command(who: User, environment: Mapping[str, str], argv: Sequence[str], *, working_dir: str = "") -> list[str]:
+    """What bwrap runs: go to the working directory, become the user, set what could act on the way, then the command.
+
+    bwrap itself must not go there: it still holds the machine's /proc open, and /proc/self/fd, also behind a symlink of
+    a volume, would lead to it.
+    """
+    start = [_ENV, f"--chdir={working_dir}"] if working_dir else []
+    early = [f"{key}={value}" for key, value in environment.items() if _acts_early(key)]
+    return [*start, *who.arguments(), *([_ENV, *early] if early else []), *argv]
+
+
+def _acts_early(key: str) -> bool:
+    """Variables that change what the C library loads: they must not reach a program that still is root."""
+    return key.startswith(("LD_", "MALLOC_")) or key in ("GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH")
+
+
+def _option(bind: Bind) -> str:
+    if bind.device:
+        return "--dev-bind"
+    return "--ro-bind" if bind.read_only else "--bind"

@@ -1,0 +1,175 @@
+"""What runs containers: the contract, and the runtime that runs none.
+
+bubblewrap.py is the other one. A runtime knows single containers; their order, restarts and statuses are the business
+of containers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tonnage.aio.clock import Clock, parse_rfc3339
+from tonnage.api.pods import Container, Pod
+from tonnage.box.kubelet.volumes.volumes import Mounted
+
+OnExit = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a container ended. code as a shell tells it (128 + signal); at: seconds since the epoch."""
+
+    code: int
+    at: float
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reason of the terminated state."""
+        return self.reason or ("Completed" if self.code == 0 else "Error")
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """A container to be started: attempt counts its starts from 0; environment is complete and expanded."""
+
+    pod: Pod
+    container: Container
+    attempt: int = 0
+    volumes: Mapping[str, Mounted] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Process(Protocol):
+    """A container that was started."""
+
+    @property
+    def id(self) -> str:
+        """Unique for ever; part of the containerID."""
+
+    @property
+    def started(self) -> float:
+        """Seconds since the epoch."""
+
+    @property
+    def ended(self) -> Ended | None:
+        """None while it runs. on_exit is called after this has changed."""
+
+    def stop(self, grace: float) -> None:
+        """Ask it to end, and end it after grace seconds. Returns at once; a repetition may only shorten the wait."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A container of an earlier life of the kubelet: running still, or ended."""
+
+    name: str
+    attempt: int
+    process: Process
+
+
+class Runtime(Protocol):
+    """Runs containers."""
+
+    @property
+    def name(self) -> str:
+        """none, bwrap."""
+
+    @property
+    def note(self) -> str:
+        """What a user should know of images under this runtime; "" for nothing. Told once a pod, as an Event."""
+
+    async def prepare(self, uid: str) -> None:
+        """Make what a pod's volumes may need before its containers: its cgroup, in which their IO is limited. May be
+        repeated; forget() undoes it. A machine that has no such thing is no failure: a volume that needs it says so."""
+
+    async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
+        """Start a container. Raises Unsupported, Invalid (what it asks for), HostError."""
+
+    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[Found]:
+        """Find the containers of a pod after a start of the kubelet; the last attempt of each comes last."""
+
+    async def clean(self, uid: str) -> None:
+        """Take away what keeps volumes of a pod busy after its containers have ended. May be repeated."""
+
+    async def forget(self, pod: Pod | None, uid: str) -> None:
+        """Remove all that is left of a pod, logs too. May be repeated."""
+
+    async def close(self) -> None:
+        """Let go of what is watched; containers go on."""
+
+
+@dataclass
+class Pretended:
+    """A container that only exists in the books."""
+
+    id: str
+    started: float
+    _on_exit: OnExit
+    _clock: Clock
+    ended: Ended | None = None
+
+    def stop(self, grace: float) -> None:
+        """Ends at once, well."""
+        if self.ended is None:
+            self.ended = Ended(0, self._clock.time())
+            self._on_exit()
+
+
+class NoneRuntime:
+    """Only says that containers run. Pods with init containers see those end at once."""
+
+    name = "none"
+    note = ""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def prepare(self, uid: str) -> None:
+        """Nothing will run."""
+
+    async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Pretended:
+        """See Runtime."""
+        now = self._clock.time()
+        name = f"{spec.pod.metadata.uid}-{spec.container.name}-{spec.attempt}"
+        process = Pretended(name, now, on_exit, self._clock)
+        init = spec.container in spec.pod.spec.init_containers
+        if init and spec.container.restart_policy != "Always":
+            process.ended = Ended(0, now)
+        return process
+
+    async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[Found]:
+        """What the API server says is so."""
+        if pod is None:
+            return []
+        found = []
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            state = status.state.running or status.state.terminated
+            if state is None:
+                continue
+            name = f"{uid}-{status.name}-{status.restart_count}"
+            process = Pretended(name, _seconds(state.get("startedAt"), self._clock), on_exit, self._clock)
+            if status.state.terminated is not None:
+                at = _seconds(state.get("finishedAt"), self._clock)
+                process.ended = Ended(int(state.get("exitCode", 0)), at, str(state.get("reason", "")))
+            found.append(Found(status.name, status.restart_count, process))
+        return found
+
+    async def clean(self, uid: str) -> None:
+        """Nothing was made."""
+
+    async def forget(self, pod: Pod | None, uid: str) -> None:
+        """Nothing was made."""
+
+    async def close(self) -> None:
+        """Nothing is watched."""
+
+
+def _seconds(text: object, clock: Clock) -> float:
+    try:
+        return parse_rfc3339(str(text))
+    except ValueError:
+        return clock.time()

@@ -1,0 +1,84 @@
+"""Starting bwrap, in the pod's cgroup from its first process on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+from tonnage.host.encoding import encode
+from tonnage.host.iolimits import Group
+
+
+def spawn(
+    command: Sequence[str],
+    options: Sequence[str],
+    argv: Sequence[str],
+    *,
+    outputs: tuple[int, int],
+    keep: int,
+    program: bytes,
+    group: Group | None,
+) -> subprocess.Popen[bytes]:
+    """Start `command` (bwrap and what it must be told first) with more options, to run argv. Blocking.
+
+    outputs: its standard output and error. keep: a descriptor that it inherits. program: a seccomp filter, b"" for
+    none. group: the cgroup it shall be in. Raises OSError, Invalid (an option or argument cannot be encoded); then
+    nothing runs.
+
+    bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
+    for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
+    kubelet that is killed meanwhile lets it start, whole, and kills it when it comes back (bubblewrap.py).
+    """
+    arguments = [encode(argument, "an argument of the command") for argument in argv]
+    files = [_in_memory(join(options))]
+    gate, writer = os.pipe2(os.O_CLOEXEC)
+    if program:
+        files.append(_in_memory(program))
+    try:
+        child = subprocess.Popen(
+            [
+                *command,
+                *("--args", str(files[0])),
+                *("--args", str(gate)),
+                *(text for fd in files[1:] for text in ("--seccomp", str(fd))),
+                "--",
+                *arguments,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            env={},
+            cwd="/",
+            pass_fds=(keep, gate, *files),
+            start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
+        )
+        if group is not None:
+            _put(child, group)
+    finally:
+        for fd in (gate, writer, *files):
+            os.close(fd)
+    return child
+
+
+def join(options: Sequence[str]) -> bytes:
+    """Options as bwrap's --args takes them: each ended by NUL. Raises Invalid."""
+    return b"".join(encode(option, "an option of bwrap") + b"\0" for option in options)
+
+
+def _put(child: subprocess.Popen[bytes], group: Group) -> None:
+    try:
+        group.add(child.pid)
+    except OSError:
+        child.kill()
+        child.wait()
+        raise
+
+
+def _in_memory(data: bytes) -> int:
+    """A descriptor from which bwrap reads its options, or a filter."""
+    fd = os.memfd_create("options", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

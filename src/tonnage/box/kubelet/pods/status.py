@@ -1,0 +1,184 @@
+"""A pod's status from what its containers do (Kubernetes' kubelet_pods and status/generate). Computes only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tonnage.aio.clock import rfc3339
+from tonnage.api.pods import Pod, PodStatus
+from tonnage.box.kubelet.containers.containers import CREATING, INITIALIZING, Containers, Run
+from tonnage.box.kubelet.containers.runtime import Process
+from tonnage.box.kubelet.containers.termination import TOGETHER
+
+Status = dict[str, Any]
+_SCHEDULED = "PodScheduled"
+
+
+def phase(containers: Containers) -> str:
+    """Pending, Running, Succeeded or Failed."""
+    if containers.failed is not None:
+        return "Failed"
+    if containers.finishing and not containers.alive:
+        well = all(run.ended is not None and run.ended.code == 0 for run in containers.mains)
+        return "Succeeded" if well else "Failed"
+    if not containers.initialized and not any(run.started_once for run in containers.mains):
+        return "Pending"
+    mains = containers.mains
+    if any(not run.started_once for run in mains) and not any(run.running for run in mains):
+        return "Pending"
+    if any(run.ended is None or containers.restarts(run) for run in mains):
+        return "Running"
+    return "Failed" if any(run.ended is not None and run.ended.code != 0 for run in mains) else "Succeeded"
+
+
+def build(
+    pod: Pod,
+    containers: Containers,
+    *,
+    address: str,
+    started: str,
+    now: float,
+    ready_volumes: bool = True,
+    evicted: str = "",
+) -> Status:
+    """The status to write: what the scheduler and others wrote into conditions is kept. evicted: why the pod is."""
+    current = "Failed" if evicted and not containers.alive else phase(containers)
+    over = current in ("Succeeded", "Failed")
+    ready = current == "Running" and all(run.running for run in containers.mains)
+    status: Status = {
+        "phase": current,
+        "conditions": _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes, evicted=evicted),
+        "hostIP": address,
+        "hostIPs": [{"ip": address}],
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": pod.status.start_time or started,
+        "containerStatuses": [_container(run, containers) for run in containers.mains],
+    }
+    if containers.inits:
+        status["initContainerStatuses"] = [_container(run, containers) for run in containers.inits]
+    if not ready_volumes:
+        del status["podIP"], status["podIPs"]
+    if evicted:
+        status |= {"reason": "Evicted", "message": evicted}
+    return status
+
+
+def same(pod: Pod, status: Status) -> bool:
+    """Whether the API server has that status already."""
+    return _comparable(pod.status) == _comparable(msgspec.convert(status, PodStatus))
+
+
+def _comparable(status: PodStatus) -> tuple[Any, ...]:
+    conditions = sorted((c.type, c.status, c.reason, c.message) for c in status.conditions)
+    return status.phase, conditions, status.start_time, status.container_statuses, status.init_container_statuses
+
+
+def _conditions(
+    pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool, evicted: str
+) -> list[dict[str, Any]]:
+    not_ready = [run.container.name for run in containers.mains if not run.running]
+    why: dict[str, str] = {}
+    if not ready:
+        if over:
+            why = {"reason": "PodFailed" if evicted or containers.failed is not None else "PodCompleted"}
+        else:
+            why = {
+                "reason": "ContainersNotReady",
+                "message": f"containers with unready status: [{' '.join(not_ready)}]",
+            }
+    initialized: dict[str, str] = {}
+    if not containers.initialized and not over:
+        left = [r.container.name for r in containers.inits if not (r.running or (r.ended and r.ended.code == 0))]
+        initialized = {
+            "reason": "ContainersNotInitialized",
+            "message": f"containers with incomplete status: [{' '.join(left)}]",
+        }
+    wanted = [
+        ("PodReadyToStartContainers", volumes and not over, {}),
+        ("Initialized", not initialized, initialized),
+        ("Ready", ready, why),
+        ("ContainersReady", ready, why),
+    ]
+    old = {c.type: c for c in pod.status.conditions}
+    result = []
+    for kind, value, more in wanted:
+        text = "True" if value else "False"
+        before = old.pop(kind, None)
+        changed = rfc3339(now)
+        if before is not None and before.status == text and before.last_transition_time:
+            changed = before.last_transition_time
+        result.append({"type": kind, "status": text, "lastTransitionTime": changed, **more})
+    kept = [msgspec.to_builtins(c) for c in old.values()]
+    if _SCHEDULED not in old:  # a pod whose node was set by hand
+        kept.append({"type": _SCHEDULED, "status": "True", "lastTransitionTime": rfc3339(now)})
+    return result + kept
+
+
+def _container(run: Run, containers: Containers) -> dict[str, Any]:
+    status = _full(run, containers)
+    most = TOGETHER // len(containers.all)  # bytes, as the kubelet shares them out
+    for state in (status["state"], status["lastState"]):
+        terminated = state.get("terminated") or {}
+        if len(text := terminated.get("message", "").encode()) > most:
+            terminated["message"] = text[:most].decode(errors="ignore")
+    return status
+
+
+def _full(run: Run, containers: Containers) -> dict[str, Any]:
+    ended = run.ended
+    restarting = ended is not None and containers.restarts(run)
+    status: dict[str, Any] = {
+        "name": run.container.name,
+        "image": run.container.image,
+        "imageID": "",
+        "restartCount": run.attempt,
+        "ready": run.running or (run.init and ended is not None and ended.code == 0),
+        "started": run.running,
+        "lastState": {},
+    }
+    if run.process is not None:
+        status["containerID"] = f"tonnage://{run.process.id}"
+    if run.running:
+        assert run.process is not None
+        status["state"] = {"running": {"startedAt": rfc3339(run.process.started)}}
+        if run.previous is not None:
+            status["lastState"] = _terminated(run.previous)
+    elif ended is not None and not (restarting and run.waiting[0] not in (CREATING, INITIALIZING)):
+        status["state"] = _terminated(run.process) if run.process else {"terminated": _lost(run)}
+        if run.previous is not None:
+            status["lastState"] = _terminated(run.previous)
+    else:
+        reason, message = run.waiting
+        status["state"] = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+        if ended is not None:
+            status["lastState"] = _terminated(run.process) if run.process else {"terminated": _lost(run)}
+    return status
+
+
+def _terminated(process: Process) -> dict[str, Any]:
+    ended = process.ended
+    if ended is None:
+        return {}
+    state: dict[str, Any] = {
+        "exitCode": ended.code,
+        "reason": ended.why,
+        "startedAt": rfc3339(process.started),
+        "finishedAt": rfc3339(ended.at),
+        "containerID": f"tonnage://{process.id}",
+    }
+    if ended.code > 128:
+        state["signal"] = ended.code - 128
+    if ended.message:
+        state["message"] = ended.message
+    return {"terminated": state}
+
+
+def _lost(run: Run) -> dict[str, Any]:
+    assert run.lost is not None
+    state: dict[str, Any] = {"exitCode": run.lost.code, "reason": run.lost.why, "finishedAt": rfc3339(run.lost.at)}
+    if run.lost.message:
+        state["message"] = run.lost.message
+    return state

@@ -1,0 +1,430 @@
+"""The life of pods on this node: volumes, containers, status, and the way back (kubernetes-behaviour.md 6.3, 6.5).
+
+Level-based: a pod's key is its uid; reconcile(uid) looks at what the API server wants and what runs here, and does the
+next step. A pod's object goes only after its containers have ended and its volumes are down. A pod whose object has
+vanished (forced deletion, or while this kubelet was away) is taken down all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.api.kinds import PODS
+from tonnage.api.meta import ObjectReference
+from tonnage.api.pods import Pod
+from tonnage.box.kubelet.containers.containers import Containers
+from tonnage.box.kubelet.containers.env import Environment
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.containers.runtime import Runtime
+from tonnage.box.kubelet.pods import status as statuses
+from tonnage.box.kubelet.pods.eviction import Evictions
+from tonnage.box.kubelet.pods.pod_record import Record, grace_of, not_done
+from tonnage.box.kubelet.volumes.volumes import Mounted, Volumes, VolumesFailed
+from tonnage.errors import ApiConflict, ApiNotFound, NotFound, TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informer
+
+log = logging.getLogger(__name__)
+SLOW = 1.0
+"""Seconds of mounting after which the pod is shown as ContainerCreating."""
+PATIENCE = 10.0
+"""Seconds for which a volume that waits for somebody else is not reported."""
+QUIET = 1.0
+"""Seconds between looks meanwhile; usually a wake comes earlier."""
+ANY_DRIVER = "driver"
+_WORKERS = 1024
+_AT_ONCE = 16
+_STOP_TRIES, _STOP_PAUSE = 5, 0.2
+_EVICTION_GRACE = 1.0  # seconds: what the kubelet gives a pod that is above a limit
+
+
+class PodWorkers:
+    """Works on all pods of one node. address: the node's IP."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Informer[Pod],
+        volumes: Volumes,
+        runtime: Runtime,
+        events: EventRecorder,
+        environment: Environment,
+        paths: Paths,
+        clock: Clock,
+        *,
+        address: str,
+    ) -> None:
+        self._client = client
+        self._volumes = volumes
+        self._runtime = runtime
+        self._events = events
+        self._environment = environment
+        self._paths = paths
+        self._clock = clock
+        self._address = address
+        self._records: dict[str, Record] = {}
+        self._waiting: dict[str, set[str]] = {}
+        """uids of pods by what they wait for: `claim <ns>/<name>`, `driver <name>`."""
+        # Wakes that came while pods were being mounted: topic -> number, so that none is lost between look and wait.
+        self._heard: dict[str, int] = {}
+        self._wakes = 0
+        self._mounts = 0
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._stopping = False
+        self.evictions = Evictions(paths, clock, self._above_limit)
+        self.controller: Controller[str] = Controller(
+            "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
+        )
+        self.controller.watch(pods, self._changed)
+
+    def _changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Which pods a change is about: the same name may come again as another pod."""
+        replaced = old is not None and (new is None or new.metadata.uid != old.metadata.uid)
+        if replaced and old is not None and (gone := self._records.get(old.metadata.uid)) is not None:
+            gone.pod = None
+            yield gone.uid
+        if new is not None:
+            uid = new.metadata.uid
+            record = self._records.get(uid)
+            if record is None:
+                self._records[uid] = Record(uid, new, self._clock.monotonic())
+                yield uid
+                return
+            before, record.pod = record.pod, new
+            # The pod's spec is immutable and its status our own writing, so only these changes concern us.
+            if before is None or _concerns(before, new, record):
+                yield uid
+
+    def recover(self) -> None:
+        """Before run(), with the informer synced or not: learn of pods from disk, also of those that are no more."""
+        found = _listdir(self._paths.pods)
+        self._volumes.csi.recover(found)
+        for uid in found:
+            if uid not in self._records:
+                self._records[uid] = Record(uid, None, self._clock.monotonic())
+            self.controller.enqueue(uid)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    async def reconcile(self, uid: str) -> float | None:
+        """Do the next step for one pod."""
+        record = self._records.get(uid)
+        if record is None:
+            return None
+        if record.containers is None:
+            await self._begin(record)
+        pod = record.pod
+        if pod is None:
+            return await self._vanish(record)
+        if pod.metadata.deleting:
+            return await self._end(record, pod)
+        if pod.terminated:
+            return await self._rest(record, pod)
+        return await self._go(record, pod)
+
+    async def _begin(self, record: Record) -> None:
+        pod = record.pod or Pod()
+        uid = record.uid
+        containers = Containers(
+            pod,
+            self._runtime,
+            self._clock,
+            self._environment.of,
+            lambda kind, reason, message: self._tell(record, kind, reason, message),
+            lambda: self.controller.enqueue(uid),
+        )
+        found = await self._runtime.adopt(uid, record.pod, containers.exited)
+        if record.pod is not None:
+            containers.adopt(found)
+        else:
+            containers.orphans(found)
+        record.containers = containers
+
+    async def _go(self, record: Record, pod: Pod) -> float | None:
+        """Towards Running: volumes, then containers, then one status."""
+        assert record.containers is not None
+        if self._stopping:
+            return None
+        if record.evicted:
+            return await self._evict(record)
+        if record.containers.finishing:  # over, but the watch has not yet told us of our own status
+            await self._write(record)
+            return await self._rest(record, pod)
+        if not record.started and (left_out := not_done(pod)):
+            self._tell(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
+        record.started = record.started or pod.status.start_time or rfc3339(self._clock.time())
+        if record.volumes is None:
+            before = self._wakes
+            try:
+                record.volumes = await self._mount(record, pod)
+            except VolumesFailed as failure:
+                self._wait_for(record, failure, before)
+                reported = self._report(record, failure)
+                await self._creating(record)
+                if not reported:
+                    return QUIET
+                raise
+            self._forget_waits(record)
+        after = await record.containers.sync(record.volumes)
+        if self._runtime.name != "none":
+            self.evictions.hold(pod)
+        over = record.containers.over  # what ends while the status is written brings another look, and another status
+        await self._write(record)
+        if over and record.containers.stop(grace_of(pod)):
+            await self._down(record)
+        return after
+
+    def _above_limit(self, uid: str, message: str) -> None:
+        """A pod uses more storage than it may."""
+        record = self._records.get(uid)
+        if record is None or record.evicted:
+            return
+        record.evicted = message
+        self._tell(record, "Warning", "Evicted", message)
+        self.controller.enqueue(uid)
+
+    async def _evict(self, record: Record) -> float | None:
+        """End the containers, then the pod has failed; its object stays. A kubelet that is killed begins anew."""
+        assert record.containers is not None
+        if not record.containers.stop(_EVICTION_GRACE):
+            return None
+        await self._write(record)
+        await self._down(record)
+        return None
+
+    async def _mount(self, record: Record, pod: Pod) -> dict[str, Mounted]:
+        """Mount all; when that takes long, say meanwhile that the pod is being created.
+
+        Few pods mount at once, so that in a rush the first ones are done before the last ones begin; one that takes
+        long no longer counts, so that a driver which hangs stops nobody else's.
+        """
+        if not pod.spec.volumes:
+            return {}
+        self._mounts += 1
+        try:
+            async with self._slots:
+                mounting = asyncio.ensure_future(self._volumes.mount(pod))
+                try:
+                    await asyncio.wait([mounting], timeout=SLOW)
+                except asyncio.CancelledError:
+                    await _cancel(mounting)
+                    raise
+            if not mounting.done():
+                await self._wait_long(record, mounting)
+            return mounting.result()
+        finally:
+            self._mounts -= 1
+
+    async def _wait_long(self, record: Record, mounting: asyncio.Task[dict[str, Mounted]]) -> None:
+        try:
+            await self._creating(record)
+            await asyncio.wait([mounting])
+        finally:
+            await _cancel(mounting)
+
+    def _report(self, record: Record, failure: VolumesFailed) -> bool:
+        """Events about what does not mount; False for what only waits for others, which is told after a while."""
+        waited = self._clock.monotonic() - record.since
+        if failure.waiting and waited < PATIENCE:
+            return False
+        for name, one in failure.failures.items():
+            text = str(one)
+            if text.startswith("error processing PVC"):
+                text = (
+                    f"Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], "
+                    f"failed to process volumes=[{name}]: {text}"
+                )
+            self._tell(record, "Warning", "FailedMount", text)
+        return True
+
+    def _wait_for(self, record: Record, failure: VolumesFailed, before: int) -> None:
+        """Be woken early by what the pod waits for; at once when that came after the look (wake number before)."""
+        for topic in failure.waits:
+            self._waiting.setdefault(topic, set()).add(record.uid)
+        if any(self._heard.get(topic, 0) > before for topic in failure.waits):
+            self.controller.enqueue(record.uid)
+
+    def _forget_waits(self, record: Record) -> None:
+        for topic in [t for t, uids in self._waiting.items() if record.uid in uids]:
+            self._waiting[topic].discard(record.uid)
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+
+    def wake(self, topic: str) -> None:
+        """Look again, now, at the pods that wait for `claim <ns>/<name>` or `driver <name>`."""
+        self._wakes += 1
+        if not self._mounts:
+            self._heard.clear()
+        else:
+            self._heard[topic] = self._wakes
+        for uid in self._waiting.pop(topic, ()):
+            self.controller.queue.forget(uid)
+            self.controller.enqueue(uid)
+
+    async def _write(self, record: Record, *, volumes: bool = True) -> None:
+        """Write the status if it differs from what is there."""
+        pod = record.pod
+        if pod is None or record.containers is None:
+            return
+        status = statuses.build(
+            pod,
+            record.containers,
+            address=self._address,
+            started=record.started or rfc3339(self._clock.time()),
+            now=self._clock.time(),
+            ready_volumes=volumes,
+            evicted=record.evicted,
+        )
+        if status == record.written or statuses.same(pod, status):
+            return
+        try:
+            await self._client.patch(
+                PODS,
+                pod.metadata.name,
+                {"status": status},
+                pod.metadata.namespace,
+                subresource="status",
+                uid=record.uid,
+            )
+        except (ApiNotFound, ApiConflict) as failure:  # the pod is gone or another one: the watch will tell
+            log.debug("status not written pod=%s error=%s", pod.key, failure)
+            return
+        record.written = status
+
+    async def _creating(self, record: Record) -> None:
+        """Say that volumes are awaited; not of a pod that runs, whose volumes are only looked at again."""
+        if record.containers is not None and not any(run.running for run in record.containers.all):
+            await self._write(record, volumes=False)
+
+    async def _end(self, record: Record, pod: Pod) -> float | None:
+        """Deletion was asked for: containers, volumes, then the object."""
+        assert record.containers is not None
+        if not record.containers.stop(grace_of(pod)):
+            return None
+        await self._down(record)
+        if pod.metadata.finalizers and not pod.terminated:
+            await self._write(record)  # the object outlives its deletion: it must not say Running
+        await self._delete(pod)
+        return None
+
+    async def _delete(self, pod: Pod) -> None:
+        try:
+            await self._client.delete(
+                PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_seconds=0
+            )
+        except (ApiNotFound, ApiConflict):
+            return
+
+    async def _vanish(self, record: Record) -> float | None:
+        """The object is gone: end all at once and forget the pod."""
+        assert record.containers is not None
+        if not record.containers.stop(0.0):
+            return None
+        await self._down(record)
+        await self._runtime.forget(record.containers.pod, record.uid)
+        self._volumes.remove(record.uid)
+        self._forget_waits(record)
+        if record.pod is None:
+            del self._records[record.uid]
+        return None
+
+    async def _rest(self, record: Record, pod: Pod) -> float | None:
+        """Succeeded or Failed: nothing runs, volumes are down, logs stay until the object goes."""
+        assert record.containers is not None
+        if record.containers.stop(grace_of(pod)):
+            await self._down(record)
+        return None
+
+    async def _down(self, record: Record) -> None:
+        """Unmount all. Events tell when that fails; the exception makes it be tried again, soon if a driver comes."""
+        record.volumes = None
+        self.evictions.release(record.uid)
+        before = self._wakes
+        self._mounts += 1
+        try:
+            await self._runtime.clean(record.uid)
+            await self._volumes.unmount(record.uid)
+        except NotFound:  # the driver is not (yet) registered, as after a start
+            self._waiting.setdefault(ANY_DRIVER, set()).add(record.uid)
+            if self._heard.get(ANY_DRIVER, 0) > before:
+                self.controller.enqueue(record.uid)
+            raise
+        except TonnageError as failure:
+            self._tell(record, "Warning", "FailedUnMount", f"UnmountVolume.TearDown failed: {failure}")
+            raise
+        finally:
+            self._mounts -= 1
+
+    async def stop(self, *, grace: float) -> None:
+        """The kubelet ends: stop all containers, take all mounts down, leave objects and data as they are.
+
+        Waits for containers at most grace seconds before they are killed. Call it after run() was cancelled.
+        """
+        self._stopping = True
+        await self.evictions.close()
+        records = list(self._records.values())
+        for record in records:
+            if record.containers is None:
+                await self._begin(record)
+            assert record.containers is not None
+            record.containers.stop(grace)
+        await asyncio.gather(*(self._stop(record) for record in records))
+
+    async def _stop(self, record: Record) -> None:
+        assert record.containers is not None
+        await record.containers.wait()
+        for left in range(_STOP_TRIES, 0, -1):
+            try:
+                await self._runtime.clean(record.uid)
+                await self._volumes.unmount(record.uid, keep_files=True)
+                return
+            except TonnageError as failure:  # a call that we cancelled may still be under way at the driver
+                log.log(
+                    logging.DEBUG if left > 1 else logging.WARNING,
+                    "volumes not unmounted pod=%s error=%s",
+                    record.uid,
+                    failure,
+                )
+                await self._clock.sleep(_STOP_PAUSE)
+
+    def _tell(self, record: Record, kind: str, reason: str, message: str) -> None:
+        pod = record.pod
+        if pod is not None:
+            about: ObjectReference = refer(PODS, pod)
+            self._events.record(about, kind, reason, message)
+
+    def find(self, namespace: str, name: str) -> Record | None:
+        """The record of a pod by its name (logs.py)."""
+        key = f"{namespace}/{name}"
+        return next((r for r in self._records.values() if r.pod is not None and r.pod.key == key), None)
+
+
+def _concerns(before: Pod, after: Pod, record: Record) -> bool:
+    old, new = before.metadata, after.metadata
+    return (
+        old.deletion_timestamp != new.deletion_timestamp
+        or old.deletion_grace_period_seconds != new.deletion_grace_period_seconds
+        or (new.deleting and old.finalizers != new.finalizers)
+        or (after.terminated and not before.terminated and record.written.get("phase") != after.status.phase)
+    )
+
+
+async def _cancel(task: asyncio.Task[dict[str, Mounted]]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _listdir(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []

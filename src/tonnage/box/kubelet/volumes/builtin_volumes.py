@@ -1,0 +1,218 @@
+"""Pod volumes that are no CSI volumes: emptyDir, configMap, secret, downwardAPI, projected, hostPath.
+
+Secrets (and what may hold them) lie on a tmpfs where the kubelet may mount one, so that they never reach a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Callable
+from typing import Any
+
+from tonnage.api.pods import KeyToPath, Pod, Volume
+from tonnage.api.quantity import to_bytes
+from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, PROJECTED, SECRET, Paths
+from tonnage.box.kubelet.volumes import fsgroup
+from tonnage.box.kubelet.volumes.sources import Sources, field, resource
+from tonnage.errors import HostError, Invalid, NotFound, Precondition, Unsupported
+from tonnage.host import atomic_writer, tree
+from tonnage.host import mount as mounts
+from tonnage.host.atomic_writer import Content
+from tonnage.host.encoding import encode
+
+Files = dict[str, Content]
+PLUGINS = (EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD, PROJECTED)
+_ON_TMPFS = frozenset({SECRET, PROJECTED})
+_MODE = 0o644
+_SMALL = "nr_inodes=4096"
+_HOST_PATH: dict[str, tuple[Callable[[int], bool], str]] = {
+    "Directory": (stat.S_ISDIR, "a directory"),
+    "DirectoryOrCreate": (stat.S_ISDIR, "a directory"),
+    "File": (stat.S_ISREG, "a file"),
+    "FileOrCreate": (stat.S_ISREG, "a file"),
+    "Socket": (stat.S_ISSOCK, "a socket"),
+    "CharDevice": (stat.S_ISCHR, "a character device"),
+    "BlockDevice": (stat.S_ISBLK, "a block device"),
+}
+
+
+class FileVolumes:
+    """Makes and removes such volumes of one node. address: the node's IP; allocatable: quantities as text."""
+
+    def __init__(
+        self, paths: Paths, sources: Sources, *, node_name: str, address: str, allocatable: dict[str, str]
+    ) -> None:
+        self._paths = paths
+        self._sources = sources
+        self._node = node_name
+        self._address = address
+        self._allocatable = allocatable
+        self._root = os.geteuid() == 0
+
+    async def mount(self, pod: Pod, volume: Volume) -> str:
+        """Make the volume and return its path. May be repeated. Raises Invalid, NotFound, Unsupported, HostError."""
+        if volume.host_path is not None:
+            return host_path(volume.host_path.path, volume.host_path.type)
+        if volume.empty_dir is not None:
+            return await self._empty_dir(pod, volume)
+        namespace = pod.metadata.namespace
+        if volume.config_map is not None:
+            cm = volume.config_map
+            keys = await self._sources.of("configmap", namespace, cm.name, optional=cm.optional)
+            return await self._write(
+                pod, volume, CONFIG_MAP, pick(keys, cm.items, cm.default_mode, optional=cm.optional)
+            )
+        if volume.secret is not None:
+            secret = volume.secret
+            keys = await self._sources.of("secret", namespace, secret.secret_name, optional=secret.optional)
+            return await self._write(
+                pod, volume, SECRET, pick(keys, secret.items, secret.default_mode, optional=secret.optional)
+            )
+        if volume.downward_api is not None:
+            mode = volume.downward_api.get("defaultMode", _MODE)
+            return await self._write(pod, volume, DOWNWARD, self._downward(pod, volume.downward_api, mode))
+        assert volume.projected is not None
+        return await self._write(pod, volume, PROJECTED, await self._projected(pod, volume.projected))
+
+    async def _empty_dir(self, pod: Pod, volume: Volume) -> str:
+        assert volume.empty_dir is not None
+        path = self._paths.volume(pod.metadata.uid, EMPTY_DIR, volume.name)
+        medium, limit = volume.empty_dir.medium, volume.empty_dir.size_limit
+        if medium not in ("", "Memory"):
+            raise Unsupported(f"emptyDir medium {medium!r} is not supported: only Memory and the default are")
+        os.makedirs(path, mode=0o750, exist_ok=True)
+        os.chmod(path, 0o777)
+        if medium == "Memory":
+            size = [f"size={to_bytes(limit)}"] if limit else []
+            await self._tmpfs(path, [*size, "mode=777"])
+        await self._give(pod, path)
+        return path
+
+    async def _write(self, pod: Pod, volume: Volume, plugin: str, files: Files) -> str:
+        path = self._paths.volume(pod.metadata.uid, plugin, volume.name)
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        if plugin in _ON_TMPFS:
+            await self._tmpfs(path, ["mode=755", _SMALL])
+        await asyncio.to_thread(atomic_writer.write, path, files)
+        await self._give(pod, path, read_only=True)
+        return path
+
+    async def _tmpfs(self, path: str, options: list[str]) -> None:
+        if not self._root or mounts.is_mount(path):
+            return
+        await asyncio.to_thread(mounts.mount, "tmpfs", path, "tmpfs", [*options, "nosuid", "nodev"])
+
+    async def _give(self, pod: Pod, path: str, *, read_only: bool = False) -> None:
+        group = pod.spec.security_context.fs_group
+        if group is not None:
+            policy = pod.spec.security_context.fs_group_change_policy
+            await asyncio.to_thread(fsgroup.apply, path, group, policy=policy, read_only=read_only)
+
+    def _downward(self, pod: Pod, source: dict[str, Any], mode: int) -> Files:
+        files: Files = {}
+        for item in source.get("items") or ():
+            if item.get("fieldRef"):
+                path = item["fieldRef"].get("fieldPath", "")
+                text = field(pod, path, node=self._node, address=self._address)
+            else:
+                text = resource(pod, item.get("resourceFieldRef") or {}, None, self._allocatable)
+            files[item.get("path", "")] = Content(text.encode(), item.get("mode") or mode)
+        return files
+
+    async def _projected(self, pod: Pod, projected: dict[str, Any]) -> Files:
+        files: Files = {}
+        mode = projected.get("defaultMode") or _MODE
+        for source in projected.get("sources") or ():
+            for kind, body in source.items():
+                files |= await self._project(pod, kind, body, mode)
+        return files
+
+    async def _project(self, pod: Pod, kind: str, body: dict[str, Any], mode: int) -> Files:
+        if kind == "downwardAPI":
+            return self._downward(pod, body, mode)
+        if kind not in ("configMap", "secret"):
+            raise Unsupported(
+                f"projected volume source {kind} is not supported: only configMap, secret, downwardAPI are"
+            )
+        items = [
+            KeyToPath(key=i.get("key", ""), path=i.get("path", ""), mode=i.get("mode")) for i in body.get("items") or ()
+        ]
+        optional = bool(body.get("optional"))
+        keys = await self._sources.of(kind.lower(), pod.metadata.namespace, body.get("name", ""), optional=optional)
+        return pick(keys, items, mode, optional=optional)
+
+    def unmount(self, uid: str) -> None:
+        """Take away the tmpfs of a pod's volumes; what lies on disk stays. Blocking. Raises HostError, Precondition."""
+        for plugin in PLUGINS:
+            folder = self._paths.volumes(uid, plugin)
+            for name in _names(folder):
+                if mounts.is_mount(f"{folder}/{name}"):
+                    mounts.umount(f"{folder}/{name}")
+
+    def remove(self, uid: str) -> None:
+        """Remove all such volumes of a pod with what is in them. Blocking. Raises HostError, Precondition (in use)."""
+        self.unmount(uid)
+        for plugin in PLUGINS:
+            folder = self._paths.volumes(uid, plugin)
+            if os.path.isdir(folder):
+                remove_tree(folder)
+
+
+def remove_tree(folder: str) -> None:
+    """Remove a folder with all in it, following no symlink; one that is not there is fine.
+
+    Raises HostError, and Precondition when something is mounted below it: what belongs to others is never removed.
+    """
+    try:
+        tree.remove(folder)
+    except OSError as failure:
+        if failure.errno == errno.EBUSY:
+            raise Precondition(f"{folder} is not removed: {failure.strerror}, unmount it first") from failure
+        raise HostError(f"cannot remove {folder}: {failure.strerror}") from failure
+
+
+def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *, optional: bool) -> Files:
+    """Which keys become which files; all when items is empty. Raises NotFound for a key that is missing."""
+    mode = _MODE if default is None else default
+    if not items:
+        return {key: Content(data, mode) for key, data in keys.items()}
+    files = {}
+    for item in items:
+        if item.key in keys:
+            files[item.path] = Content(keys[item.key], mode if item.mode is None else item.mode)
+        elif not optional:
+            raise NotFound(f"references non-existent config key: {item.key}")
+    return files
+
+
+def host_path(path: str, kind: str) -> str:
+    """Check a path of the machine against the type of a hostPath volume. Raises Invalid, HostError."""
+    encode(path, "hostPath")
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise Invalid(f"hostPath {path!r}: want an absolute path without '..'")
+    if not kind:
+        return path
+    if kind not in _HOST_PATH:
+        raise Unsupported(f"hostPath type {kind!r} is not supported")
+    try:
+        if kind == "DirectoryOrCreate":
+            os.makedirs(path, mode=0o755, exist_ok=True)
+        elif kind == "FileOrCreate" and not os.path.exists(path):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        mode = os.stat(path).st_mode
+    except OSError as failure:
+        raise HostError(f"hostPath type check failed: {path}: {failure.strerror}") from failure
+    fits, what = _HOST_PATH[kind]
+    if not fits(mode):
+        raise Invalid(f"hostPath type check failed: {path} is not {what}")
+    return path
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

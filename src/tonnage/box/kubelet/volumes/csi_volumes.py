@@ -1,0 +1,403 @@
+"""CSI volumes of this node: stage, publish, unpublish, unstage, in Kubernetes' order and places
+(kubernetes-behaviour.md 6.2 to 6.5).
+
+What is on disk (vol_data.json) is written before the driver is called and removed after it has undone its part. So
+tear-down needs nothing else: whatever has a vol_data.json may be mounted ("uncertain") and is unpublished, also after
+a restart, also when mounting never succeeded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.aio.tasks import KeyedLocks
+from tonnage.api.pods import Pod
+from tonnage.box.kubelet.containers.paths import CSI, Paths
+from tonnage.box.kubelet.volumes import fsgroup, vol_data
+from tonnage.box.kubelet.volumes.drivers import Driver, Drivers
+from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT, VolumeData
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.errors import CsiError
+from tonnage.errors import HostError, Invalid, TonnageError
+from tonnage.host import mount as mounts
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CsiVolume:
+    """One CSI volume of one pod, ready to be mounted.
+
+    spec: name of the PV, or of an inline volume in the pod; pod_group: fsGroup, when the kubelet is to set it.
+    """
+
+    spec: str
+    driver: str
+    handle: str
+    capability: VolumeCapability
+    context: Mapping[str, str]
+    publish_context: Mapping[str, str]
+    read_only: bool = False
+    inline: bool = False
+    stage_secrets: Mapping[str, str] | None = None
+    publish_secrets: Mapping[str, str] | None = None
+    pod_group: int | None = None
+    group_policy: str | None = None
+
+
+class MountFailed(TonnageError):
+    """Mounting one volume failed; the text is that of Kubernetes' FailedMount event.
+
+    driver: the one that is not registered, when that was why.
+    """
+
+    def __init__(self, message: str, *, driver: str = "") -> None:
+        super().__init__(message)
+        self.driver = driver
+
+    @property
+    def waiting(self) -> bool:
+        """Whether others may be about to change that."""
+        return bool(self.driver)
+
+
+class CsiMounts:
+    """Mounts and unmounts. All methods may be repeated; two at once on the same volume wait for one another."""
+
+    def __init__(self, paths: Paths, drivers: Drivers, node_name: str) -> None:
+        self._paths = paths
+        self._drivers = drivers
+        self._node = node_name
+        self._locks = KeyedLocks()
+        self._staged: set[tuple[str, str]] = set()
+        # Which pods use a volume (by driver and handle), and the other way round.
+        self._users: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._keys: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+
+    async def mount(self, pod: Pod, volume: CsiVolume) -> str:
+        """Make the volume available to the pod and return its path (a folder, or a device for raw block).
+
+        Raises MountFailed.
+        """
+        key = volume.driver, volume.handle
+        async with self._locks.hold(key):
+            self._take(pod.metadata.uid, key)
+            driver = self._driver(volume)
+            staging = ""
+            if driver.staging and not volume.inline:
+                staging = await self._stage(driver, volume)
+            return await self._publish(driver, pod, volume, staging)
+
+    def _driver(self, volume: CsiVolume) -> Driver:
+        try:
+            return self._drivers.get(volume.driver)
+        except TonnageError as failure:
+            step, where = "MountDevice", "attacher.MountDevice failed to create newCsiDriverClient"
+            if volume.inline:
+                step, where = "SetUp", "mounter.SetUpAt failed to get CSI client"
+            text = f'MountVolume.{step} failed for volume "{volume.spec}" : kubernetes.io/csi: {where}: {failure}'
+            raise MountFailed(text, driver=volume.driver) from failure
+
+    async def _stage(self, driver: Driver, volume: CsiVolume) -> str:
+        block = volume.capability.block
+        folder = self._paths.block_data(volume.spec) if block else self._paths.staging(volume.driver, volume.handle)
+        staging = self._paths.block_staging(volume.spec) if block else f"{folder}/globalmount"
+        if (volume.driver, volume.handle) in self._staged:
+            return staging
+        try:
+            self._note(folder, volume)
+            make_folder(staging)
+            await driver.client.stage(
+                volume.handle,
+                staging,
+                volume.capability,
+                context=volume.context,
+                secrets=volume.stage_secrets or {},
+            )
+        except (TonnageError, OSError) as failure:
+            if is_final(failure):
+                with suppress(OSError, HostError):  # what is mounted there since earlier stays known
+                    _forget(folder, staging)
+            step = "MapVolume.SetUpDevice" if block else "MountVolume.MountDevice"
+            raise MountFailed(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
+        self._staged.add((volume.driver, volume.handle))
+        return staging
+
+    async def _publish(self, driver: Driver, pod: Pod, volume: CsiVolume, staging: str) -> str:
+        uid = pod.metadata.uid
+        block = volume.capability.block
+        folder = self._paths.block_data(volume.spec) if block else self._paths.volume(uid, CSI, volume.spec)
+        target = self._paths.block_publish(volume.spec, uid) if block else f"{folder}/mount"
+        try:
+            self._note(folder, volume)
+            if block:
+                make_folder(os.path.dirname(target))
+                self._link(uid, volume.spec, target)
+            await driver.client.publish(
+                volume.handle,
+                target,
+                volume.capability,
+                staging=staging,
+                readonly=volume.read_only,
+                context=volume.publish_context,
+                secrets=volume.publish_secrets or {},
+            )
+        except (TonnageError, OSError) as failure:
+            if is_final(failure) and not block:
+                with suppress(OSError, HostError):  # the same volume may be mounted there already
+                    _forget(folder, target)
+                    os.rmdir(folder)
+            step = "MapVolume.MapPodDevice" if block else "MountVolume.SetUp"
+            raise MountFailed(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
+        if volume.pod_group is not None and not block:
+            await self._give(volume, target)
+        return target
+
+    async def _give(self, volume: CsiVolume, target: str) -> None:
+        assert volume.pod_group is not None
+        try:
+            await asyncio.to_thread(fsgroup.apply, target, volume.pod_group, policy=volume.group_policy)
+        except HostError as failure:
+            text = (
+                f'MountVolume.SetUp failed for volume "{volume.spec}" : applyFSGroup failed for vol {volume.handle}: '
+            )
+            raise MountFailed(text + str(failure)) from failure
+
+    def _note(self, folder: str, volume: CsiVolume) -> None:
+        """Write vol_data.json unless it is there."""
+        mode = EPHEMERAL if volume.inline else PERSISTENT
+        data = VolumeData(volume.driver, volume.handle, volume.spec, self._node, volume_lifecycle_mode=mode)
+        if make_folder(folder) or _read(folder, anyway=True) != data:
+            # Nothing but this file tells of an inline volume once the pod is gone, so it must outlive a power cut.
+            vol_data.save(folder, data, durable=volume.inline)
+
+    def _link(self, uid: str, spec: str, target: str) -> None:
+        folder = self._paths.block_links(uid)
+        make_folder(folder)
+        with suppress(FileExistsError):
+            os.symlink(target, f"{folder}/{spec}")
+
+    async def unmount(self, uid: str, *, keep_inline: bool = False) -> None:
+        """Take all CSI volumes away from a pod, by what is on disk. Raises CsiError, NotFound (driver), HostError.
+
+        keep_inline: but inline ones, since unpublishing them would end them, and the pod goes on later.
+        """
+        work = [
+            self._unmount(uid, name, data)
+            for name, data in list(self._of_pod(uid))
+            if not (keep_inline and data.volume_lifecycle_mode == EPHEMERAL)
+        ]
+        work += [self._unmap(uid, name) for name in _names(self._paths.block_links(uid))]
+        await _all(work)
+        # Volumes that were staged for the pod, but whose publish failed for good.
+        await _all([self._leave(uid, key) for key in sorted(self._keys.get(uid, ()))])
+        self._keys.pop(uid, None)
+
+    async def _leave(self, uid: str, key: tuple[str, str]) -> None:
+        async with self._locks.hold(key):
+            folder = self._paths.staging(*key)
+            data = _read(folder, f"{folder}/globalmount")
+            if data is not None:
+                await self._release(uid, data, key)
+            else:
+                self._drop(uid, key)
+
+    def _take(self, uid: str, key: tuple[str, str]) -> None:
+        self._users[key].add(uid)
+        self._keys[uid].add(key)
+
+    def _drop(self, uid: str, key: tuple[str, str]) -> None:
+        self._users[key].discard(uid)
+        self._keys[uid].discard(key)
+        if not self._users[key]:
+            del self._users[key]
+
+    def _of_pod(self, uid: str) -> Iterator[tuple[str, VolumeData]]:
+        """The pod's mounted volumes; a folder without vol_data.json never reached the driver and is removed."""
+        folder = self._paths.volumes(uid, CSI)
+        for name in _names(folder):
+            data = _read(f"{folder}/{name}", f"{folder}/{name}/mount")
+            if data is None:
+                _remove_folder(f"{folder}/{name}/mount")
+                _remove_folder(f"{folder}/{name}")
+            else:
+                yield name, data
+
+    async def _unmount(self, uid: str, name: str, data: VolumeData) -> None:
+        folder = self._paths.volume(uid, CSI, name)
+        key = data.driver_name, data.volume_handle
+        async with self._locks.hold(key):
+            await self._drivers.get(data.driver_name).client.unpublish(data.volume_handle, f"{folder}/mount")
+            _forget(folder, f"{folder}/mount")
+            _remove_folder(folder)
+            await self._release(uid, data, key)
+
+    async def _unmap(self, uid: str, name: str) -> None:
+        folder = self._paths.block_data(name)
+        data = _read(folder, self._paths.block_publish(name, uid))
+        if data is not None:
+            key = data.driver_name, data.volume_handle
+            async with self._locks.hold(key):
+                target = self._paths.block_publish(name, uid)
+                await self._drivers.get(data.driver_name).client.unpublish(data.volume_handle, target)
+                _remove_any(target)
+                with suppress(OSError):  # another pod may have its device there
+                    os.rmdir(os.path.dirname(target))
+                await self._release(uid, data, key, block=name)
+        _remove_any(f"{self._paths.block_links(uid)}/{name}")
+
+    async def _release(self, uid: str, data: VolumeData, key: tuple[str, str], *, block: str = "") -> None:
+        """After the pod's part is gone: unstage when it was the last."""
+        if self._users[key] <= {uid}:
+            await self._unstage(data, key, block=block)
+        self._drop(uid, key)
+
+    async def _unstage(self, data: VolumeData, key: tuple[str, str], *, block: str = "") -> None:
+        folder = self._paths.block_data(block) if block else self._paths.staging(data.driver_name, data.volume_handle)
+        staging = self._paths.block_staging(block) if block else f"{folder}/globalmount"
+        driver = self._drivers.get(data.driver_name)
+        if data.volume_lifecycle_mode != EPHEMERAL and driver.staging and vol_data.load(folder) is not None:
+            self._staged.discard(key)
+            await driver.client.unstage(data.volume_handle, staging)
+        if data.volume_lifecycle_mode != EPHEMERAL:
+            _forget(folder, staging)
+            _remove_folder(folder)
+            if block:
+                _remove_folder(os.path.dirname(folder))
+
+    def recover(self, uids: list[str]) -> None:
+        """After a start: learn from disk which pods use which volume. Nothing counts as staged yet."""
+        for uid in uids:
+            try:
+                self._recover(uid)
+            except TonnageError as failure:  # told again as an Event when this pod, and only this, is taken down
+                log.error("volumes of a pod cannot be read pod=%s error=%s", uid, failure)
+
+    def _recover(self, uid: str) -> None:
+        for _, data in self._of_pod(uid):
+            self._take(uid, (data.driver_name, data.volume_handle))
+        for name in _names(self._paths.block_links(uid)):
+            block = _read(self._paths.block_data(name), self._paths.block_publish(name, uid))
+            if block is not None:
+                self._take(uid, (block.driver_name, block.volume_handle))
+
+    async def sweep(self, driver: str) -> None:
+        """Unstage what the driver staged for pods that are no more; one that fails does not keep the others.
+
+        Raises CsiError, NotFound, HostError.
+        """
+        work = []
+        folder = f"{self._paths.plugins}/{driver}"
+        for name in _names(folder):
+            data = _read(f"{folder}/{name}", f"{folder}/{name}/globalmount")
+            if data is not None:
+                work.append(self._sweep(data, block=""))
+        for name in _names(f"{self._paths.plugins}/volumeDevices"):
+            if name in ("staging", "publish"):
+                continue
+            data = _read(self._paths.block_data(name), self._paths.block_staging(name))
+            if data is not None and data.driver_name == driver:
+                work.append(self._sweep(data, block=name))
+        await _all(work)
+
+    async def _sweep(self, data: VolumeData, *, block: str) -> None:
+        key = data.driver_name, data.volume_handle
+        async with self._locks.hold(key):
+            if not self._users.get(key):
+                await self._unstage(data, key, block=block)
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do all to the end, then raise the first failure."""
+    if len(work) == 1:
+        await work[0]
+        return
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def is_final(failure: Exception) -> bool:
+    """Whether the driver certainly does nothing more about a failed stage or publish (6.5)."""
+    return isinstance(failure, CsiError) and failure.node_final
+
+
+def _read(folder: str, target: str = "", *, anyway: bool = False) -> VolumeData | None:
+    """What vol_data.json says. A damaged one counts as none, and is removed, when nothing is mounted at target: a power
+    cut, which alone can damage it, has ended all mounts. anyway: it will be written again. Raises Invalid.
+    """
+    try:
+        return vol_data.load(folder)
+    except Invalid as failure:
+        if anyway:
+            return None
+        if mounts.is_mount(target):
+            raise
+        log.warning("damaged file of a volume that is not mounted is removed error=%s", failure)
+        vol_data.remove(folder)
+        with suppress(OSError):
+            os.rmdir(target)
+            os.rmdir(folder)
+        return None
+
+
+def make_folder(path: str) -> bool:
+    """Make a folder with mode 0750, and those above it; False when it is there. Mostly one system call."""
+    try:
+        os.mkdir(path, 0o750)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        make_folder(os.path.dirname(path))
+        return make_folder(path)
+    return True
+
+
+def _forget(folder: str, target: str) -> None:
+    """Remove an unmounted target, then vol_data.json: in this order, so that a kill in between is repeated."""
+    _remove_any(target)
+    vol_data.remove(folder)
+
+
+def _remove_any(path: str) -> None:
+    """Remove an empty folder, a file or a symlink; never what is below. Raises HostError when still mounted."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        _unlink(path)
+    except OSError as failure:
+        raise HostError(f"cannot remove {path} after it was unpublished: {failure.strerror}") from failure
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as failure:
+        raise HostError(f"cannot remove {path} after it was unpublished: {failure.strerror}") from failure
+
+
+def _remove_folder(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return
+    except OSError as failure:
+        raise HostError(f"cannot remove {path}: {failure.strerror}") from failure
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

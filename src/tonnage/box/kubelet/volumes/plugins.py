@@ -1,0 +1,190 @@
+"""Plugin registration: watches `plugins_registry` for sockets and registers the CSI drivers behind them (6.1).
+
+The side that appears there (node-driver-registrar, or tonnage's own agent) is the gRPC server. We ask who it is, ask
+the driver about the node, write CSINode and Node, and tell it the outcome. Level-based: whatever inotify says, the
+folders are read again, so a lost event costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from tonnage.aio.backoff import Backoff
+from tonnage.api import names
+from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
+from tonnage.box.kubelet.volumes.drivers import Driver, Drivers
+from tonnage.csi.client import types
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.driver.registration import CSI_PLUGIN, Registered, RegistrationClient
+from tonnage.errors import Invalid, TonnageError
+from tonnage.host.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
+from tonnage.kube.controller import Controller
+
+log = logging.getLogger(__name__)
+_MASK = CREATE | DELETE | MOVED_FROM | MOVED_TO | DELETE_SELF | ONLYDIR
+Identity = tuple[int, int]
+
+
+class Plugins:
+    """The sockets below a folder, and what became of each. `drivers` is kept up to date."""
+
+    def __init__(self, registry: str, drivers: Drivers, writer: NodeInfoWriter) -> None:
+        self._registry = registry
+        self._drivers = drivers
+        self._writer = writer
+        self._sockets: dict[str, Identity] = {}
+        self._registered: dict[str, tuple[Identity, str]] = {}
+        # The socket appears a moment before anybody listens, so the first wait is short.
+        self._controller: Controller[str] = Controller(
+            "plugins", self.reconcile, backoff=Backoff(initial=0.05, maximum=122.0)
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether a registration or deregistration is under way."""
+        return not self._controller.queue.idle
+
+    async def run(self) -> None:
+        """Watch and register until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._controller.run())
+            tasks.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        os.makedirs(self._registry, mode=0o750, exist_ok=True)
+        with Inotify() as inotify:
+            while True:
+                self._look(inotify)
+                await inotify.wait()
+
+    def _look(self, inotify: Inotify) -> None:
+        """Compare the sockets that are there with those we know."""
+        found: dict[str, Identity] = dict(_sockets(self._registry, inotify))
+        for path in found.keys() | self._sockets.keys():
+            if found.get(path) != self._sockets.get(path):
+                self._controller.queue.forget(path)
+                self._controller.enqueue(path)
+        self._sockets = found
+
+    async def reconcile(self, path: str) -> None:
+        """Register or deregister what is, or was, behind a socket."""
+        identity = self._sockets.get(path)
+        done = self._registered.get(path)
+        if done is not None and done[0] != identity:
+            await self._deregister(path, done[1])
+            done = None
+        if identity is not None and done is None:
+            await self._register(path, identity)
+
+    async def _register(self, path: str, identity: Identity) -> None:
+        registrar = RegistrationClient(Path(path))
+        try:
+            info = await registrar.get_info()
+            try:
+                version = check(info)
+                self._check_version(info.name, version, path)
+                await self._admit(path, info, version)
+            except TonnageError as failure:
+                log.warning("driver not registered socket=%s driver=%s error=%s", path, info.name, failure)
+                await registrar.notify(registered=False, error=str(failure))
+                raise
+            self._registered[path] = (identity, info.name)
+            await registrar.notify(registered=True)
+            log.info("driver registered socket=%s driver=%s", path, info.name)
+        finally:
+            registrar.close()
+
+    def _check_version(self, name: str, version: tuple[int, ...], path: str) -> None:
+        """Of two sockets with the same driver name the higher version wins."""
+        other = self._drivers.find(name)
+        taken = any(driver == name for at, (_, driver) in self._registered.items() if at != path)
+        if other is not None and taken and other.version > version:
+            there = ".".join(map(str, other.version))
+            raise Invalid(f"driver {name} is already registered with the higher version {there}")
+
+    async def _admit(self, path: str, info: Registered, version: tuple[int, ...]) -> None:
+        client = CsiClient(Path(info.endpoint or path))
+        try:
+            node = await client.node_info()
+            if not node.node_id:
+                raise Invalid(f"driver {info.name} gave an empty node_id")
+            capabilities = await client.node_capabilities()
+            await self._writer.add(info.name, node)
+        except BaseException:
+            client.close()
+            raise
+        old = self._drivers.find(info.name)
+        self._drivers.put(
+            Driver(
+                info.name,
+                client,
+                node,
+                version,
+                staging=types.STAGE_UNSTAGE_VOLUME in capabilities,
+                multi_writer=types.SINGLE_NODE_MULTI_WRITER in capabilities,
+                mount_group=types.VOLUME_MOUNT_GROUP in capabilities,
+            )
+        )
+        if old is not None:
+            old.client.close()
+
+    async def _deregister(self, path: str, name: str) -> None:
+        if any(driver == name for at, (_, driver) in self._registered.items() if at != path):
+            del self._registered[path]  # another socket serves that name by now
+            return
+        driver = self._drivers.find(name)
+        self._drivers.remove(name)
+        await self._writer.remove(name)
+        self._registered.pop(path, None)
+        if driver is not None:
+            driver.client.close()
+        log.info("driver deregistered socket=%s driver=%s", path, name)
+
+    def close(self) -> None:
+        """Close the connections to all drivers; nothing is deregistered."""
+        for name in self._drivers.names():
+            self._drivers.get(name).client.close()
+
+
+def check(info: Registered) -> tuple[int, ...]:
+    """Validate what a plugin says of itself, and return the highest CSI version 1.x that it speaks. Raises Invalid."""
+    if info.type != CSI_PLUGIN:
+        raise Invalid(f"plugin type {info.type!r} is not supported: only {CSI_PLUGIN} is")
+    if not names.is_dns_subdomain(info.name.lower()) or len(info.name) > 63:
+        raise Invalid(f"driver name {info.name[:80]!r} is not valid: want a DNS name of at most 63 characters")
+    spoken = [version for text in info.versions if (version := _version(text)) is not None and version[0] == 1]
+    if not spoken:
+        raise Invalid(f"driver {info.name} supports CSI {', '.join(info.versions) or 'nothing'}: want a version 1.x")
+    return max(spoken)
+
+
+def _version(text: str) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(part) for part in text.removeprefix("v").split("-")[0].split("."))
+    except ValueError:
+        return None
+
+
+def _sockets(folder: str, inotify: Inotify) -> Iterator[tuple[str, Identity]]:
+    """All sockets below folder; each folder is watched before it is read. Names that begin with a dot are not meant."""
+    try:
+        inotify.add(folder, _MASK)
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            yield from _sockets(entry.path, inotify)
+        elif stat.S_ISSOCK(status.st_mode):
+            yield entry.path, (status.st_ino, status.st_mtime_ns)

@@ -1,0 +1,356 @@
+"""All volumes of a pod: found, mounted, unmounted (kubernetes-behaviour.md 6.3 to 6.5). pods.py asks, this file knows
+the order; csimounts.py talks to drivers, files.py makes the other kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tonnage.api import names
+from tonnage.api.core import SecretReference
+from tonnage.api.kinds import PODS
+from tonnage.api.pods import LocalObjectReference, Pod, Volume, claim_name
+from tonnage.api.selectors import node_matcher
+from tonnage.api.storage import CSIDriver, CSIDriverSpec
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.volumes import fsgroup
+from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path, remove_tree
+from tonnage.box.kubelet.volumes.claims import Bound, ClaimError, ClaimReader, check_mode
+from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountFailed
+from tonnage.box.kubelet.volumes.drivers import Drivers
+from tonnage.box.kubelet.volumes.sources import Sources
+from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT
+from tonnage.csi.client.types import AccessMode, VolumeCapability
+from tonnage.errors import NotFound, TonnageError, Unsupported
+from tonnage.kube.client import Client
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A volume of a pod as containers get it. path: a folder of this machine, or a device when block."""
+
+    path: str
+    block: bool = False
+    read_only: bool = False
+    claim: str = ""
+
+
+class VolumesFailed(TonnageError):
+    """Not all volumes of a pod are there. failures: one for each volume that is not.
+
+    waiting: all that is missing is under way elsewhere (a claim to be bound, a driver to register).
+    waits: `claim <ns>/<name>` and `driver <name>`, changes of which are worth another try.
+    """
+
+    def __init__(self, pod: Pod, failures: Mapping[str, Exception]) -> None:
+        super().__init__("; ".join(str(f) for f in failures.values()))
+        self.failures = dict(failures)
+        self.waiting = all(isinstance(f, (ClaimError, MountFailed)) and f.waiting for f in failures.values())
+        self.waits: set[str] = set()
+        for volume in pod.spec.volumes:
+            failure = failures.get(volume.name)
+            if isinstance(failure, ClaimError):
+                self.waits.add(f"claim {pod.metadata.namespace}/{claim_name(pod.metadata.name, volume)}")
+            elif isinstance(failure, MountFailed) and failure.driver:
+                self.waits.add(f"driver {failure.driver}")
+
+
+class Volumes:
+    """The volumes of all pods of this node.
+
+    csi_driver: the CSIDriver object of a name, or None; labels: the node's labels, for node affinity of PVs. prepare:
+    told the uid of a pod before its first CSI volume is mounted.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        paths: Paths,
+        drivers: Drivers,
+        files: FileVolumes,
+        *,
+        node_name: str,
+        csi_driver: Callable[[str], CSIDriver | None],
+        labels: Callable[[], Mapping[str, str]],
+        prepare: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._paths = paths
+        self._drivers = drivers
+        self._node = node_name
+        self._csi_driver = csi_driver
+        self._labels = labels
+        self._prepare = prepare
+        self._claims = ClaimReader(client)
+        self._sources = Sources(client)
+        self._files = files
+        self.csi = CsiMounts(paths, drivers, node_name)
+        self._mounted: dict[str, dict[str, Mounted]] = {}
+        self._warned: set[str] = set()
+
+    async def mount(self, pod: Pod) -> dict[str, Mounted]:
+        """Mount what is not yet mounted and return all volumes by name. May be repeated. Raises VolumesFailed."""
+        uid = pod.metadata.uid
+        done = self._mounted.get(uid)
+        known = done is not None or os.path.isdir(self._paths.pod(uid))
+        if done is None:
+            done = self._mounted[uid] = {}
+        todo = [v for v in pod.spec.volumes if v.name not in done]
+        if any(v.csi or v.ephemeral or v.persistent_volume_claim for v in todo):
+            await self._prepare(uid)
+        if len(todo) == 1:
+            results: Sequence[Mounted | Exception] = [await self._one(pod, todo[0], known=known)]
+        else:
+            results = await asyncio.gather(*(self._one(pod, v, known=known) for v in todo))
+        failures = {}
+        for volume, result in zip(todo, results, strict=True):
+            if isinstance(result, Mounted):
+                done[volume.name] = result
+            else:
+                failures[volume.name] = result
+        if failures:
+            raise VolumesFailed(pod, failures)
+        return done
+
+    async def _one(self, pod: Pod, volume: Volume, *, known: bool) -> Mounted | Exception:
+        try:
+            if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+                return await self._persistent(pod, volume, known=known)
+            if volume.csi is not None:
+                return await self._inline(pod, volume)
+            if not _has_source(volume):
+                raise Unsupported(await self._name_source(pod, volume))
+            return Mounted(await self._files.mount(pod, volume))
+        except (MountFailed, ClaimError) as failure:
+            return failure
+        except (TonnageError, OSError) as failure:
+            return MountFailed(f'MountVolume.SetUp failed for volume "{volume.name}" : {failure}')
+
+    async def _name_source(self, pod: Pod, volume: Volume) -> str:
+        """The kind of a volume that we do not know: only the raw object tells it."""
+        path = PODS.path(pod.metadata.namespace, pod.metadata.name)
+        raw = msgspec.json.decode(await self._client.read(path))
+        found: dict[str, object] = next((v for v in raw["spec"].get("volumes", ()) if v.get("name") == volume.name), {})
+        kinds = ", ".join(sorted(found.keys() - {"name"})) or "no source"
+        return f"volumes of kind {kinds} are not supported by this kubelet"
+
+    async def _persistent(self, pod: Pod, volume: Volume, *, known: bool) -> Mounted:
+        bound = await self._claims.find(pod, volume, known=known)
+        check_mode(pod, volume, block=bound.block)
+        self._check_affinity(bound)
+        pv = bound.volume
+        name, claim = pv.metadata.name, bound.claim.metadata.name
+        if pv.spec.csi is not None:
+            ready = await self._csi_volume(pod, bound)
+            return Mounted(await self.csi.mount(pod, ready), bound.block, bound.read_only or ready.read_only, claim)
+        try:
+            if pv.spec.local is not None:
+                path = _local_path(pv.spec.local.path, block=bound.block)
+            elif pv.spec.host_path is not None:
+                path = host_path(pv.spec.host_path.path, pv.spec.host_path.type)
+            else:
+                raise Unsupported("only csi, local and hostPath volumes are supported by this kubelet")
+            await self._give(pod, path, bound)
+        except TonnageError as failure:
+            raise MountFailed(f'MountVolume.SetUp failed for volume "{name}" : {failure}') from failure
+        return Mounted(path, bound.block, bound.read_only, claim)
+
+    async def _give(self, pod: Pod, path: str, bound: Bound) -> None:
+        group = pod.spec.security_context.fs_group
+        if group is not None and bound.volume.spec.local is not None and not (bound.block or bound.read_only):
+            policy = pod.spec.security_context.fs_group_change_policy
+            await asyncio.to_thread(fsgroup.apply, path, group, policy=policy)
+
+    def _check_affinity(self, bound: Bound) -> None:
+        affinity = bound.volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return
+        if not node_matcher(affinity.required)(self._labels(), self._node):
+            name = bound.volume.metadata.name
+            raise MountFailed(
+                f'MountVolume.NodeAffinity check failed for volume "{name}" : '
+                f"no matching NodeSelectorTerms: node {self._node} cannot reach this volume"
+            )
+
+    async def _csi_volume(self, pod: Pod, bound: Bound) -> CsiVolume:
+        """Gather what a persistent volume's calls need (6.3)."""
+        pv, source = bound.volume, bound.volume.spec.csi
+        assert source is not None
+        spec = self._spec(source.driver, pv.metadata.name, PERSISTENT)
+        driver = self._drivers.find(source.driver)
+        multi_writer = driver is not None and driver.multi_writer
+        mode = AccessMode.of(pv.spec.access_modes[0], single_node_multi_writer=multi_writer)
+        group = pod.spec.security_context.fs_group
+        delegated = driver is not None and driver.mount_group
+        read_only = bound.read_only or source.read_only
+        fstype = "" if bound.block else source.fs_type or ""
+        if group is not None and not delegated and not bound.block:
+            give = fsgroup.wanted(
+                spec.fs_group_policy, fstype=fstype, access_modes=pv.spec.access_modes, read_only=read_only
+            )
+        else:
+            give = False
+        capability = VolumeCapability(
+            mode,
+            block=bound.block,
+            fstype=fstype,
+            mount_flags=() if bound.block else tuple(pv.spec.mount_options),
+            mount_group=str(group) if group is not None and delegated and not bound.block else "",
+        )
+        return CsiVolume(
+            pv.metadata.name,
+            source.driver,
+            source.volume_handle,
+            capability,
+            source.volume_attributes,
+            {**source.volume_attributes, **_pod_info(pod, spec, inline=False)},
+            read_only=read_only,
+            stage_secrets=await self._secrets(source.node_stage_secret_ref),
+            publish_secrets=await self._secrets(source.node_publish_secret_ref),
+            pod_group=group if give else None,
+            group_policy=pod.spec.security_context.fs_group_change_policy,
+        )
+
+    async def _inline(self, pod: Pod, volume: Volume) -> Mounted:
+        source = volume.csi
+        assert source is not None
+        check_mode(pod, volume, block=False)
+        spec = self._spec(source.driver, volume.name, EPHEMERAL)
+        driver = self._drivers.find(source.driver)
+        fstype = source.fs_type or ""
+        group = pod.spec.security_context.fs_group
+        delegated = driver is not None and driver.mount_group
+        multi_writer = driver is not None and driver.multi_writer
+        give = (
+            group is not None
+            and not delegated
+            and fsgroup.wanted(
+                spec.fs_group_policy,
+                fstype=fstype,
+                access_modes=[names.READ_WRITE_ONCE],
+                read_only=source.read_only,
+            )
+        )
+        capability = VolumeCapability(
+            AccessMode.of(names.READ_WRITE_ONCE, single_node_multi_writer=multi_writer),
+            fstype=fstype,
+            mount_group=str(group) if group is not None and delegated else "",
+        )
+        ready = CsiVolume(
+            volume.name,
+            source.driver,
+            names.inline_handle(pod.metadata.uid, volume.name),
+            capability,
+            source.volume_attributes,
+            {**source.volume_attributes, **_pod_info(pod, spec, inline=True)},
+            read_only=source.read_only,
+            inline=True,
+            publish_secrets=await self._secrets(source.node_publish_secret_ref, pod.metadata.namespace),
+            pod_group=group if give else None,
+            group_policy=pod.spec.security_context.fs_group_change_policy,
+        )
+        return Mounted(await self.csi.mount(pod, ready), read_only=source.read_only)
+
+    def _spec(self, driver: str, volume: str, mode: str) -> CSIDriverSpec:
+        """The driver's CSIDriver spec; refuses what it does not support and what we do not. Raises MountFailed."""
+        found = self._csi_driver(driver)
+        prefix = f'MountVolume.SetUp failed for volume "{volume}" : '
+        if mode == EPHEMERAL and found is None:
+            raise MountFailed(f'{prefix}volume mode "{mode}" not supported by driver {driver} (no CSIDriver object)')
+        spec = found.spec if found is not None else CSIDriverSpec()
+        if mode not in spec.volume_lifecycle_modes:
+            only = " ".join(f'"{m}"' for m in spec.volume_lifecycle_modes)
+            raise MountFailed(f'{prefix}volume mode "{mode}" not supported by driver {driver} (only supports [{only}])')
+        if spec.attach_required and mode == PERSISTENT:
+            raise MountFailed(
+                f"{prefix}driver {driver} wants volumes to be attached, which is not offered here: "
+                "give it a CSIDriver object with attachRequired: false if it needs no ControllerPublishVolume"
+            )
+        if spec.token_requests:
+            raise MountFailed(f"{prefix}driver {driver} wants service account tokens (tokenRequests): not offered here")
+        if spec.requires_republish and driver not in self._warned:
+            self._warned.add(driver)
+            log.warning("volumes are published once only, whatever requiresRepublish says driver=%s", driver)
+        return spec
+
+    async def _secrets(
+        self, ref: SecretReference | LocalObjectReference | None, namespace: str = ""
+    ) -> dict[str, str] | None:
+        if ref is None:
+            return None
+        where = ref.namespace if isinstance(ref, SecretReference) else namespace
+        found = await self._sources.secret(where, ref.name)
+        if found is None:
+            raise NotFound(f'secret "{where}/{ref.name}" not found')
+        return {key: value.decode(errors="surrogateescape") for key, value in found.items()}
+
+    async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
+        """Take all away from a pod, by what is on disk; its containers have ended. May be repeated.
+
+        keep_files: what lies in emptyDirs and inline volumes stays (the kubelet stops, the pod goes on later); inline
+        volumes stay mounted, as their drivers know no other way. Raises TonnageError.
+        """
+        await self.csi.unmount(uid, keep_inline=keep_files)
+        if keep_files:
+            await asyncio.to_thread(self._files.unmount, uid)
+        elif os.path.isdir(self._paths.pod(uid) + "/volumes"):
+            await self._remove_files(uid)
+        self._mounted.pop(uid, None)
+
+    async def _remove_files(self, uid: str) -> None:
+        left = [name for name in os.listdir(self._paths.pod(uid) + "/volumes") if name != "kubernetes.io~csi"]
+        if left:
+            await asyncio.to_thread(self._files.remove, uid)
+
+    def remove(self, uid: str) -> None:
+        """Remove the pod's folder after unmount(). Raises HostError when something is still mounted in it."""
+        pod = self._paths.pod(uid)
+        for name in ("volumes/kubernetes.io~csi", "volumes", "volumeDevices/kubernetes.io~csi", "volumeDevices"):
+            _rmdir(f"{pod}/{name}")
+        if os.path.isdir(f"{pod}/containers"):
+            remove_tree(f"{pod}/containers")
+        _rmdir(pod)
+
+
+def _rmdir(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _has_source(volume: Volume) -> bool:
+    return any((volume.config_map, volume.secret, volume.host_path)) or any(
+        part is not None for part in (volume.empty_dir, volume.downward_api, volume.projected)
+    )
+
+
+def _local_path(path: str, *, block: bool) -> str:
+    """A local PV's path, which must be there. Raises Unsupported, NotFound."""
+    path = host_path(path, "")
+    if block:
+        return host_path(path, "BlockDevice")
+    if not os.path.isdir(path):
+        if os.path.exists(path):
+            raise Unsupported(f"local volume {path} is no directory: devices are not formatted here")
+        raise NotFound(f'path "{path}" does not exist')
+    return path
+
+
+def _pod_info(pod: Pod, spec: CSIDriverSpec, *, inline: bool) -> dict[str, str]:
+    if not spec.pod_info_on_mount:
+        return {}
+    return {
+        names.CSI_POD_NAME: pod.metadata.name,
+        names.CSI_POD_NAMESPACE: pod.metadata.namespace,
+        names.CSI_POD_UID: pod.metadata.uid,
+        names.CSI_SERVICE_ACCOUNT: pod.spec.service_account_name,
+        names.CSI_EPHEMERAL: "true" if inline else "false",
+    }

@@ -1,0 +1,230 @@
+"""One node of the box: pools, driver, agent and kubelet, all in the cluster's process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence, Set
+from pathlib import Path
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import Background, supervise
+from tonnage.api import names
+from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
+from tonnage.api.quantity import from_bytes
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.box.data_dir import short_enough
+from tonnage.box.external_drivers import Registrar
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.box.kubelet.containers.logs import PodLogs
+from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
+from tonnage.box.kubelet.pods.pods import Kubelet
+from tonnage.errors import HostError, TonnageError
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+
+log = logging.getLogger(__name__)
+_READY_SECONDS = 30.0
+
+
+class BoxNode:
+    """open() and start() bring the node up, published() waits for its capacity, stop() takes everything down.
+
+    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
+    sources: folders whose content new volumes may get. former_clusters: uids of clusters that the data folder had
+    before. capacity: how room is published, "tiers" or "exact".
+    hold_back: see hold_back.py.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        name: str,
+        folder: Path,
+        sockets: Path,
+        pools: Sequence[PoolConfig],
+        drivers: Sequence[str],
+        endpoints: Sequence[Path],
+        sources: Sequence[Path],
+        runtime: str,
+        cluster_uid: str,
+        former_clusters: Sequence[str],
+        capacity: str,
+        hold_back: int,
+        max_pods: int,
+        clock: Clock,
+    ) -> None:
+        self.name, self._configs, self._drivers = name, pools, drivers
+        self._folder, self._sockets = folder, sockets
+        root = folder / "kubelet"
+        registry = short_enough(root / "plugins_registry", sockets / "registry")
+        self._registry, self._usual_registry = registry, root / "plugins_registry"
+        self.driver = NodeDriver(
+            [pool_config.make(pool, clock=clock) for pool in pools],
+            node_name=name,
+            kubelet=root,
+            sockets=sockets,
+            registry=registry,
+            drivers=drivers,
+            sources=sources,
+            clock=clock,
+        )
+        self.agent = NodeAgent(
+            client,
+            node_name=name,
+            cluster_uid=cluster_uid,
+            former_clusters=former_clusters,
+            endpoints=endpoints,
+            clients=self.driver.clients(),
+            capacity=capacity,
+            hold_back=hold_back,
+            clock=clock,
+        )
+        self._registrars = [Registrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]
+        self.kubelet = Kubelet(
+            client,
+            informers,
+            events,
+            node_name=name,
+            root=root,
+            runtime=_runtime(runtime, root, clock),
+            clock=clock,
+            max_pods=max_pods,
+            registry=registry,
+        )
+        self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
+        self.logs = PodLogs(client, self.kubelet.paths, self.kubelet.workers, clock, runtime=runtime)
+        self._client, self._informers = client, informers
+        self._tasks = Background(f"node {name}")
+        self._running: asyncio.Task[None] | None = None
+        self._found: set[tuple[str, str]] | None = None  # the pools' contents when they were opened
+        self.has_new_volumes = False
+        """Once it was stopped before the cluster was up: whether a volume or snapshot was made since open()."""
+
+    def describe(self) -> str:
+        """Its pools, for people."""
+        sizes = (from_bytes(p.size) if p.has_size else "whole disks" for p in self._configs)
+        return ", ".join(f"pool {p.name} ({p.kind}) of {size}" for p, size in zip(self._configs, sizes, strict=True))
+
+    async def open(self) -> None:
+        """Open the pools and serve the driver: from here on they count in what others on the same disk publish."""
+        for place in (self._folder, self._sockets, self._registry):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._registry != self._usual_registry:
+            self._link_registry()
+        await self.driver.start()
+        self._found = await self.driver.contents()
+
+    async def start(self) -> None:
+        """Run kubelet and agent; returns when the kubelet is ready."""
+        for registrar in self._registrars:
+            self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
+        self._running = self._tasks.start(self._run_kubelet(), f"kubelet {self.name}")
+        self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
+        ready = asyncio.ensure_future(self.kubelet.ready.wait())
+        await asyncio.wait([ready, self._running], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._running.done():
+            self._running.result()
+
+    def waits_for(self) -> list[str]:
+        """What start() and published() wait for, empty when the node is ready."""
+        if self._running is None:
+            return [f"node {self.name}: the driver and its pools"]
+        if not self.kubelet.ready.is_set():
+            return [f"node {self.name}: the kubelet"]
+        if unpublished := self._unpublished():
+            classes = f"node {self.name}: capacity of classes {', '.join(sorted(unpublished))}"
+            return [classes, *(f"node {self.name}: {what}" for what in self.agent.unsynced())]
+        return []
+
+    async def _run_kubelet(self) -> None:
+        """A failure before it is ready is start()'s to report; later ones are logged, and it begins anew."""
+        try:
+            await self.kubelet.run()
+        except Exception:
+            if not self.kubelet.ready.is_set():
+                raise
+            log.exception("kubelet failed, starting it again node=%s", self.name)
+            await supervise(f"kubelet {self.name}", self.kubelet.run)
+
+    def _link_registry(self) -> None:
+        """Where the data folder's path is too long for our sockets, others may still put theirs at the usual place."""
+        usual = self._usual_registry
+        usual.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if usual.is_dir() and not usual.is_symlink():
+            return  # somebody made it and may have put things there
+        usual.unlink(missing_ok=True)
+        usual.symlink_to(self._registry)
+
+    async def published(self) -> None:
+        """Return when the node has said what room each class has. Raises HostError after 30 s."""
+        done = asyncio.Event()
+
+        def look(_old: CSIStorageCapacity | None, _new: CSIStorageCapacity | None) -> None:
+            if not self._unpublished():
+                done.set()
+
+        self._informers.of(CAPACITIES).cache.on_change(look)
+        self._informers.of(NODES).cache.on_change(lambda _old, _new: look(None, None))
+        look(None, None)
+        try:
+            await asyncio.wait_for(done.wait(), _READY_SECONDS)
+        except TimeoutError:
+            missing = ", ".join(sorted(self._unpublished()))
+            raise HostError(f"node {self.name} says nothing of classes {missing}: see the log") from None
+
+    def _unpublished(self) -> set[str]:
+        """Classes of this node's drivers for which it has published nothing."""
+        label = names.label_value(self.name)
+        classes = {c.metadata.name for c in self._informers.of(STORAGE_CLASSES).cache if c.provisioner in self._drivers}
+        node = self._informers.of(NODES).cache.get(self.name)
+        tiers = node.metadata.labels if node is not None else {}
+        for capacity in self._informers.of(CAPACITIES).cache:
+            labels, name = capacity.metadata.labels, capacity.storage_class_name
+            if labels.get(names.NODE_LABEL) == label or labels.get(names.TIER) == tiers.get(names.tier_label(name), ""):
+                classes.discard(name)
+        return classes
+
+    async def stop(self, *, seconds: float, is_up: bool = True) -> None:
+        """End containers, unmount, close the pools. May be repeated.
+
+        What the kubelet has not taken down after so many seconds is left to debris.clean(). is_up: whether the cluster
+        was up; else has_new_volumes is set.
+        """
+        try:
+            if self._running is not None:
+                self._running.cancel()
+                await asyncio.gather(self._running, return_exceptions=True)
+                self._running = None
+                async with asyncio.timeout(seconds):
+                    await self.kubelet.stop()
+        except TimeoutError:
+            log.warning("kubelet not stopped in time node=%s seconds=%.0f", self.name, seconds)
+        finally:
+            await self.agent.stop()
+            await self._tasks.close()
+            if not is_up and self._found is not None:  # nothing makes volumes any more, and the pools are still open
+                self.has_new_volumes = await self._are_new(self._found)
+                self._found = None
+            await self.driver.stop()
+
+    async def _are_new(self, before: Set[tuple[str, str]]) -> bool:
+        try:
+            return not await self.driver.contents() <= before
+        except TonnageError as failure:
+            log.warning("node %s: volumes cannot be listed, taken as used: %s", self.name, failure)
+            return True
+
+
+def _runtime(name: str, root: Path, clock: Clock) -> Runtime:
+    if name == "none":
+        return NoneRuntime(clock)
+    return BubblewrapRuntime(root, clock)

@@ -1,0 +1,229 @@
+"""What a box is going to be, checked before anything is touched: its nodes, their pools, what the machine must have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from tonnage.api import names
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.box import external_drivers
+from tonnage.box.bootstrap import class_of
+from tonnage.box.data_dir import DataFolder, Settings, no_cluster
+from tonnage.errors import HostError, Invalid, NotFound
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+
+DEFAULT_POOL_SIZE = "10Gi"
+DEFAULT_POOL_NAME = "scratch"
+RUNTIMES = ("bwrap", "none")
+_WAY_OUT = "run it as root, or try it without: --pool fake --runtime none"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A box that can be started. settings: what is kept in the data folder; nodes: name -> its pools; endpoints:
+    name -> CSI sockets of drivers that are not ours."""
+
+    settings: Settings
+    nodes: dict[str, list[PoolConfig]]
+    warnings: list[str] = field(default_factory=list)
+    endpoints: dict[str, list[Path]] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        pools = next(iter(self.nodes.values()))
+        each = " and ".join(f"{_size(p)} ({p.kind})" for p in pools)
+        count = len(self.nodes)
+        return f"{count} node{'s' * (count > 1)}, {each}{' each' * (count > 1)}, runtime {self.settings.runtime}"
+
+
+def _size(pool: PoolConfig) -> str:
+    return from_bytes(pool.size) if pool.size else "what the disk has" if pool.has_size else "whole disks"
+
+
+def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpoints: Sequence[str] = ()) -> Plan:
+    """Check the settings against the machine, the data folder and the disks below the pools.
+
+    pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not kept. Raises
+    Invalid (a setting), HostError (the machine lacks something).
+    """
+    templates = _templates(settings, pool_size)
+    _check_machine(settings.runtime, templates)
+    _check_sources(settings.sources)
+    _check_new(data, templates)
+    _check_kept(data, settings, templates)
+    nodes = _nodes(data, settings.nodes, templates)
+    endpoints = external_drivers.endpoints(csi_endpoints, list(nodes))
+    kept = replace_pools(settings, [str(pool) for pool in templates])
+    all_pools = [pool for pools in nodes.values() for pool in pools]
+    outlooks = pool_config.outlook(all_pools)
+    is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
+    warnings = [_warning(o, is_more) for o in outlooks if not o.fits]
+    return Plan(kept, nodes, [*_about_fakes(templates), *warnings], endpoints)
+
+
+def what_stays(settings: Settings | None) -> str:
+    """What is there when the cluster has ended, as the subject and verb of a sentence."""
+    pools = _templates(settings or Settings(), "")
+    fakes = [pool.name for pool in pools if pool.kind == "fake"]
+    if not fakes:
+        return "objects and volumes stay"
+    if len(fakes) == len(pools):
+        return "objects stay, but volumes of fake pools are gone"
+    return f"objects and volumes stay, but those of fake pools ({', '.join(fakes)}) are gone"
+
+
+def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
+    fakes = [pool.name for pool in pools if pool.kind == "fake"]
+    about = (
+        f"fake pools ({', '.join(fakes)}) only count: their volumes are plain folders without a limit, and are gone "
+        "when the cluster ends; never use them for data"
+    )
+    return [*(pool.renamed for pool in pools if pool.renamed), *([about] if fakes else [])]
+
+
+def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
+    """Node -> pools of the cluster that lies in a data folder; nothing is checked. Raises NotFound."""
+    settings = data.settings()
+    if settings is None:
+        raise NotFound(f"{no_cluster(data.path)}; name its folder with --data")
+    return _nodes(data, settings.nodes, _templates(settings, ""))
+
+
+def _nodes(data: DataFolder, count: int, templates: list[PoolConfig]) -> dict[str, list[PoolConfig]]:
+    groups = [pool.group for pool in templates if pool.group]
+    if groups and (count > 1 or len(set(groups)) < len(groups)):
+        raise Invalid(f"volume group {groups[0]} can be the pool of one node only: start one with --nodes 1")
+    names = [f"node-{n}" for n in range(1, count + 1)]
+    return {name: [_on(data, name, pool) for pool in templates] for name in names}
+
+
+def replace_pools(settings: Settings, pools: list[str]) -> Settings:
+    """The settings with other pools."""
+    return msgspec.structs.replace(settings, pools=pools)
+
+
+def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
+    size = _checked_size(pool_size or DEFAULT_POOL_SIZE)
+    texts = settings.pools or [f"image,name={DEFAULT_POOL_NAME},sparse=yes"]
+    found = [pool_config.parse(text) for text in texts]
+    pools = [pool if pool.size or not pool.has_size else replace(pool, size=size) for pool in found]
+    names = [pool.name for pool in pools]
+    if len(set(names)) != len(names):
+        raise Invalid(f"two pools are named alike ({', '.join(names)}): give each a name=")
+    return pools
+
+
+def _checked_size(text: str) -> int:
+    try:
+        size = to_bytes(text)
+    except Invalid as reason:
+        raise Invalid(f"--pool-size: {reason}") from None
+    if size < pool_config.LEAST:
+        raise Invalid(f"--pool-size {text}: {_too_small(size)}")
+    return size
+
+
+def _too_small(size: int) -> str:
+    least = from_bytes(pool_config.LEAST)
+    return f"a pool of {size} bytes holds no volume, want at least {least}; write a number with its unit, as 10Gi"
+
+
+def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
+    """What pools may not be from now on; those that a cluster was made with stay as they are. Raises Invalid."""
+    settings = data.settings()
+    kept = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
+    for number, pool in enumerate(pools):
+        if pool.name in kept:
+            continue
+        if 0 < pool.size < pool_config.LEAST:
+            raise Invalid(f"--pool {pool.written}: size={pool.size}: {_too_small(pool.size)}")
+        for taken, first in ((names.SCRATCH_CLASS, True), (names.IMMEDIATE_CLASS, False)):
+            if class_of(pool.name) == taken and not (first and number == 0):
+                hint = "make it the first pool, or give it another name=" if first else "give it another name="
+                raise Invalid(f"--pool: pool {pool.name}: class {taken} of the box means the first pool; {hint}")
+
+
+def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
+    """The pool on one node: each has a folder of its own, also where the user named one for all."""
+    if pool.kind in ("fake", "lvm", "pmem"):
+        return pool
+    return pool.at(pool.where / node if pool.where else data.node(node) / "pools" / pool.name)
+
+
+def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
+    if runtime not in RUNTIMES:
+        raise Invalid(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
+    real = [pool.kind for pool in pools if pool.kind != "fake"]
+    if real and os.geteuid() != 0:
+        raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")
+    if runtime == "bwrap" and os.geteuid() != 0:
+        raise HostError(f"running containers with volumes takes root: {_WAY_OUT}")
+    check_programs(runtime, pools)
+
+
+def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
+    """What the kernel and the machine's packages must have. Raises HostError."""
+    real = [pool.kind for pool in pools if pool.kind != "fake"]
+    looped = [kind for kind in real if kind in ("image", "btrfs")]
+    if runtime == "bwrap" and shutil.which("bwrap") is None:
+        raise HostError("bwrap is not there (Debian: apt-get install bubblewrap); or start with --runtime none")
+    if looped and not Path("/dev/loop-control").exists():
+        raise HostError(
+            f"{' and '.join(looped)} pools need loop devices, and /dev/loop-control is not there: {_WAY_OUT}"
+        )
+    search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    tools = (("image", "mkfs.ext4", "e2fsprogs"), ("btrfs", "mkfs.btrfs", "btrfs-progs"), ("lvm", "lvm", "lvm2"))
+    for kind, tool, package in tools:
+        if kind in real and shutil.which(tool, path=search) is None:
+            raise HostError(f"{tool} is not there, which {kind} pools need (Debian: apt-get install {package})")
+
+
+def _check_sources(sources: Sequence[str]) -> None:
+    """Folders that are named to be trusted: what a symlink in a path leads to could be changed by others."""
+    for text in sources:
+        if not os.path.isdir(text):
+            raise Invalid(f"--source {text}: there is no such folder; content of folders that are there can be allowed")
+        if (real := os.path.realpath(text)) != text:
+            raise Invalid(f"--source {text}: want the folder itself, {real}")
+
+
+def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -> None:
+    kept = data.settings()
+    if kept is None:
+        return
+    if settings.nodes < kept.nodes:
+        raise Invalid(
+            f"the cluster in {data.path} has {kept.nodes} nodes; with {settings.nodes} the volumes of the others would "
+            f"be out of reach. Start it with {kept.nodes}, or remove it: tonnage down --purge --data {data.path}"
+        )
+    before = {(p.name, p.kind, p.where, p.group) for p in map(pool_config.parse, kept.pools)}
+    if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.where, p.group) for p in pools}):
+        raise Invalid(
+            f"the cluster in {data.path} has pool {', '.join(missing)}, as {'; '.join(kept.pools)}: it can get "
+            f"more pools, not lose one. Start it without --pool, or remove it: tonnage down --purge --data {data.path}"
+        )
+
+
+def _warning(outlook: pool_config.Outlook, overcommitted: Set[str]) -> str:
+    if overcommitted.isdisjoint(outlook.pools):
+        return (
+            f"the pools are {from_bytes(outlook.promised)} together, the disk under {outlook.disk} has "
+            f"{_rough(outlook.free)} free: they publish no more than that. overcommit=yes in --pool lets them."
+        )
+    return (
+        f"overcommitted: the pools may promise {from_bytes(outlook.promised)} together, the disk under "
+        f"{outlook.disk} has {_rough(outlook.free)} free. Files grow as they are written; "
+        "when the disk is full, writes fail before a volume is."
+    )
+
+
+def _rough(number: int) -> str:
+    return f"{number / 1024**3:.0f}Gi" if number >= 1024**3 else f"{number // 1024**2}Mi"

@@ -1,0 +1,20 @@
+"""Errors of StorageClasses that nodes publish with their capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tonnage.api import names
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.capacity.node_template import is_template
+from tonnage.capacity.object import reason as reason_of
+
+
+def published_faults(capacities: Iterable[CSIStorageCapacity]) -> list[str]:
+    """Return the distinct faults of a class where every node publishes one, else nothing.
+
+    capacities: the class's objects. Those that select no node that exists are ignored.
+    """
+    real = (obj for obj in capacities if obj.node_topology is not None and not is_template(obj))
+    reasons = dict.fromkeys(map(reason_of, real))
+    return list(reasons) if all(map(names.is_fault, reasons)) else []

@@ -1,0 +1,242 @@
+"""From a claim and its class to what CreateVolume is asked (kubernetes-behaviour.md 5.3, 5.4). Pure but for secrets.
+
+Everything that this agent does not do is refused here by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import SECRETS
+from tonnage.api.matching import requested
+from tonnage.api.origin import is_clone, reference
+from tonnage.api.storage import StorageClass, TopologyTerm
+from tonnage.claims.node_loss_policy import release_after
+from tonnage.claims.node_scope import Driver, NodeScope, is_ephemeral
+from tonnage.csi.client import types
+from tonnage.errors import Invalid
+from tonnage.kube.client import Client
+
+_ROLES = ("", "provisioner-", "controller-publish-", "node-stage-", "node-publish-", "controller-expand-",
+          "node-expand-", "controller-modify-")  # fmt: skip
+_SECRET_KEYS = frozenset(f"{names.CSI_PREFIX}{role}secret-{part}" for role in _ROLES for part in ("name", "namespace"))
+_OLD_SECRET_KEYS = frozenset(
+    f"csi{role}Secret{part}"
+    for role in ("Provisioner", "ControllerPublish", "NodeStage", "NodePublish")
+    for part in ("Name", "Namespace")
+)
+_RESERVED = _SECRET_KEYS | _OLD_SECRET_KEYS | {names.CSI_FSTYPE}
+AGENT_KEYS = frozenset({names.ROLLBACK, names.ON_NODE_GONE})
+"""Class parameters that are not the driver's."""
+_TOKEN = re.compile(r"\$\{([^}]*)\}")
+_ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
+
+
+@dataclass(frozen=True)
+class SecretRef:
+    """A Secret by name."""
+
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True)
+class VolumeRequest:
+    """One CreateVolume. name is also the PV's name; size in bytes; content: what it is filled from, None: empty."""
+
+    name: str
+    size: int
+    capabilities: tuple[types.VolumeCapability, ...]
+    parameters: Mapping[str, str]
+    topology: types.TopologyRequirement | None
+    secret: SecretRef | None
+    fstype: str
+    block: bool
+    content: types.ContentSource | None = None
+
+
+def plan(claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver, scope: NodeScope) -> VolumeRequest:
+    """What to ask the driver for this claim, content apart. Raises Invalid saying what cannot be had."""
+    spec = claim.spec
+    if spec.selector is not None:
+        raise Invalid("claim Selector is not supported")
+    source = reference(claim)
+    if source is not None and not is_clone(claim):
+        kind = f"{source.kind} {source.name!r}"
+        raise Invalid(
+            f"data source {kind} is not supported: claim an empty volume, or a copy of a claim of the namespace"
+        )
+    if source is not None and types.CLONE_VOLUME not in driver.controller:
+        raise Invalid(f"driver {driver.name} cannot copy volumes: claim an empty volume")
+    if spec.volume_attributes_class_name:
+        raise Invalid(
+            f"VolumeAttributesClass {spec.volume_attributes_class_name!r} is not supported: remove it from the claim"
+        )
+    name = names.volume_name(claim.metadata.uid)
+    block = spec.volume_mode == "Block"
+    fstype = "" if block else fstype_of(storage_class)
+    return VolumeRequest(
+        name,
+        requested(claim),
+        _capabilities(claim, storage_class, driver, block=block, fstype=fstype),
+        {**parameters_of(storage_class), **_record(claim, storage_class, driver, scope)},
+        _topology(storage_class, driver, scope),
+        secret_of(storage_class.parameters, "provisioner-", claim, name),
+        fstype,
+        block,
+    )
+
+
+def parameters_of(storage_class: StorageClass) -> dict[str, str]:
+    """The class parameters that the driver gets. Raises Invalid for an unknown reserved key, or one that is ours and
+    says what it cannot."""
+    release_after(storage_class.parameters)
+    result = {}
+    for key, value in storage_class.parameters.items():
+        if key in _RESERVED or key.lower() == "fstype" or key in AGENT_KEYS:
+            continue
+        if key.startswith(names.PARAMETER_PREFIX):
+            known = ", ".join(sorted(AGENT_KEYS))
+            raise Invalid(f"unknown parameter {key[:60]!r}: of those for the agent there are {known}")
+        if key.startswith(names.CSI_PREFIX):
+            raise Invalid(f'found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}')
+        result[key] = value
+    return result
+
+
+def capacity_parameters(storage_class: StorageClass) -> dict[str, str]:
+    """What GetCapacity gets: the raw parameters (5.8), but for those that are this agent's."""
+    return {k: v for k, v in storage_class.parameters.items() if not k.startswith(names.PARAMETER_PREFIX)}
+
+
+def fstype_of(storage_class: StorageClass) -> str:
+    """The file system that the class names, "" for the driver's default. Raises Invalid when it names two."""
+    named = [v for k, v in storage_class.parameters.items() if k == names.CSI_FSTYPE or k.lower() == "fstype"]
+    if len(named) > 1:
+        raise Invalid(f'fstype specified in parameters with both "fstype" and "{names.CSI_FSTYPE}" keys')
+    return named[0] if named else ""
+
+
+def secret_of(
+    parameters: Mapping[str, str], role: str, claim: PersistentVolumeClaim | None, volume: str
+) -> SecretRef | None:
+    """The Secret that a class names for a role ("provisioner-", "node-stage-" ...), templates filled in; None: none.
+
+    claim None: it is gone, so only `${pv.name}` can be filled in. Raises Invalid.
+    """
+    if not any("ecret" in key for key in parameters):  # as nearly always
+        return None
+    name, namespace = _template(parameters, role, "name"), _template(parameters, role, "namespace")
+    if not name and not namespace:
+        return None
+    if not name or not namespace:
+        raise Invalid(f"{role or 'default '}secret: the class must name both its name and its namespace")
+    tokens = {"pv.name": volume}
+    if claim is not None:
+        tokens["pvc.namespace"] = claim.metadata.namespace
+    more = tokens if claim is None else {**tokens, "pvc.name": claim.metadata.name}
+    annotations = {} if claim is None else claim.metadata.annotations
+    return SecretRef(
+        _fill(name, more, annotations, check=names.is_dns_subdomain),
+        _fill(namespace, tokens, {}, check=names.is_dns_label),
+    )
+
+
+async def read_secret(client: Client, ref: SecretRef | None) -> dict[str, str]:
+    """The Secret's data as text. Raises ApiNotFound, Invalid."""
+    if ref is None:
+        return {}
+    secret = await client.get(SECRETS, ref.name, ref.namespace)
+    try:
+        return {key: base64.b64decode(value).decode() for key, value in secret.data.items()}
+    except (binascii.Error, UnicodeDecodeError):
+        raise Invalid(f"secret {ref.namespace}/{ref.name} holds a value that is not text: CSI takes text") from None
+
+
+def _template(parameters: Mapping[str, str], role: str, part: str) -> str:
+    old = f"csi{''.join(w.capitalize() for w in role.split('-') if w)}Secret{part.capitalize()}"
+    prefix = names.CSI_PREFIX
+    own = parameters.get(f"{prefix}{role}secret-{part}") or parameters.get(old)
+    return own or parameters.get(f"{prefix}secret-{part}", "")
+
+
+def _fill(
+    template: str, tokens: Mapping[str, str], annotations: Mapping[str, str], *, check: Callable[[str], bool]
+) -> str:
+    def value(match: re.Match[str]) -> str:
+        token = match[1]
+        if token in tokens:
+            return tokens[token]
+        noted = _ANNOTATION.fullmatch(token)
+        if noted and noted[1] in annotations:
+            return annotations[noted[1]]
+        raise Invalid(f"secret template {template!r}: {token!r} cannot be filled in")
+
+    text = _TOKEN.sub(value, template)
+    if not check(text):
+        raise Invalid(f"secret template {template!r} gives {text[:80]!r}, which is not a valid name")
+    return text
+
+
+def _capabilities(
+    claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver, *, block: bool, fstype: str
+) -> tuple[types.VolumeCapability, ...]:
+    fine = types.SINGLE_NODE_MULTI_WRITER in driver.controller
+    flags = () if block else tuple(storage_class.mount_options)
+    try:
+        modes = [types.AccessMode.of(mode, single_node_multi_writer=fine) for mode in claim.spec.access_modes]
+    except KeyError as unknown:
+        raise Invalid(f"access mode {unknown} is not known") from None
+    return tuple(types.VolumeCapability(mode, block=block, fstype=fstype, mount_flags=flags) for mode in modes)
+
+
+def _record(
+    claim: PersistentVolumeClaim, storage_class: StorageClass, driver: Driver, scope: NodeScope
+) -> dict[str, str]:
+    """What our own driver keeps with the volume, so that a sweep can tell whose it is."""
+    if not driver.default_pool:
+        return {}
+    return {
+        names.CSI_PVC_NAME: claim.metadata.name,
+        names.CSI_PVC_NAMESPACE: claim.metadata.namespace,
+        names.CSI_PV_NAME: names.volume_name(claim.metadata.uid),
+        names.PARAM_CLUSTER: scope.cluster_uid,
+        names.PARAM_EPHEMERAL: "true" if is_ephemeral(claim) else "false",
+        names.PARAM_RECLAIM: storage_class.reclaim_policy,
+    }
+
+
+def _topology(storage_class: StorageClass, driver: Driver, scope: NodeScope) -> types.TopologyRequirement | None:
+    """This node and no other: each node has its own agent, so there is no choice left (5.4, 5.7)."""
+    if not driver.topology:
+        return None
+    if not driver.segment:
+        raise Invalid(f"driver {driver.name} has topology but told no segment for node {scope.node}")
+    allowed = storage_class.allowed_topologies
+    if allowed and not any(_within(driver.segment, term) for term in allowed):
+        raise Invalid(
+            f'selected node "{scope.node}" with topology {dict(driver.segment)} is not in the allowed topologies'
+            f" of class {storage_class.metadata.name}"
+        )
+    return types.TopologyRequirement((driver.segment,), (driver.segment,))
+
+
+def _within(segment: Mapping[str, str], term: TopologyTerm) -> bool:
+    return all(segment.get(e.key) in e.values for e in term.match_label_expressions)
+
+
+def allowed_here(storage_class: StorageClass, driver: Driver) -> bool:
+    """Whether the class allows volumes in the driver's segment."""
+    return allowed_in(storage_class, driver.segment)
+
+
+def allowed_in(storage_class: StorageClass, segment: Mapping[str, str]) -> bool:
+    """Whether the class allows volumes in that segment."""
+    terms = storage_class.allowed_topologies
+    return not terms or any(_within(segment, term) for term in terms)

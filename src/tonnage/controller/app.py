@@ -1,0 +1,125 @@
+"""`tonnage controller`: the few duties of a cluster that no node can have. Several run, one works; composition only.
+
+Nobody waits for it: without it volumes are made all the same, if every agent watches all claims (claim_scope.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.capacity import tier
+from tonnage.capacity.node_template import NodeTemplate
+from tonnage.controller.capacity_cleanup import GoneCapacity
+from tonnage.controller.claim_groups import Together
+from tonnage.controller.class_events import ClassNotices
+from tonnage.controller.evict_unfit import UnfitPods
+from tonnage.controller.expansion_events import GrowthNotices
+from tonnage.controller.immediate import ImmediateController
+from tonnage.controller.node_labels import Scoping
+from tonnage.controller.node_loss import GoneNodes
+from tonnage.controller.node_templates import NodeTemplates
+from tonnage.controller.preassigned import HandPlaced
+from tonnage.controller.tier_hints import TierNotices
+from tonnage.controller.tier_objects import CapacityTiers
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.kube.leader_process import ElectedProcess, Loop, Seat
+from tonnage.observe import metrics
+from tonnage.observe.exporter import Address
+
+WAITING_PODS = "status.phase=Pending"
+"""Pods that are watched: those that have not started. On a large cluster they are few."""
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: the CSI drivers that our
+    agents serve -> their topology key. capacity: how room is published, one of tier.MODES. metrics: where to serve
+    them, None for nowhere. evict_unfit: whether pods that say so are evicted where their inline volume does not fit.
+    templates: what nodes to come will have; of groups by group_labels it is learned."""
+
+    identity: str
+    namespace: str = names.SYSTEM_NAMESPACE
+    drivers: Mapping[str, str] = field(default_factory=lambda: {names.DRIVER: names.TOPOLOGY_NODE})
+    capacity: str = tier.MODES[0]
+    metrics: Address | None = None
+    evict_unfit: bool = False
+    templates: Sequence[NodeTemplate] = ()
+    group_labels: Sequence[str] = ()
+
+
+class ControllerProcess(ElectedProcess):
+    """See ElectedProcess. client: to the API server."""
+
+    def __init__(self, config: ControllerConfig, client: Client, *, clock: Clock | None = None) -> None:
+        self.config = config
+        seat = Seat(
+            names.CONTROLLER_LEASE,
+            config.namespace,
+            config.identity,
+            reporter="tonnage-controller",
+            leads=metrics.LEADS,
+            metrics=config.metrics,
+        )
+        super().__init__(seat, client, self._make_loops, clock=clock)
+
+    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, Loop]:
+        client, drivers, clock = self._client, self.config.drivers, self._clock
+        unfit = {"unfit pods": UnfitPods(client, informers, events, drivers=drivers.keys(), clock=clock)}
+        return {
+            **(unfit if self.config.evict_unfit else {}),
+            "scoping": Scoping(client, informers, drivers=drivers),
+            "together": Together(client, informers, provisioners=drivers.keys(), pod_fields=WAITING_PODS),
+            "hand-placed pods": HandPlaced(
+                client,
+                informers,
+                events,
+                provisioners=drivers.keys(),
+                pod_fields=WAITING_PODS,
+                seeing=[names.SCHEDULER],
+                clock=clock,
+            ),
+            "immediate binding": ImmediateController(
+                client, informers, events, provisioners=drivers.keys(), clock=clock
+            ),
+            "class notices": ClassNotices(
+                client,
+                informers,
+                events,
+                provisioners=drivers.keys(),
+                pod_fields=WAITING_PODS,
+                seeing=[names.SCHEDULER],
+                clock=clock,
+            ),
+            "growth": GrowthNotices(informers, events, drivers=drivers.keys()),
+            "gone nodes": GoneNodes(client, informers, events, drivers=drivers.keys(), clock=clock),
+            "capacity tiers": CapacityTiers(
+                client,
+                informers,
+                provisioners=drivers.keys(),
+                mode=self.config.capacity,
+                namespace=self.config.namespace,
+                clock=clock,
+            ),
+            "tier notices": TierNotices(
+                client,
+                informers,
+                namespace=self.config.namespace,
+                clock=clock,
+                pod_fields=WAITING_PODS,
+            ),
+            "node templates": NodeTemplates(
+                client,
+                informers,
+                drivers=drivers.keys(),
+                namespace=self.config.namespace,
+                templates=self.config.templates,
+                group_labels=self.config.group_labels,
+                clock=clock,
+            ),
+            "gone capacity": GoneCapacity(client, informers, drivers=drivers.keys(), namespace=self.config.namespace),
+        }

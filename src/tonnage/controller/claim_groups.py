@@ -1,0 +1,159 @@
+"""Writes on the claims of a pod which of them belong together: `tonnage.dev/with`, the names of the others.
+
+For plain claims only: an ephemeral one tells its pod, and the agent asks that. A node then makes all of a pod's volumes
+or none (siblings.py). Noted are claims of late-binding classes of ours that have no volume yet and share a pod that has
+not started; the note stays while one of them still waits, and goes with the last one's binding, or with the pod. One
+that is bound stays in the group only if it was bound for this very pod: what an earlier pod wrote must not be given
+back because a newer claim finds no room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES
+from tonnage.api.matching import class_name
+from tonnage.api.pods import Pod
+from tonnage.api.storage import StorageClass
+from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
+from tonnage.kube.informer import Informers
+
+
+class Together:
+    """The loop over claims. provisioners: whose claims are noted. pod_fields narrows the watch of pods."""
+
+    def __init__(
+        self, client: Client, informers: Informers, *, provisioners: Collection[str], pod_fields: str = ""
+    ) -> None:
+        self._client, self._provisioners = client, frozenset(provisioners)
+        pods, claim_informer = pods_by_claim(informers, fields=pod_fields), claims(informers)
+        volume_informer, classes = volumes(informers), informers.of(STORAGE_CLASSES)
+        self._pods, self._claims = pods.cache, claim_informer.cache
+        self._volumes, self._classes = volume_informer.cache, classes.cache
+        self._controller: Controller[str] = Controller("together", self.reconcile)
+        self._controller.watch(classes, self._class_changed)
+        self._controller.watch(volume_informer, lambda old, new: ())
+        self._controller.watch(claim_informer, self._claim_changed)
+        self._controller.watch(pods, self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> None:
+        """Bring one claim's note up to date. May be repeated. Raises ApiError."""
+        claim = self._claims.get(key)
+        if claim is None or not self._is_of_interest(claim):
+            return
+        wanted = ",".join(sorted(self._others(claim)))
+        if wanted == claim.metadata.annotations.get(names.WITH, ""):
+            return
+        meta = claim.metadata
+        body = {"metadata": {"annotations": {names.WITH: wanted or None}}}
+        try:
+            # Without resourceVersion: the scheduler writes on the claim at this moment, and one of us would fail.
+            await self._client.patch(CLAIMS, meta.name, body, meta.namespace, uid=meta.uid)
+        except (ApiNotFound, ApiConflict):  # gone, or made anew
+            return
+
+    def _is_of_interest(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether it may get a note, or has one."""
+        if claim.metadata.deleting:
+            return False
+        return names.WITH in claim.metadata.annotations or self._is_ours(claim)
+
+    def _is_ours(self, claim: PersistentVolumeClaim) -> bool:
+        storage_class = self._classes.get(class_name(claim))
+        known = storage_class is not None and storage_class.late and storage_class.provisioner in self._provisioners
+        return known and not claim.metadata.controller_uid() and not claim.metadata.deleting
+
+    def _others(self, claim: PersistentVolumeClaim) -> set[str]:
+        """Names of the claims that this one belongs with."""
+        if not self._is_ours(claim):
+            return set()
+        found: set[str] = set()
+        for pod in self._pods.by(PODS_BY_CLAIM, claim.key):
+            if _is_waiting(pod):
+                found |= self._group(claim, pod) - {claim.metadata.name}
+        return found
+
+    def _group(self, claim: PersistentVolumeClaim, pod: Pod) -> set[str]:
+        """The claims of a pod that go together, if the given one is among them and one still waits; else none."""
+        there = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
+        ours = {c.metadata.name: c for c in there if c is not None and self._is_ours(c)}
+        waiting = {name for name, c in ours.items() if not _has_volume(c)}
+        made = {n for n, c in ours.items() if _has_volume(c) and self._is_made_for(c, pod, waiting, ours)}
+        group = waiting | made
+        return group if waiting and claim.metadata.name in group else set()
+
+    def _is_made_for(
+        self,
+        claim: PersistentVolumeClaim,
+        pod: Pod,
+        waiting: set[str],
+        ours: dict[str, PersistentVolumeClaim],
+    ) -> bool:
+        """Whether a bound claim got its volume together with those that wait, for this pod: then nobody has used it."""
+        noted = waiting & set(claim.metadata.annotations.get(names.WITH, "").split(","))
+        volume = self._volumes.get(claim.spec.volume_name)
+        if not noted or volume is None:
+            return False
+        made = volume.metadata.creation_timestamp or ""
+        before = [pod.metadata, *(ours[name].metadata for name in noted)]
+        return all((meta.creation_timestamp or "~") <= made for meta in before)
+
+    # What happens
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        """Its coming and going, and its volume; what others write on it is not of interest."""
+        if old is not None and new is not None and _shape(old) == _shape(new):
+            return ()
+        claim = new or old
+        assert claim is not None
+        noted = claim.metadata.annotations.get(names.WITH, "")
+        keys = {claim.key, *(f"{claim.metadata.namespace}/{name}" for name in noted.split(",") if name)}
+        for pod in self._pods.by(PODS_BY_CLAIM, claim.key):
+            keys.update(_plain(pod))
+        return keys if len(keys) > 1 or noted else ()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Its coming, its start and its end; the volumes of a pod never change."""
+        if old is not None and new is not None and _is_waiting(old) == _is_waiting(new):
+            return ()
+        pod = new or old
+        assert pod is not None
+        keys = _plain(pod)
+        return keys if len(keys) > 1 else ()
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
+        """A class that was not known when its claims were seen."""
+        if new is None or old is not None:
+            return ()
+        waiting = self._claims.by(CLAIMS_UNBOUND, new.metadata.name)
+        return {key for claim in waiting for pod in self._pods.by(PODS_BY_CLAIM, claim.key) for key in _plain(pod)}
+
+
+def _plain(pod: Pod) -> list[str]:
+    """Keys of the claims that the pod names (not of its ephemeral volumes)."""
+    sources = (volume.persistent_volume_claim for volume in pod.spec.volumes)
+    return [f"{pod.metadata.namespace}/{source.claim_name}" for source in sources if source is not None]
+
+
+def _is_waiting(pod: Pod) -> bool:
+    return pod.status.phase in ("", "Pending") and not pod.metadata.deleting
+
+
+def _has_volume(claim: PersistentVolumeClaim) -> bool:
+    """Bound altogether: while others still write its binding, a note more or less would only be in their way."""
+    return bool(claim.spec.volume_name) and claim.status.phase == "Bound"
+
+
+def _shape(claim: PersistentVolumeClaim) -> tuple[object, ...]:
+    meta = claim.metadata
+    note = meta.annotations.get(names.WITH)
+    return meta.uid, claim.spec.storage_class_name, _has_volume(claim), meta.deleting, note

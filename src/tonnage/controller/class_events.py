@@ -1,0 +1,116 @@
+"""Says on a claim, and on the pods that wait for it, what is wrong with its class: kube-scheduler says of any class
+whose capacity is 0 that there is not enough free storage.
+
+Nodes publish the fault of a class with its capacity. It is the class's fault where every node publishes one. Claims of
+classes that bind at once are the immediate controller's. Watched: capacities, classes, claims, pods (to be found, their
+changes are ignored).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
+from tonnage.api.matching import class_name, is_delayed
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.capacity.object import reason
+from tonnage.capacity.published_faults import published_faults
+from tonnage.claims.timers import Waits
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
+from tonnage.kube.informer import Informers
+
+CLAIM, CLASS = "claim", "class"
+REASON = "ProvisioningFailed"
+_BY_CLASS = "class notices: capacity by class"
+_MOST_FAULTS = 3
+
+
+class Key(NamedTuple):
+    """A claim, or the waiting claims of a class."""
+
+    what: str
+    key: str
+
+
+class ClassNotices:
+    """provisioners: only claims of these (none: of all). pod_fields narrows the watch of pods. seeing: schedulers that
+    say the fault on the pod themselves."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        provisioners: Collection[str] = (),
+        pod_fields: str = "",
+        seeing: Collection[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._events, self._waits = events, Waits(clock or RealClock())
+        self._provisioners, self._seeing = frozenset(provisioners), frozenset(seeing)
+        claim_informer, capacities = claims(informers), informers.of(CAPACITIES)
+        classes, pods = informers.of(STORAGE_CLASSES), pods_by_claim(informers, fields=pod_fields)
+        self._claims, self._capacities = claim_informer.cache, capacities.cache
+        self._classes, self._pods = classes.cache, pods.cache
+        self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
+        self._controller: Controller[Key] = Controller("class_notices", self.reconcile)
+        self._controller.watch(classes, lambda old, new: ())  # nothing is published for a class before it is there
+        self._controller.watch(pods, lambda old, new: ())
+        self._controller.watch(capacities, self._capacity_changed)
+        self._controller.watch(claim_informer, self._claim_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: Key) -> None:
+        """Say once what is wrong with a claim's class. May be repeated."""
+        if key.what == CLASS:
+            for waiting in self._claims.by(CLAIMS_UNBOUND, key.key):
+                self._controller.enqueue(Key(CLAIM, waiting.key))
+            return
+        claim = self._claims.get(key.key)
+        if claim is None or claim.metadata.deleting or not self._is_ours(claim):
+            return
+        if not (fault := self._fault(class_name(claim))):
+            return
+        message = f"no node can make a volume of class {class_name(claim)}: {fault}"
+        if not self._waits.news(claim.metadata.uid, message):
+            return
+        self._events.warning(refer(CLAIMS, claim), REASON, message)
+        for pod in self._pods.by(PODS_BY_CLAIM, claim.key):
+            if not pod.spec.node_name and not pod.terminated and pod.spec.scheduler_name not in self._seeing:
+                self._events.warning(refer(PODS, pod), REASON, f"claim {claim.metadata.name}: {message}")
+
+    def _is_ours(self, claim: PersistentVolumeClaim) -> bool:
+        storage_class = self._classes.get(class_name(claim))
+        if storage_class is None or not is_delayed(claim, storage_class):
+            return False
+        return not self._provisioners or storage_class.provisioner in self._provisioners
+
+    def _fault(self, storage_class: str) -> str:
+        """What every node says is wrong with the class, "" where one can serve it."""
+        return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
+
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[Key]:
+        """The last node without a fault may be gone, too."""
+        changed = new or old
+        assert changed is not None
+        if old is not None and new is not None and reason(old) == reason(new):
+            return ()
+        return (Key(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
+        """A claim is looked at when it comes; later its class's capacity tells of changes."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._waits.over(old.metadata.uid)
+        if new is None or new.spec.volume_name or (old is not None and old.metadata.uid == new.metadata.uid):
+            return ()
+        return (Key(CLAIM, new.key),) if self._fault(class_name(new)) else ()

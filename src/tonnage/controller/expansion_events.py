@@ -1,0 +1,92 @@
+"""Says on a claim that asks to grow that nothing grows it: the API server accepts the request for a resizer.
+
+A claim asks to grow when it is bound and requests more than its status.capacity. Watched: claims, and volumes for their
+driver. Used by the controller and the box; `tonnage doctor` lists the same claims.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS
+from tonnage.api.matching import is_bound, requested
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.errors import Invalid
+from tonnage.kube.client import refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.indexes import claims, volumes
+from tonnage.kube.informer import Informers
+
+REASON = "ExpansionNotSupported"
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Bytes that a claim has, and that it requests."""
+
+    has: int
+    asked: int
+
+    @property
+    def text(self) -> str:
+        """What is asked, for people."""
+        return f"not grown from {from_bytes(self.has)} to {from_bytes(self.asked)}: tonnage does not expand volumes yet"
+
+    def todo(self, claim: PersistentVolumeClaim) -> str:
+        """What the user can do."""
+        larger = f"make a claim of {from_bytes(self.asked)} with dataSource PersistentVolumeClaim {claim.metadata.name}"
+        return f"{larger}, which begins as a copy of it, and use that one in the pod"
+
+
+def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
+    """The growth that a claim asks for, None where it asks for none."""
+    if not is_bound(claim) or claim.status.phase != "Bound" or claim.metadata.deleting:
+        return None
+    try:
+        has, asked = to_bytes(claim.status.capacity["storage"]), requested(claim)
+    except (KeyError, Invalid):
+        return None
+    return Growth(has, asked) if asked > has else None
+
+
+class GrowthNotices:
+    """Writes one Event for each size that a claim asks for. drivers: only volumes of these."""
+
+    def __init__(self, informers: Informers, events: EventRecorder, *, drivers: Collection[str]) -> None:
+        self._events, self._drivers = events, frozenset(drivers)
+        claim_informer, volume_informer = claims(informers), volumes(informers)
+        self._claims, self._volumes = claim_informer.cache, volume_informer.cache
+        self._controller: Controller[str] = Controller("growth", self.reconcile)
+        # A claim that is bound may be known before its volume. Other changes of a volume say nothing of growth.
+        self._controller.watch(volume_informer, self._volume_changed)
+        self._controller.watch(claim_informer, self._claim_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> None:
+        """Say it of one claim. May be repeated."""
+        claim = self._claims.get(key)
+        growth = growth_of(claim) if claim is not None else None
+        volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
+        if claim is None or growth is None or volume is None or volume.spec.csi is None:
+            return
+        if volume.spec.csi.driver in self._drivers:
+            once = hashlib.sha256(f"{claim.metadata.uid}\0{REASON}\0{growth.asked}".encode()).hexdigest()[:16]
+            text = f"claim {claim.key}: {growth.text}; {growth.todo(claim)}"
+            self._events.warning(refer(CLAIMS, claim), REASON, text, once=once)
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        growth = growth_of(new) if new is not None else None
+        if new is None or growth is None or (old is not None and growth_of(old) == growth):
+            return ()
+        return (new.key,)
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
+        ref = new.spec.claim_ref if new is not None and old is None else None
+        return (f"{ref.namespace}/{ref.name}",) if ref is not None else ()

@@ -1,0 +1,127 @@
+"""Labels claims with the node that they were sent to, where nobody has: an agent watches just those of its node.
+
+A MutatingAdmissionPolicy or our scheduler writes the label in the same request as the node. What this finds was missed
+by them: clusters without such a policy, nodes with long names (a policy cannot hash), claims older than the policy, and
+labels that somebody changed by hand. With the policy at work there is nothing to find, so nothing to wait for.
+PersistentVolumes carry the label since their agent made them; one that has lost it gets it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES, Kind
+from tonnage.api.matching import class_name
+from tonnage.api.meta import KubeObject, ObjectMeta
+from tonnage.api.storage import StorageClass
+from tonnage.claims.node_scope import provisioner_of
+from tonnage.errors import ApiNotFound, Precondition
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.informer import Informers
+
+T = TypeVar("T", bound=KubeObject)
+CLAIM, VOLUME = "claim", "volume"
+_CLAIMS_BY_CLASS = "scoping: claims by class"
+
+
+class Key(NamedTuple):
+    """A claim, or a PersistentVolume."""
+
+    what: str
+    key: str
+
+
+class Scoping:
+    """drivers: those whose agents are ours -> the topology key of their volumes."""
+
+    def __init__(self, client: Client, informers: Informers, *, drivers: Mapping[str, str]) -> None:
+        self._client, self._drivers = client, dict(drivers)
+        claims, volumes, classes = informers.of(CLAIMS), informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
+        self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
+        self._claims.add_index(_CLAIMS_BY_CLASS, lambda claim: (class_name(claim),))
+        self._controller: Controller[Key] = Controller("scoping", self.reconcile)
+        self._controller.watch(classes, self._class_changed)
+        self._controller.watch(claims, self._claim_changed)
+        self._controller.watch(volumes, self._volume_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: Key) -> None:
+        """Put one label right. May be repeated. Raises ApiError, Precondition when the label does not stay."""
+        if key.what == CLAIM:
+            claim = self._claims.get(key.key)
+            await self._put_right(CLAIMS, claim, self._wanted_of_claim(claim))
+        else:
+            volume = self._volumes.get(key.key)
+            await self._put_right(VOLUMES, volume, self._wanted_of_volume(volume))
+
+    async def _put_right(self, kind: Kind[T], obj: T | None, wanted: str | None) -> None:
+        if obj is None or wanted is None or _label(obj.metadata) == wanted:
+            return
+        meta = obj.metadata
+        body = {"metadata": {"labels": {names.NODE_LABEL: wanted or None}}}
+        try:
+            now = await self._client.patch(
+                kind, meta.name, body, meta.namespace, resource_version=meta.resource_version
+            )
+        except ApiNotFound:
+            return
+        if _label(now.metadata) != wanted:  # or we would write it again and again
+            raise Precondition(f"{kind.singular} {obj.key}: somebody changes label {names.NODE_LABEL} as it is written")
+
+    def _wanted_of_claim(self, claim: PersistentVolumeClaim | None) -> str | None:
+        """The label that the claim should have, "" for none. None: it is not ours."""
+        if claim is None or claim.metadata.deleting:
+            return None
+        storage_class = self._classes.get(class_name(claim))
+        driver = storage_class.provisioner if storage_class is not None else provisioner_of(claim)
+        if driver not in self._drivers:
+            return None
+        return names.label_value(claim.metadata.annotations.get(names.SELECTED_NODE, ""))
+
+    def _wanted_of_volume(self, volume: PersistentVolume | None) -> str | None:
+        """The label that the volume should have, by where it can be reached from. None: not ours, or many places."""
+        if volume is None or volume.spec.csi is None:
+            return None
+        driver = volume.spec.csi.driver
+        if driver not in self._drivers or volume.metadata.annotations.get(names.PROVISIONED_BY) != driver:
+            return None
+        places = places_of(volume, self._drivers[driver])
+        return places[0] if len(places) == 1 else None
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[Key]:
+        wanted = self._wanted_of_claim(new)
+        return (Key(CLAIM, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
+        wanted = self._wanted_of_volume(new)
+        return (Key(VOLUME, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[Key]:
+        """A class that was not known when its claims were seen."""
+        if new is None or old is not None:
+            return ()
+        return [Key(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, new.metadata.name)]
+
+
+def places_of(volume: PersistentVolume, topology_key: str) -> list[str]:
+    """The values of that topology key that a volume is bound to; none when it can be reached from elsewhere too."""
+    affinity = volume.spec.node_affinity
+    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else []
+    found: dict[str, None] = {}
+    for term in terms:
+        values = [e.values for e in term.match_expressions if e.key == topology_key and e.operator == "In"]
+        if not values:
+            return []
+        found.update(dict.fromkeys(values[0]))
+    return list(found)
+
+
+def _label(metadata: ObjectMeta) -> str:
+    return metadata.labels.get(names.NODE_LABEL, "")

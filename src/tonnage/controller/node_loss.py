@@ -1,0 +1,217 @@
+"""Volumes of nodes that are gone, as their class says: kept (the default), or released after a time.
+
+A node is gone when its Node object is deleted, or has the taint `node.kubernetes.io/out-of-service`. Since when is
+noted on the PersistentVolume, so that a restart of this controller loses no time. To release is to delete the claim:
+a StatefulSet's pod gets a new one, on another node. The PersistentVolume stays, Released with policy Delete, and is the
+memory of what was decided: if the node does come back, its agent finds it as any other released one, erases and
+deletes the volume as the class says, and then the PersistentVolume (reclaim.py). Who knows that the node never returns
+deletes the PersistentVolumes, finalizer and all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+from tonnage.aio.clock import Clock, RealClock, parse_rfc3339, rfc3339
+from tonnage.api import names
+from tonnage.api.core import Node, PersistentVolume
+from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
+from tonnage.api.selectors import node_matcher
+from tonnage.api.storage import StorageClass
+from tonnage.claims.bind import change
+from tonnage.claims.node_loss_policy import release_after
+from tonnage.errors import ApiConflict, ApiNotFound, Invalid
+from tonnage.kube.client import Client, Unreadable, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+_VOLUMES_BY_LABEL = "gone nodes: volumes by node"
+_VOLUMES_BY_CLASS = "gone nodes: volumes by class"
+
+
+class GoneNodes:
+    """The loop over bound PersistentVolumes of our drivers. Keys are their names."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        drivers: Collection[str],
+        clock: Clock | None = None,
+    ) -> None:
+        self._client, self._events, self._drivers = client, events, frozenset(drivers)
+        self._clock = clock or RealClock()
+        # Time goes on steadily while we run, whatever is done to the machine's clock: data hangs on it.
+        self._epoch = self._clock.time() - self._clock.monotonic()
+        volumes, nodes, classes = informers.of(VOLUMES), informers.of(NODES), informers.of(STORAGE_CLASSES)
+        self._volumes, self._nodes, self._classes = volumes.cache, nodes.cache, classes.cache
+        self._volumes.add_index(_VOLUMES_BY_LABEL, lambda volume: (_node_of(volume),))
+        self._volumes.add_index(_VOLUMES_BY_CLASS, lambda volume: (volume.spec.storage_class_name,))
+        self._gone: set[str] = set()
+        self._controller: Controller[str] = Controller("gone_nodes", self.reconcile)
+        self._controller.watch(classes, self._class_changed)
+        self._controller.watch(nodes, self._node_changed)
+        self._controller.watch(volumes, self._volume_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Note, wait, or release one volume; seconds until it is due. May be repeated. Raises ApiError."""
+        volume = self._volumes.get(key)
+        if volume is None or not self._is_ours(volume):
+            self._count(key, gone=False)
+            return None
+        gone = self._is_gone(volume, list(self._nodes))
+        self._count(key, gone=gone)
+        after = self._release_after(volume)
+        if not gone or after is None:
+            if names.NODE_GONE_SINCE in volume.metadata.annotations:
+                await self._note(volume, None)
+            return None
+        now = self._epoch + self._clock.monotonic()
+        since = _since(volume)
+        if since is None:
+            await self._note(volume, rfc3339(now))
+            self._announce(volume, after)
+            return after
+        left = min(after, since + after - now)
+        if left > 0:
+            return left
+        await self._release(volume)
+        return None
+
+    # What is gone
+
+    def _is_ours(self, volume: PersistentVolume) -> bool:
+        """Bound, and made by an agent of ours. What is Released already needs nothing but its node."""
+        source = volume.spec.csi
+        return source is not None and source.driver in self._drivers and volume.status.phase == "Bound"
+
+    def _is_gone(
+        self, volume: PersistentVolume, nodes: Collection[Node], unreadable: Iterable[Unreadable] = ()
+    ) -> bool:
+        """Whether none of these nodes has the volume. With no node at all, something else is wrong. unreadable: Nodes
+        that are there too; nobody can see whether one of them is out of service."""
+        label, affinity = _node_of(volume), volume.spec.node_affinity
+        if not label or affinity is None or affinity.required is None or not nodes:
+            return False
+        there = [node.metadata for node in nodes if not _is_out(node)] + [found.metadata for found in unreadable]
+        if any(not node.name or names.label_value(node.name) == label for node in there):
+            return False
+        matches = node_matcher(affinity.required)
+        return not any(matches(node.labels, node.name) for node in there)
+
+    def _release_after(self, volume: PersistentVolume) -> float | None:
+        """The policy. A volume that is retained is a person's to release; so is one whose class is gone or unclear."""
+        storage_class = self._classes.get(volume.spec.storage_class_name)
+        if storage_class is None or volume.spec.persistent_volume_reclaim_policy != "Delete":
+            return None
+        try:
+            return release_after(storage_class.parameters)
+        except Invalid:  # the agents tell it, on the class
+            return None
+
+    def _count(self, key: str, *, gone: bool) -> None:
+        (self._gone.add if gone else self._gone.discard)(key)
+        metrics.GONE.set(len(self._gone))
+
+    # What is done
+
+    async def _note(self, volume: PersistentVolume, since: str | None) -> None:
+        def body(now: PersistentVolume) -> dict[str, object] | None:
+            if now.metadata.annotations.get(names.NODE_GONE_SINCE) == since:
+                return None
+            return {"metadata": {"annotations": {names.NODE_GONE_SINCE: since}}}
+
+        try:
+            await change(self._client, VOLUMES, volume, body)
+        except ApiNotFound:
+            return
+
+    def _announce(self, volume: PersistentVolume, after: float) -> None:
+        ref = volume.spec.claim_ref
+        text = (
+            f"node {_node_of(volume)} is gone; if it stays away for {after:.0f} s, claim"
+            f" {ref.namespace if ref else ''}/{ref.name if ref else ''} is deleted, as class"
+            f" {volume.spec.storage_class_name} says ({names.ON_NODE_GONE})"
+        )
+        self._events.warning(refer(VOLUMES, volume), "NodeGone", text)
+
+    async def _release(self, cached: PersistentVolume) -> None:
+        """Delete the claim, if all still holds: live reads, for the user's data hangs on it."""
+        try:
+            volume = await self._client.get(VOLUMES, cached.metadata.name)
+            ref = volume.spec.claim_ref
+            same = volume.metadata.uid == cached.metadata.uid and _since(volume) == _since(cached)
+            if not same or not self._is_ours(volume) or ref is None or not await self._is_gone_live(volume):
+                return
+            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+            if claim.metadata.uid != ref.uid or claim.metadata.deleting:
+                return
+            await self._client.delete(CLAIMS, ref.name, ref.namespace, uid=ref.uid)
+        except (ApiNotFound, ApiConflict):  # gone, or another by now
+            return
+        log.warning("claim of a gone node released claim=%s volume=%s", claim.key, volume.metadata.name)
+        text = (
+            f"deleted, for node {_node_of(volume)} with its volume is gone since"
+            f" {volume.metadata.annotations[names.NODE_GONE_SINCE]}; should the node come back, the volume is deleted"
+        )
+        self._events.warning(refer(CLAIMS, claim), "NodeGone", text)
+        self._events.warning(refer(VOLUMES, volume), "NodeGone", f"claim {claim.key} {text}")
+
+    async def _is_gone_live(self, volume: PersistentVolume) -> bool:
+        """By a live list of all nodes: a label need not be a node's name, and no volume hangs on a stale watch."""
+        found = await self._client.list(NODES, tolerant=True)
+        return self._is_gone(volume, found.items, found.unreadable)
+
+    # What happens
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
+        if new is None:
+            assert old is not None
+            self._count(old.key, gone=False)
+            return ()
+        if old is not None and _shape(old) == _shape(new):
+            return ()
+        return (new.key,)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
+        """Its coming, its going, and whether it is in service."""
+        if old is not None and new is not None and _is_out(old) == _is_out(new):
+            return ()
+        node = new or old
+        assert node is not None
+        return [volume.key for volume in self._volumes.by(_VOLUMES_BY_LABEL, names.label_value(node.metadata.name))]
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
+        if new is None or (old is not None and old.parameters == new.parameters):
+            return ()
+        return [volume.key for volume in self._volumes.by(_VOLUMES_BY_CLASS, new.metadata.name)]
+
+
+def _node_of(volume: PersistentVolume) -> str:
+    return volume.metadata.labels.get(names.NODE_LABEL, "")
+
+
+def _is_out(node: Node) -> bool:
+    return any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in node.spec.taints)
+
+
+def _since(volume: PersistentVolume) -> float | None:
+    try:
+        return parse_rfc3339(volume.metadata.annotations.get(names.NODE_GONE_SINCE, ""))
+    except ValueError:
+        return None
+
+
+def _shape(volume: PersistentVolume) -> tuple[object, ...]:
+    note = volume.metadata.annotations.get(names.NODE_GONE_SINCE)
+    return volume.status.phase, _node_of(volume), note, volume.spec.persistent_volume_reclaim_policy

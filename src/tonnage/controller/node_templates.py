@@ -1,0 +1,233 @@
+"""Capacity objects of nodes that do not exist yet, so that an autoscaler knows what a new node would have room for.
+
+The cluster autoscaler asks the scheduler's own filters whether a pod would fit a node that it imagines. That node has
+published nothing, so a pod with volumes would never fit. Since its pull request 9702 such a node has the label
+`cluster-autoscaler.kubernetes.io/template-node=true` (kubernetes-behaviour.md 9.3), and here is one object for each
+group of nodes and class that selects this label and the group's. No real node has the label, so none is admitted.
+
+How much there is, the configuration says, or it is learned from the group's live nodes (pristine.py): raised at once,
+lowered when it stays lower for a while. What was learned is kept when the last node goes, for that is when a group is
+scaled up from zero, and removed a good while later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+
+from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.api import names
+from tonnage.api.core import Node, PersistentVolume
+from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
+from tonnage.api.quantity import from_bytes
+from tonnage.api.selectors import from_label_selector
+from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.capacity.node_template import NodeTemplate, Room, groups_of, is_template, room_of, without_nodes_since
+from tonnage.controller.node_template_capacity import amounts, body, pristine
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.informer import Informers
+
+log = logging.getLogger(__name__)
+KEEP = 30 * 86400.0
+"""Seconds for which the template of a group without nodes is kept, where it was learned."""
+_TEMPLATES = "templates: objects by group"
+_NODES = "templates: nodes by group"
+_VOLUMES = "templates: volumes by node"
+_PUBLISHED = "templates: capacity by node"
+_SELECTING = "templates: capacity by label"
+
+
+class NodeTemplates:
+    """The loop over groups of nodes ("<label>=<value>").
+
+    templates: what is configured. group_labels: groups of these labels are learned. pace: least seconds between two
+    looks at a group; settle: seconds for which less must be seen before less is said.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        *,
+        drivers: Collection[str],
+        namespace: str,
+        templates: Sequence[NodeTemplate] = (),
+        group_labels: Collection[str] = (),
+        keep: float = KEEP,
+        pace: float = 10.0,
+        settle: float = 300.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client, self._namespace, self._drivers = client, namespace, frozenset(drivers)
+        self._configured = {template.group: template for template in templates}
+        self._group_labels = tuple(group_labels)
+        self._keep, self._pace, self._settle = keep, pace, settle
+        self._clock = clock or RealClock()
+        self._looked: dict[str, float] = {}
+        self._lower: dict[str, tuple[float, Room]] = {}  # object -> since when less is seen, and the most of it
+        nodes, capacities = informers.of(NODES), informers.of(CAPACITIES)
+        volumes, classes = informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
+        self._nodes, self._capacities = nodes.cache, capacities.cache
+        self._volumes, self._classes = volumes.cache, classes.cache
+        self._nodes.add_index(_NODES, self._groups_of)
+        self._volumes.add_index(_VOLUMES, lambda volume: filter(None, (_node_of(volume),)))
+        self._capacities.add_index(_TEMPLATES, groups_of)
+        self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (_node_of(obj),)))
+        self._capacities.add_index(_SELECTING, _selects)
+        self._controller: Controller[str] = Controller("node_templates", self.reconcile, workers=1)
+        self._controller.watch(volumes, lambda old, new: ())  # each changes what is published as well
+        self._controller.watch(classes, self._class_changed)
+        self._controller.watch(nodes, self._node_changed)
+        self._controller.watch(capacities, self._capacity_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        for group in self._configured:
+            self._controller.enqueue(group)
+        await self._controller.run()
+
+    async def reconcile(self, group: str) -> float | None:
+        """Bring the objects of one group to what they should say. May be repeated. Raises ApiError."""
+        now = self._clock.monotonic()
+        if (wait := self._looked.get(group, now - self._pace) + self._pace - now) > 0:
+            return wait
+        self._looked[group] = now
+        there = {obj.storage_class_name: obj for obj in self._capacities.by(_TEMPLATES, group)}
+        nodes = self._nodes.by(_NODES, group)
+        configured = self._configured.get(group)
+        rooms = configured.rooms if configured is not None else self._learn(nodes)
+        waits = []
+        for name, room in rooms.items():
+            storage_class = self._classes.get(name)
+            if storage_class is not None and storage_class.provisioner in self._drivers:
+                waits.append(await self._write(group, storage_class, room, there.pop(name, None)))
+        waits += [await self._retire(obj, group, has_nodes=bool(nodes)) for obj in there.values()]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _is_ours(self, storage_class: str) -> bool:
+        found = self._classes.get(storage_class)
+        return found is not None and found.provisioner in self._drivers
+
+    def _learn(self, nodes: Iterable[Node]) -> dict[str, Room]:
+        """What the roomiest of these nodes would have for each class: nodes of a group are alike."""
+        found: dict[str, Room] = {}
+        for node in nodes:
+            label = names.label_value(node.metadata.name)
+            rooms = pristine(self._published(node, label), self._volumes.by(_VOLUMES, label))
+            for name, room in rooms.items():
+                best = found.get(name, room)
+                found[name] = Room(max(best.capacity, room.capacity), max(best.largest, room.largest))
+        return found
+
+    def _published(self, node: Node, label: str) -> dict[str, CSIStorageCapacity]:
+        """The node's own objects; for classes without one, that of the tier which it is in: its room at least."""
+        labels = node.metadata.labels
+        pairs = [f"{key}={value}" for key, value in labels.items()]
+        shared = [obj for pair in pairs for obj in self._capacities.by(_SELECTING, pair) if not _node_of(obj)]
+        reached = [
+            obj for obj in shared if obj.node_topology and from_label_selector(obj.node_topology).matches(labels)
+        ]
+        own = self._capacities.by(_PUBLISHED, label)
+        return {obj.storage_class_name: obj for obj in (*reached, *own)}
+
+    # Objects
+
+    async def _write(
+        self, group: str, storage_class: StorageClass, room: Room, there: CSIStorageCapacity | None
+    ) -> float | None:
+        """Make or change one. Returns the seconds after which less is to be said."""
+        if there is None:
+            await self._client.create(CAPACITIES, body(group, storage_class, room), self._namespace)
+            name, free = storage_class.metadata.name, from_bytes(room.capacity)
+            log.info("template of nodes made group=%s class=%s capacity=%s", group, name, free)
+            return None
+        room, wait = self._eased(group, there, room)
+        changes = amounts(room) if room_of(there) != room else {}
+        if names.WITHOUT_NODES_SINCE in there.metadata.annotations:
+            changes["metadata"] = {"annotations": {names.WITHOUT_NODES_SINCE: None}}
+        if changes:
+            await self._client.patch(CAPACITIES, there.metadata.name, changes, self._namespace)
+        return wait
+
+    def _eased(self, group: str, there: CSIStorageCapacity, room: Room) -> tuple[Room, float | None]:
+        """More at once. Less, the most that was seen, only after a while: volumes that are just made or deleted are
+        counted nowhere for a moment."""
+        before, key = room_of(there), there.metadata.name
+        least = Room(max(before.capacity, room.capacity), max(before.largest, room.largest))
+        if group in self._configured or room == least:
+            self._lower.pop(key, None)
+            return room, None
+        now = self._clock.monotonic()
+        since, most = self._lower.get(key, (now, room))
+        most = Room(max(most.capacity, room.capacity), max(most.largest, room.largest))
+        if since + self._settle <= now:
+            del self._lower[key]
+            return most, None
+        self._lower[key] = since, most
+        return least, since + self._settle - now
+
+    async def _retire(self, obj: CSIStorageCapacity, group: str, *, has_nodes: bool) -> float | None:
+        """Remove one that nothing speaks for. A learned one whose group merely has no nodes is kept for a while."""
+        label = group.partition("=")[0]
+        learned = label in self._group_labels and group not in self._configured
+        if not learned or not self._is_ours(obj.storage_class_name):
+            await self._remove(obj)
+            return None
+        if has_nodes:  # they have yet to publish, or cannot serve the class
+            return None
+        since = without_nodes_since(obj)
+        if since is None:
+            notes = {names.WITHOUT_NODES_SINCE: rfc3339(self._clock.time())}
+            await self._client.patch(
+                CAPACITIES, obj.metadata.name, {"metadata": {"annotations": notes}}, self._namespace
+            )
+            return self._keep
+        if (left := since + self._keep - self._clock.time()) > 0:
+            return left
+        await self._remove(obj)
+        return None
+
+    async def _remove(self, obj: CSIStorageCapacity) -> None:
+        try:
+            await self._client.delete(CAPACITIES, obj.metadata.name, self._namespace, uid=obj.metadata.uid)
+        except ApiNotFound:
+            return
+        log.info("template of nodes removed name=%s class=%s", obj.metadata.name, obj.storage_class_name)
+
+    # What happens
+
+    def _groups_of(self, node: Node) -> Iterable[str]:
+        labels = node.metadata.labels
+        return [f"{key}={labels[key]}" for key in self._group_labels if key in labels]
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
+        """Its coming and going, and other labels: a tier among them."""
+        if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
+            return ()
+        return {group for node in (old, new) if node is not None for group in self._groups_of(node)}
+
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
+        """A node's numbers; and templates, for somebody else may have changed or removed one."""
+        found = new or old
+        assert found is not None
+        if groups := groups_of(found):
+            return groups
+        node = self._nodes.get(_node_of(found))
+        return self._groups_of(node) if node is not None else ()
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
+        if old is not None and new is not None:
+            return ()
+        learned = {group for node in self._nodes for group in self._groups_of(node)}
+        return learned | self._configured.keys() | {group for obj in self._capacities for group in groups_of(obj)}
+
+
+def _selects(obj: CSIStorageCapacity) -> list[str]:
+    labels = obj.node_topology.match_labels if obj.node_topology is not None and not is_template(obj) else {}
+    return [f"{key}={value}" for key, value in labels.items()]
+
+
+def _node_of(obj: CSIStorageCapacity | PersistentVolume) -> str:
+    return obj.metadata.labels.get(names.NODE_LABEL, "")

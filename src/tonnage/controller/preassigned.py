@@ -1,0 +1,216 @@
+"""Pods for which there is one node only: their claims are sent there, for nobody else would.
+
+Set by hand: nobody schedules such a pod. (kubernetes-behaviour.md 9.6 names the gap; admission-policies.md 5 tells why
+not the agent may fill it.) A scheduler gives a pod its node only after its claims are bound, so a pod with a node and
+an unbound claim was placed by hand.
+
+Data gravity: a claim that is to be a copy of another can be made where that one is and nowhere else, and kube-scheduler
+does not look at sources (5.6). But it keeps a pod to the node that a claim of it was sent to (3.2): so all claims of
+such a pod are sent to its source's node, as soon as the pod is there.
+
+Watched: pods (those that appear or get a node), claims that are there or become free later, sources that become bound,
+and nodes that appear. A claim that the node sent back for want of room goes there again after a pause, and the pod is
+told: no other node is chosen for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.api.core import Node, PersistentVolumeClaim
+from tonnage.api.kinds import NODES, PODS, STORAGE_CLASSES
+from tonnage.api.matching import class_name, is_bound, is_delayed, is_provisionable
+from tonnage.api.origin import is_clone, origin_of, reference
+from tonnage.api.pods import Pod
+from tonnage.api.storage import StorageClass
+from tonnage.claims.ephemeral_owner import check_owner
+from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
+from tonnage.claims.timers import Waits
+from tonnage.errors import Precondition
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
+from tonnage.kube.informer import Informers
+
+_PODS_BY_NODE = "hand placed: pods by node"
+_COPIES = "hand placed: unbound claims that are to be copies"
+_CLAIMS_BY_SOURCE = "hand placed: unbound claims by the claim that they are to be a copy of"
+
+
+class _Place(NamedTuple):
+    """The only node for a pod, and why it is."""
+
+    node: str
+    reason: str
+
+
+class HandPlaced:
+    """Sends late-binding claims to the node of the pod that uses them. Keys are pods.
+
+    provisioners: only claims of these (none: of all). pod_fields narrows the watch of pods on large clusters
+    (`status.phase=Pending`). seeing: schedulers that look at the sources of copies themselves; None: all do.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        provisioners: Collection[str] = (),
+        pod_fields: str = "",
+        seeing: Collection[str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client, self._events = client, events
+        self._provisioners, self._seeing = frozenset(provisioners), seeing
+        self._waits = Waits(clock or RealClock())
+        pods, claim_informer = pods_by_claim(informers, fields=pod_fields), claims(informers)
+        volume_informer = volumes(informers)
+        classes, nodes = informers.of(STORAGE_CLASSES), informers.of(NODES)
+        self._pods, self._claims, self._volumes = pods.cache, claim_informer.cache, volume_informer.cache
+        self._classes, self._nodes = classes.cache, nodes.cache
+        self._pods.add_index(_PODS_BY_NODE, _unstarted_by_node)
+        self._claims.add_index(_CLAIMS_BY_SOURCE, _source)
+        self._claims.add_index(_COPIES, lambda claim: ("",) if _source(claim) else ())
+        self._controller = Controller("hand_placed", self.reconcile)
+        self._controller.watch(classes, self._class_added)
+        self._controller.watch(volume_informer, lambda old, new: ())
+        self._controller.watch(nodes, self._node_added)
+        self._controller.watch(claim_informer, self._claim_changed)
+        self._controller.watch(pods, self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Send the pod's claims to its node, those that were sent back after a pause. May be repeated."""
+        pod = self._pods.get(key)
+        place = self._place(pod) if pod is not None and _is_waiting(pod) else None
+        if pod is None or place is None or self._nodes.get(place.node) is None:
+            return None
+        later: list[float] = []
+        for name in pod.claim_names():
+            claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
+            storage_class = self._classes.get(class_name(claim)) if claim is not None else None
+            if claim is None or storage_class is None or not self._to_be_sent(claim, storage_class, pod):
+                continue
+            if wait := self._waits.left(_turn(claim), pause(claim)):
+                later.append(wait)
+                self._tell(pod, claim, place)
+            else:
+                await send(self._client, claim, place.node, storage_class)
+                self._waits.over(_turn(claim))
+        return min(later, default=None)
+
+    def _place(self, pod: Pod) -> _Place | None:
+        """The only node for the pod; None where a scheduler chooses."""
+        if pod.spec.node_name:
+            return _Place(pod.spec.node_name, "This pod was put there by hand")
+        found = {place.node: place for place in self._sources(pod)}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def _sources(self, pod: Pod) -> Iterator[_Place]:
+        """Where the sources are of which the pod's claims are to be copies."""
+        if self._seeing is None or pod.spec.scheduler_name in self._seeing:
+            return
+        for claim in self._unbound(pod):
+            origin = origin_of(claim, self._claims.get, self._volumes.get)
+            if origin is None or (reach := origin.reach) is None:
+                continue
+            nodes = [n.metadata.name for n in self._nodes if reach(n.metadata.labels, n.metadata.name)]
+            if len(nodes) == 1:
+                what = f"Its claim {claim.metadata.name} is to be a copy of {origin.text}"
+                yield _Place(nodes[0], f"{what}, which is there")
+
+    def _unbound(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
+        found = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
+        return (claim for claim in found if claim is not None and not claim.spec.volume_name)
+
+    def _tell(self, pod: Pod, claim: PersistentVolumeClaim, place: _Place) -> None:
+        """Once for each time that the claim came back: how much is lacking, the claim's own events say."""
+        text = (
+            f"node {place.node} has no room for claim {claim.metadata.name} (the claim's events say more)."
+            f" {place.reason}, so no other node is chosen: it is tried there again and again"
+        )
+        if self._waits.news(_turn(claim), text):
+            self._events.warning(refer(PODS, pod), "NoRoom", text)
+
+    def _to_be_sent(self, claim: PersistentVolumeClaim, storage_class: StorageClass, pod: Pod) -> bool:
+        if claim.metadata.deleting or is_sent(claim) or not is_delayed(claim, storage_class):
+            return False
+        if not is_provisionable(storage_class) or self._volumes.by(VOLUMES_BY_CLAIM, claim.key):
+            return False
+        if self._provisioners and storage_class.provisioner not in self._provisioners:
+            return False
+        return _may_use(pod, claim)
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        if new is None:
+            if old is not None:
+                self._waits.over(_turn(old))
+            return ()
+        if is_bound(new) and (old is None or not is_bound(old)):
+            return self._users(self._claims.by(_CLAIMS_BY_SOURCE, new.key))
+        return () if is_sent(new) or new.spec.volume_name else self._users([new])
+
+    def _users(self, claims_: Iterable[PersistentVolumeClaim]) -> list[str]:
+        """Pods that wait with these claims, and may have one node only."""
+        return [p.key for c in claims_ for p in self._pods.by(PODS_BY_CLAIM, c.key) if self._may_have_place(p)]
+
+    def _may_have_place(self, pod: Pod) -> bool:
+        return _is_waiting(pod) and (bool(pod.spec.node_name) or any(is_clone(c) for c in self._unbound(pod)))
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Only its coming, and its coming to a node, matter, and only while a claim of it is neither bound nor sent."""
+        if new is None or (old is not None and old.spec.node_name == new.spec.node_name):
+            return ()
+        if not any(not is_sent(claim) for claim in self._unbound(new)) or not self._may_have_place(new):
+            return ()
+        return (new.key,)
+
+    def _class_added(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
+        if new is None or old is not None:
+            return ()
+        return self._users(self._claims.by(CLAIMS_UNBOUND, new.metadata.name))
+
+    def _node_added(self, old: Node | None, new: Node | None) -> Iterable[str]:
+        if new is None or old is not None:
+            return ()
+        placed = [pod.key for pod in self._pods.by(_PODS_BY_NODE, new.metadata.name)]
+        return [*placed, *self._users(self._claims.by(_COPIES, ""))]
+
+
+def _is_waiting(pod: Pod) -> bool:
+    return pod.status.phase in ("", "Pending") and not pod.metadata.deleting
+
+
+def _unstarted_by_node(pod: Pod) -> Iterable[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name and _is_waiting(pod) and pod.claim_names() else ()
+
+
+def _source(claim: PersistentVolumeClaim) -> Iterable[str]:
+    """Key of the claim that this one is to be a copy of."""
+    ref = reference(claim)
+    copied = ref is not None and not claim.spec.volume_name and is_clone(claim)
+    return (f"{claim.metadata.namespace}/{ref.name}",) if ref is not None and copied else ()
+
+
+def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    """An ephemeral claim must be the pod's own."""
+    for volume in pod.spec.volumes:
+        if volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == claim.metadata.name:
+            try:
+                check_owner(claim, pod)
+            except Precondition:
+                return False
+    return True
+
+
+def _turn(claim: PersistentVolumeClaim) -> tuple[str, int]:
+    """A wait belongs to one withdrawal: the next one begins anew."""
+    return claim.metadata.uid, withdrawals(claim)

@@ -1,0 +1,249 @@
+"""Tells the nodes of the highest tiers of claims that no tier admits: they publish exactly until those are placed.
+
+A tier is a lower bound: a claim may be larger than a node's tier and fit there. For each pod that its scheduler could
+not place, and each claim of a class that binds at once and was not sent, the nodes whose tier is smaller than what is
+asked are candidates, down to an eighth of it (a node of a lower tier cannot have that much). It does not matter whether
+another node's tier admits the claim: the pod may not run there. The first FIRST candidates are asked, highest tier
+first; twice as many after each ROUND seconds, so that one large claim on a large cluster costs little, and in the end
+all were asked.
+
+They are asked in the annotations of the class's notice, a capacity object that agents watch anyway: one write however
+many nodes are asked, and the controller needs no right to write Nodes (which would be a right to write any taint and
+label of the cluster). A node that could not hold the claim writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.api.core import Node, PersistentVolumeClaim
+from tonnage.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
+from tonnage.api.matching import class_name, requested
+from tonnage.api.pods import Pod
+from tonnage.api.selectors import node_matcher
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.api.taints import tolerates
+from tonnage.capacity import tier
+from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
+from tonnage.claims.selected_node import is_sent, withdrawals
+from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
+from tonnage.errors import ApiNotFound, Invalid
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
+from tonnage.kube.informer import Informers
+
+log = logging.getLogger(__name__)
+FIRST = 16
+ROUND = 10.0
+_TOGETHER = 0.5
+"""Seconds for which changes are gathered: a burst of pods is looked at once."""
+_MOST_CHARACTERS = 200_000
+"""Of names in one notice: annotations may have 256 KiB together."""
+_ALL = "all"
+_REFUSING = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True)
+class _Need:
+    """What is asked of a node, as (class, bytes), by a pod or by a claim that binds at once; pod's constraints."""
+
+    sizes: tuple[tuple[str, int], ...]
+    constraints: bytes = b""
+    pod: Pod | None = field(default=None, compare=False)
+
+
+class TierNotices:
+    """The loop; its one key is all of it. namespace: where the notices are; pod_fields narrows the watch of pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        *,
+        namespace: str,
+        clock: Clock,
+        pod_fields: str = "",
+    ) -> None:
+        self._client, self._namespace, self._clock = client, namespace, clock
+        nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
+        pods, claim_informer = informers.of(PODS, fields=pod_fields), claims(informers)
+        self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
+        self._pods, self._claims = pods.cache, claim_informer.cache
+        self._nodes.add_index(NODES_BY_TIER, tiers_of)
+        self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
+        self._since: dict[_Need, float] = {}
+        self._controller: Controller[str] = Controller("tier_notices", self.reconcile, workers=1)
+        self._controller.watch(classes, lambda old, new: ())
+        self._controller.watch(nodes, self._node_changed)
+        self._controller.watch(capacities, self._capacity_changed)
+        self._controller.watch(claim_informer, self._claim_changed)
+        self._controller.watch(pods, self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the notices to what waits now; when to ask more nodes. May be repeated. Raises ApiError."""
+        notices = {c.metadata.name: n for c in self._classes if (n := self._notice(c.metadata.name)) is not None}
+        if not notices:
+            self._since.clear()
+            return None
+        needs = dict.fromkeys(self._needs(notices))
+        now = self._clock.monotonic()
+        self._since = {need: self._since.get(need, now) for need in needs}
+        asked: dict[str, list[tuple[int, frozenset[str]]]] = {}
+        later: float | None = None
+        for need, since in self._since.items():
+            most = FIRST << min(16, int((now - since) / ROUND))
+            for name, size in need.sizes:
+                found = self._candidates(name, size, need)
+                if found:
+                    asked.setdefault(name, []).append((size, frozenset(found[:most])))
+                if len(found) > most:
+                    later = ROUND
+        for name, obj in notices.items():
+            await self._tell(obj, asked.get(name, []))
+        return later
+
+    def _notice(self, storage_class: str) -> CSIStorageCapacity | None:
+        return self._capacities.get(f"{self._namespace}/{tier.object_name(storage_class, names.TIER_NOTICE)}")
+
+    # Who waits
+
+    def _needs(self, kept: Collection[str]) -> Iterator[_Need]:
+        """What waits for a node, of classes with tiers; a pod only after it was refused."""
+        for pod in self._pods:
+            if _is_refused(pod) and (sizes := self._asked_by(pod, kept)):
+                spec = pod.spec
+                affinity = spec.affinity.node_affinity if spec.affinity else None
+                yield _Need(sizes, msgspec.json.encode((spec.node_selector, affinity, spec.tolerations)), pod)
+        for name in kept:
+            storage_class = self._classes.get(name)
+            if storage_class is None or storage_class.late:
+                continue
+            for claim in self._claims.by(CLAIMS_UNBOUND, name):
+                if _is_waiting(claim) and (size := _size(claim)):
+                    yield _Need(((name, size),))
+
+    def _asked_by(self, pod: Pod, kept: Collection[str]) -> tuple[tuple[str, int], ...]:
+        """What a pod's claims ask, of each driver in one: they may draw on the same room."""
+        found = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
+        waiting = [c for c in found if c is not None and _is_waiting(c) and class_name(c) in kept]
+        drivers: dict[str, int] = {}
+        for claim in waiting:
+            driver = self._driver(class_name(claim))
+            drivers[driver] = drivers.get(driver, 0) + _size(claim)
+        classes = {class_name(claim): drivers[self._driver(class_name(claim))] for claim in waiting}
+        return tuple(sorted((name, size) for name, size in classes.items() if size))
+
+    def _driver(self, name: str) -> str:
+        storage_class = self._classes.get(name)
+        return storage_class.provisioner if storage_class is not None else ""
+
+    # Who is asked
+
+    def _candidates(self, name: str, size: int, need: _Need) -> list[str]:
+        """The nodes whose tier does not admit so many bytes, and that may have them: highest tier first."""
+        key, found = names.tier_label(name), list[str]()
+        chosen = 1 << (size - 1).bit_length() >> 1  # the largest tier that is smaller
+        allowed = _allows(need.pod)
+        while chosen * BEYOND > size and chosen >= tier.LOWEST:
+            nodes = self._nodes.by(NODES_BY_TIER, f"{key}={tier.as_label(chosen)}")
+            found += sorted(node.metadata.name for node in nodes if allowed(node))
+            chosen >>= 1
+        return found
+
+    async def _tell(self, obj: CSIStorageCapacity, asked: list[tuple[int, frozenset[str]]]) -> None:
+        """Write what is asked into a notice, if it says anything else."""
+        nodes, length = set[str](), 0
+        for name in sorted(frozenset[str]().union(*(found for _, found in asked))):
+            length += len(name) + 1
+            if length <= _MOST_CHARACTERS:
+                nodes.add(name)
+        notes = tier.notes_of(Notice(min((size for size, _ in asked), default=0), frozenset(nodes)))
+        have = obj.metadata.annotations
+        if all(have.get(key) == value for key, value in notes.items()):
+            return
+        try:
+            await self._client.patch(
+                CAPACITIES, obj.metadata.name, {"metadata": {"annotations": notes}}, self._namespace
+            )
+        except ApiNotFound:
+            return  # tiers of the class are no longer kept
+        log.info("nodes asked to publish exactly class=%s nodes=%d", obj.storage_class_name, len(nodes))
+
+    # What matters
+
+    def _soon(self) -> Iterable[str]:
+        self._controller.enqueue(_ALL, after=_TOGETHER)
+        return ()
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
+        if old is not None and new is not None and set(tiers_of(old)) == set(tiers_of(new)):
+            return ()
+        return self._soon()
+
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
+        """Notices only."""
+        obj = new or old
+        assert obj is not None
+        return self._soon() if obj.metadata.labels.get(names.TIER) == names.TIER_NOTICE else ()
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        """Whether it waits."""
+        before, after = old is not None and _is_waiting(old), new is not None and _is_waiting(new)
+        return self._soon() if before != after else ()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Whether it was refused."""
+        before, after = old is not None and _is_refused(old), new is not None and _is_refused(new)
+        return self._soon() if before != after else ()
+
+
+def _is_refused(pod: Pod) -> bool:
+    """Whether its scheduler has found no node for it."""
+    refused = any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
+    return refused and not pod.spec.node_name and not pod.metadata.deleting
+
+
+def _is_waiting(claim: PersistentVolumeClaim) -> bool:
+    """Whether nobody has sent it to a node, and it has no volume. One that was sent back often stays longer and longer
+    with the node that it was sent to (patience.py), until another one publishes room."""
+    is_kept = withdrawals(claim) >= PATIENT_FROM
+    return not claim.spec.volume_name and (is_kept or not is_sent(claim)) and not claim.metadata.deleting
+
+
+def _size(claim: PersistentVolumeClaim) -> int:
+    try:
+        return requested(claim)
+    except Invalid:
+        return 0
+
+
+def _allows(pod: Pod | None) -> Callable[[Node], bool]:
+    """Whether the pod may run on a node, by what its text and the Node say; claims of no pod may go anywhere."""
+    if pod is None:
+        return lambda node: True
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required if affinity is not None else None
+    try:
+        matches = node_matcher(required) if required is not None else None
+    except Invalid:
+        return lambda node: False
+
+    def allowed(node: Node) -> bool:
+        labels, taints = node.metadata.labels, node.spec.taints
+        if not spec.node_selector.items() <= labels.items() or (matches and not matches(labels, node.metadata.name)):
+            return False
+        return all(t.effect not in _REFUSING or tolerates(spec.tolerations, t) for t in taints)
+
+    return allowed

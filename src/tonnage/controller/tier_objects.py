@@ -1,0 +1,184 @@
+"""Keeps one capacity object for each class and tier that some node is in, and each class's notice (tier.py).
+
+A tier's object selects nodes by their label and promises of each what the label says, so it never changes: it comes
+with the first node of the tier, and goes some time after the last. The notice of a class promises nothing and reaches
+no node; it says that tiers are kept, so that agents begin to use them, and is where waiting claims are told of
+(tier_notices.py). Without it agents publish exactly again, and what they no longer use is removed.
+
+`auto` keeps tiers on clusters of more than AUTO_ABOVE nodes, and goes on with them until they are a fifth fewer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.api.core import Node
+from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
+from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.capacity import tier
+from tonnage.capacity.tier import AUTO_ABOVE
+from tonnage.claims.timers import Waits
+from tonnage.errors import ApiAlreadyExists, ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Controller
+from tonnage.kube.informer import Informers
+
+log = logging.getLogger(__name__)
+NODES_BY_TIER = "capacity tiers: nodes by label"
+TIERS_OF_CLASS = "capacity tiers: objects by class"
+_UNUSED_SECONDS = 60.0
+"""How long a tier that no node is in keeps its object: a node may come back to it at once."""
+
+
+class CapacityTiers:
+    """The loop over classes. provisioners: only theirs (none: all); mode: one of tier.MODES; namespace: of the
+    objects."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        *,
+        provisioners: Collection[str] = (),
+        mode: str,
+        namespace: str,
+        clock: Clock,
+    ) -> None:
+        self._client, self._mode, self._namespace = client, mode, namespace
+        self._provisioners, self._unused = frozenset(provisioners), Waits(clock)
+        nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
+        self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
+        self._nodes.add_index(NODES_BY_TIER, tiers_of)
+        self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
+        self._controller: Controller[str] = Controller("capacity_tiers", self.reconcile, workers=4)
+        self._controller.watch(classes, lambda old, new: ((new or old).metadata.name,))  # type: ignore[union-attr]
+        self._controller.watch(capacities, self._capacity_changed)
+        self._controller.watch(nodes, self._node_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the objects of a class to what its nodes say. May be repeated. Raises ApiError."""
+        storage_class = self._classes.get(key)
+        here = {o.metadata.name: o for o in self._capacities.by(TIERS_OF_CLASS, key) if self._is_here(o)}
+        wanted = self._wanted(key, here) if storage_class is not None and self._serves(storage_class) else {}
+        for name, body in wanted.items():
+            await self._keep(name, body, here.pop(name, None))
+        later = [await self._let_go(obj) for obj in here.values()]
+        return min(filter(None, later), default=None)
+
+    def _serves(self, storage_class: StorageClass) -> bool:
+        if storage_class.provisioner == names.NO_PROVISIONER:
+            return False
+        return not self._provisioners or storage_class.provisioner in self._provisioners
+
+    def _is_here(self, obj: CSIStorageCapacity) -> bool:
+        return obj.metadata.namespace == self._namespace
+
+    def _wanted(self, name: str, here: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The objects that the class should have, by name."""
+        notice = tier.object_name(name, names.TIER_NOTICE)
+        values = {names.TIER_NOTICE} if self._is_on(known=notice in here) else set[str]()
+        if self._mode != "exact":
+            values |= self._used(name)
+        driver = self._classes.get(name)
+        assert driver is not None
+        return {tier.object_name(name, value): body(driver, value) for value in values}
+
+    def _used(self, name: str) -> set[str]:
+        """The tiers that nodes say they are in."""
+        key = names.tier_label(name)
+        found = {node.metadata.labels[key] for node in self._nodes.by(NODES_BY_TIER, key)}
+        return {value for value in found if tier.of_label(value)}
+
+    def _is_on(self, *, known: bool) -> bool:
+        if self._mode == "auto":
+            return len(self._nodes) > (AUTO_ABOVE * 4 // 5 if known else AUTO_ABOVE)
+        return self._mode == "tiers"
+
+    async def _keep(self, name: str, wanted: dict[str, Any], have: CSIStorageCapacity | None) -> None:
+        """Make an object, or put it right: nobody else has a say in what it promises."""
+        self._unused.over(name)
+        if have is not None and _promises(have) == _promises(_read(wanted)):
+            return
+        try:
+            if have is not None:
+                log.warning("capacity of a tier was changed by somebody: made again object=%s", have.key)
+                await self._client.delete(CAPACITIES, name, self._namespace, uid=have.metadata.uid)
+            meta = {**wanted["metadata"], "name": name, "namespace": self._namespace}
+            await self._client.create(CAPACITIES, {**wanted, "metadata": meta}, self._namespace)
+        except (ApiAlreadyExists, ApiNotFound):
+            return  # the watch is behind
+
+    async def _let_go(self, obj: CSIStorageCapacity) -> float | None:
+        """Remove an object that nobody uses any more, a strange one and a notice at once; when to look again."""
+        meta = obj.metadata
+        usual = tier.object_name(obj.storage_class_name, meta.labels[names.TIER]) == meta.name
+        keeps = usual and meta.labels[names.TIER] != names.TIER_NOTICE
+        if keeps and (left := self._unused.left(meta.name, _UNUSED_SECONDS)):
+            return left
+        self._unused.over(meta.name)
+        try:
+            await self._client.delete(CAPACITIES, meta.name, meta.namespace, uid=meta.uid)
+        except ApiNotFound:
+            return None
+        log.info("capacity object that no node uses removed class=%s object=%s", obj.storage_class_name, meta.name)
+        return None
+
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
+        """Those of tiers only, and not what a notice asks for."""
+        if old is not None and new is not None and _promises(old) == _promises(new):
+            return ()
+        return {name for obj in (old, new) if obj is not None for name in class_of_tier(obj)}
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
+        """Which tiers it is in; and its coming and going, which make the cluster large or small."""
+        if old is None or new is None:
+            return [c.metadata.name for c in self._classes]
+        changed = tier.labels_of(old.metadata.labels).items() ^ tier.labels_of(new.metadata.labels).items()
+        keys = {key for key, _ in changed}
+        return [c.metadata.name for c in self._classes if names.tier_label(c.metadata.name) in keys] if keys else ()
+
+
+def tiers_of(node: Node) -> Iterable[str]:
+    """The labels by which a node says that it is in a tier: their keys, and `key=value`."""
+    return [word for key, value in tier.labels_of(node.metadata.labels).items() for word in (key, f"{key}={value}")]
+
+
+def class_of_tier(obj: CSIStorageCapacity) -> Iterable[str]:
+    """The class of a tier's object; nothing for those of nodes."""
+    return (obj.storage_class_name,) if tier.is_tier(obj) else ()
+
+
+def body(storage_class: StorageClass, value: str) -> dict[str, Any]:
+    """The object of a tier, or of the class's notice. The room of a tier is called as its driver: which of a node's
+    pools it is in, a node without an object of its own does not tell."""
+    name, driver = storage_class.metadata.name, names.label_value(storage_class.provisioner)
+    labels = {names.CAPACITY_DRIVER: driver, names.CAPACITY_MANAGED_BY: names.TIERS_MANAGED_BY, names.TIER: value}
+    if value == names.TIER_NOTICE:
+        return {"metadata": {"labels": labels}, "storageClassName": name}
+    return {
+        "metadata": {"labels": {**labels, names.POOL_LABEL: driver}},
+        "storageClassName": name,
+        "nodeTopology": {"matchLabels": {names.tier_label(name): value}},
+        "capacity": value,
+        "maximumVolumeSize": value,
+    }
+
+
+def _read(wanted: dict[str, Any]) -> CSIStorageCapacity:
+    return msgspec.convert(wanted, CSIStorageCapacity)
+
+
+def _promises(obj: CSIStorageCapacity) -> tuple[object, ...]:
+    """All that must not be another."""
+    labels = {key: obj.metadata.labels.get(key) for key in (names.CAPACITY_DRIVER, names.TIER, names.POOL_LABEL)}
+    return labels, obj.storage_class_name, obj.node_topology, obj.capacity, obj.maximum_volume_size

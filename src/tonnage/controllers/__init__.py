@@ -1,1 +1,0 @@
-"""One control loop, one file. Each reads caches and may be repeated at any time."""

@@ -1,0 +1,401 @@
+"""A client for any CSI driver, without protobuf for its callers: words.py in and out, CsiError when it fails.
+
+Every call may be repeated. Times out after `timeout` seconds (controller and identity calls) or `node_timeout` (node
+calls, as the kubelet); each call is counted in csi_sidecar_operations_seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from grpclib.client import UnaryUnaryMethod
+from prometheus_client import Histogram
+
+from tonnage.csi._proto import csi_grpc, csi_pb2
+from tonnage.csi.client import convert
+from tonnage.csi.client.convert import volume_capability
+from tonnage.csi.client.types import (
+    Capacity,
+    ContentSource,
+    CreatedVolume,
+    Expanded,
+    Health,
+    NodeInfo,
+    PluginInfo,
+    Snapshot,
+    Topology,
+    TopologyRequirement,
+    Usage,
+    VolumeCapability,
+)
+from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.server import calltrace
+from tonnage.csi.server.connection import Connection
+from tonnage.observe import trace
+from tonnage.observe.metrics import CSI_OPERATIONS
+
+Answer = TypeVar("Answer")
+
+CREATE_TIMEOUT = 10.0
+NODE_TIMEOUT = 120.0
+
+
+class CsiClient:
+    """Talks to the driver behind one socket over one connection that is made when needed.
+
+    driver: its name, for the metric; learned by plugin_info() when left out. clock: seconds, for the metric.
+    connection: another than to that socket (csi/client/local.py).
+    """
+
+    def __init__(
+        self,
+        socket: Path | str,
+        *,
+        driver: str = "unknown-driver",
+        timeout: float = CREATE_TIMEOUT,
+        node_timeout: float = NODE_TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+        connection: Connection | None = None,
+    ) -> None:
+        self.socket = Path(socket)
+        self.driver = driver
+        self._connection = connection or Connection(self.socket)
+        self._timeout = timeout
+        self._node_timeout = node_timeout
+        self._clock = clock
+        self._counters: dict[tuple[str, str, Code], Histogram] = {}
+
+    def close(self) -> None:
+        """Hang up. May be repeated; a later call connects again."""
+        self._connection.close()
+
+    async def __aenter__(self) -> CsiClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    # Identity
+
+    async def plugin_info(self) -> PluginInfo:
+        """Name and version of the driver."""
+        answer = await self._call(self._identity.GetPluginInfo, csi_pb2.GetPluginInfoRequest())
+        self.driver = answer.name or self.driver
+        return PluginInfo(answer.name, answer.vendor_version, dict(answer.manifest))
+
+    async def plugin_capabilities(self) -> frozenset[str]:
+        """Services by name ("CONTROLLER_SERVICE"); expansion as "EXPANSION_ONLINE" and "EXPANSION_OFFLINE"."""
+        answer = await self._call(self._identity.GetPluginCapabilities, csi_pb2.GetPluginCapabilitiesRequest())
+        return convert.plugin_capabilities(answer)
+
+    async def probe(self) -> bool:
+        """Whether the driver is ready. Raises CsiError when it is not well."""
+        answer = await self._call(self._identity.Probe, csi_pb2.ProbeRequest())
+        return answer.ready.value if answer.HasField("ready") else True
+
+    # Controller
+
+    async def controller_capabilities(self) -> frozenset[str]:
+        """What the controller service offers, by name ("CREATE_DELETE_VOLUME")."""
+        answer = await self._call(
+            self._controller.ControllerGetCapabilities, csi_pb2.ControllerGetCapabilitiesRequest()
+        )
+        kinds = csi_pb2.ControllerServiceCapability.RPC.Type
+        return convert.names_of(kinds, (item.rpc.type for item in answer.capabilities))
+
+    async def create_volume(
+        self,
+        name: str,
+        size: int,
+        capabilities: Sequence[VolumeCapability],
+        *,
+        limit: int = 0,
+        parameters: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        topology: TopologyRequirement | None = None,
+        source: ContentSource | None = None,
+        mutable_parameters: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CreatedVolume:
+        """Make a volume of at least `size` bytes; the name is its identity, so that repeating gives the same volume.
+
+        The answer's size may be 0 (unknown) or smaller with a faulty driver: that is for the caller to judge.
+        """
+        request = csi_pb2.CreateVolumeRequest(
+            name=name,
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            volume_capabilities=[volume_capability(item) for item in capabilities],
+            parameters=parameters or {},
+            secrets=secrets or {},
+            volume_content_source=convert.content_source(source),
+            accessibility_requirements=convert.topology_requirement(topology),
+            mutable_parameters=mutable_parameters or {},
+        )
+        answer = await self._call(self._controller.CreateVolume, request, timeout)
+        return convert.created_volume(answer.volume)
+
+    async def delete_volume(self, volume_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
+        """Delete a volume; an unknown one is success."""
+        request = csi_pb2.DeleteVolumeRequest(volume_id=volume_id, secrets=secrets or {})
+        await self._call(self._controller.DeleteVolume, request)
+
+    async def get_capacity(
+        self,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        topology: Topology | None = None,
+        capabilities: Sequence[VolumeCapability] = (),
+    ) -> Capacity:
+        """Room for volumes of these parameters in that segment."""
+        request = csi_pb2.GetCapacityRequest(
+            parameters=parameters or {},
+            accessible_topology=None if topology is None else csi_pb2.Topology(segments=topology),
+            volume_capabilities=[volume_capability(item) for item in capabilities],
+        )
+        return convert.capacity(await self._call(self._controller.GetCapacity, request))
+
+    async def list_volumes(self, *, page: int = 500) -> list[CreatedVolume]:
+        """All volumes, fetched `page` at a time (0: all at once)."""
+        volumes: list[CreatedVolume] = []
+        token = ""
+        while True:
+            request = csi_pb2.ListVolumesRequest(max_entries=page, starting_token=token)
+            answer = await self._call(self._controller.ListVolumes, request)
+            volumes.extend(convert.created_volume(entry.volume) for entry in answer.entries)
+            token = answer.next_token
+            if not token:
+                return volumes
+
+    async def validate(
+        self, volume_id: str, capabilities: Sequence[VolumeCapability], *, context: Mapping[str, str] | None = None
+    ) -> str | None:
+        """None when the volume can be used like that, else the driver's reason ("" if it gives none)."""
+        request = csi_pb2.ValidateVolumeCapabilitiesRequest(
+            volume_id=volume_id,
+            volume_capabilities=[volume_capability(item) for item in capabilities],
+            volume_context=context or {},
+        )
+        answer = await self._call(self._controller.ValidateVolumeCapabilities, request)
+        return None if answer.HasField("confirmed") else answer.message
+
+    async def create_snapshot(
+        self,
+        name: str,
+        volume_id: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Snapshot:
+        """Keep a volume's content of now; the name is the snapshot's identity. Until `ready` is true repeat it."""
+        request = csi_pb2.CreateSnapshotRequest(
+            source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
+        )
+        answer = await self._call(self._controller.CreateSnapshot, request, timeout)
+        return convert.snapshot(answer.snapshot)
+
+    async def delete_snapshot(self, snapshot_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
+        """Delete a snapshot; an unknown one is success."""
+        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id, secrets=secrets or {})
+        await self._call(self._controller.DeleteSnapshot, request)
+
+    async def list_snapshots(self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500) -> list[Snapshot]:
+        """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
+        snapshots: list[Snapshot] = []
+        token = ""
+        while True:
+            request = csi_pb2.ListSnapshotsRequest(
+                max_entries=page, starting_token=token, source_volume_id=volume_id, snapshot_id=snapshot_id
+            )
+            answer = await self._call(self._controller.ListSnapshots, request)
+            snapshots.extend(convert.snapshot(entry.snapshot) for entry in answer.entries)
+            token = answer.next_token
+            if not token:
+                return snapshots
+
+    async def get_snapshot(self, snapshot_id: str) -> Snapshot:
+        """One snapshot, of a driver with GET_SNAPSHOT."""
+        answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
+        return convert.snapshot(answer.snapshot)
+
+    async def expand_volume(
+        self,
+        volume_id: str,
+        size: int,
+        *,
+        limit: int = 0,
+        capability: VolumeCapability | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Expanded:
+        """Make room for at least `size` bytes."""
+        request = csi_pb2.ControllerExpandVolumeRequest(
+            volume_id=volume_id,
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            secrets=secrets or {},
+            volume_capability=None if capability is None else volume_capability(capability),
+        )
+        answer = await self._call(self._controller.ControllerExpandVolume, request)
+        return Expanded(answer.capacity_bytes, answer.node_expansion_required)
+
+    async def modify_volume(
+        self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """Change parameters of a volume (those of a VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
+        request = csi_pb2.ControllerModifyVolumeRequest(
+            volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
+        )
+        await self._call(self._controller.ControllerModifyVolume, request)
+
+    async def get_volume(self, volume_id: str) -> tuple[CreatedVolume, Health]:
+        """One volume and its condition, of a driver with GET_VOLUME."""
+        request = csi_pb2.ControllerGetVolumeRequest(volume_id=volume_id)
+        answer = await self._call(self._controller.ControllerGetVolume, request)
+        return convert.created_volume(answer.volume), convert.health(answer.status.volume_condition)
+
+    # Node
+
+    async def node_info(self) -> NodeInfo:
+        """The driver's name for its node, and where that is."""
+        answer = await self._call(self._node.NodeGetInfo, csi_pb2.NodeGetInfoRequest(), self._node_timeout)
+        return NodeInfo(answer.node_id, answer.max_volumes_per_node, dict(answer.accessible_topology.segments))
+
+    async def node_capabilities(self) -> frozenset[str]:
+        """What the node service offers, by name ("STAGE_UNSTAGE_VOLUME")."""
+        request = csi_pb2.NodeGetCapabilitiesRequest()
+        answer = await self._call(self._node.NodeGetCapabilities, request, self._node_timeout)
+        kinds = csi_pb2.NodeServiceCapability.RPC.Type
+        return convert.names_of(kinds, (item.rpc.type for item in answer.capabilities))
+
+    async def stage(
+        self,
+        volume_id: str,
+        staging: Path | str,
+        capability: VolumeCapability,
+        *,
+        context: Mapping[str, str] | None = None,
+        publish_context: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a volume ready at the staging path, which exists."""
+        request = csi_pb2.NodeStageVolumeRequest(
+            volume_id=volume_id,
+            publish_context=publish_context or {},
+            staging_target_path=str(staging),
+            volume_capability=volume_capability(capability),
+            secrets=secrets or {},
+            volume_context=context or {},
+        )
+        await self._call(self._node.NodeStageVolume, request, self._node_timeout)
+
+    async def unstage(self, volume_id: str, staging: Path | str) -> None:
+        """Undo stage; nothing there is success."""
+        request = csi_pb2.NodeUnstageVolumeRequest(volume_id=volume_id, staging_target_path=str(staging))
+        await self._call(self._node.NodeUnstageVolume, request, self._node_timeout)
+
+    async def publish(
+        self,
+        volume_id: str,
+        target: Path | str,
+        capability: VolumeCapability,
+        *,
+        staging: Path | str = "",
+        readonly: bool = False,
+        context: Mapping[str, str] | None = None,
+        publish_context: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        """Show a volume at target, whose folder exists. staging: where it was staged, "" for drivers without that."""
+        request = csi_pb2.NodePublishVolumeRequest(
+            volume_id=volume_id,
+            publish_context=publish_context or {},
+            staging_target_path=str(staging),
+            target_path=str(target),
+            volume_capability=volume_capability(capability),
+            readonly=readonly,
+            secrets=secrets or {},
+            volume_context=context or {},
+        )
+        await self._call(self._node.NodePublishVolume, request, self._node_timeout)
+
+    async def unpublish(self, volume_id: str, target: Path | str) -> None:
+        """Undo publish; nothing there is success."""
+        request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
+        await self._call(self._node.NodeUnpublishVolume, request, self._node_timeout)
+
+    async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> Usage:
+        """Usage of a volume as seen at path."""
+        request = csi_pb2.NodeGetVolumeStatsRequest(
+            volume_id=volume_id, volume_path=str(path), staging_target_path=str(staging)
+        )
+        return convert.usage(await self._call(self._node.NodeGetVolumeStats, request, self._node_timeout))
+
+    async def expand_on_node(
+        self,
+        volume_id: str,
+        path: Path | str,
+        *,
+        size: int = 0,
+        limit: int = 0,
+        staging: Path | str = "",
+        capability: VolumeCapability | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> int:
+        """Let the file system at path take the room that expand_volume() made; its size then, 0 if the driver does
+        not say."""
+        request = csi_pb2.NodeExpandVolumeRequest(
+            volume_id=volume_id,
+            volume_path=str(path),
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            staging_target_path=str(staging),
+            volume_capability=None if capability is None else volume_capability(capability),
+            secrets=secrets or {},
+        )
+        answer = await self._call(self._node.NodeExpandVolume, request, self._node_timeout)
+        return answer.capacity_bytes
+
+    # How
+
+    @cached_property
+    def _identity(self) -> csi_grpc.IdentityStub:
+        return csi_grpc.IdentityStub(self._connection.channel)
+
+    @cached_property
+    def _controller(self) -> csi_grpc.ControllerStub:
+        return csi_grpc.ControllerStub(self._connection.channel)
+
+    @cached_property
+    def _node(self) -> csi_grpc.NodeStub:
+        return csi_grpc.NodeStub(self._connection.channel)
+
+    async def _call(
+        self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None = None
+    ) -> Answer:
+        if not trace.is_on():
+            return await self._counted(method, request, timeout)
+        attributes = {**calltrace.about(request), "csi.driver": self.driver}
+        with trace.span(calltrace.name(method.name), attributes, kind="client"):
+            return await self._counted(method, request, timeout)
+
+    async def _counted(self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None) -> Answer:
+        started = self._clock()
+        code = Code.CANCELLED
+        try:
+            answer = await self._connection.call(method, request, timeout or self._timeout)
+            code = Code.OK
+            return answer
+        except CsiError as failure:
+            code = failure.code
+            raise
+        finally:
+            self._observe(method.name, code, self._clock() - started)
+
+    def _observe(self, method: str, code: Code, seconds: float) -> None:
+        key = (self.driver, method, code)
+        counter = self._counters.get(key)
+        if counter is None:
+            counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method, code.label)
+        counter.observe(seconds)

@@ -1,0 +1,121 @@
+"""words.py <-> protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.client.types import (
+    AccessMode,
+    Capacity,
+    ContentSource,
+    CreatedVolume,
+    Health,
+    Snapshot,
+    TopologyRequirement,
+    Usage,
+    VolumeCapability,
+)
+
+
+def volume_capability(capability: VolumeCapability) -> csi_pb2.VolumeCapability:
+    """One capability."""
+    mode = csi_pb2.VolumeCapability.AccessMode(mode=_MODES[capability.mode])
+    if capability.block:
+        return csi_pb2.VolumeCapability(access_mode=mode, block=csi_pb2.VolumeCapability.BlockVolume())
+    mount = csi_pb2.VolumeCapability.MountVolume(
+        fs_type=capability.fstype, mount_flags=capability.mount_flags, volume_mount_group=capability.mount_group
+    )
+    return csi_pb2.VolumeCapability(access_mode=mode, mount=mount)
+
+
+_MODES = {mode: csi_pb2.VolumeCapability.AccessMode.Mode.Value(mode.name) for mode in AccessMode}
+
+
+def topology_requirement(requirement: TopologyRequirement | None) -> csi_pb2.TopologyRequirement | None:
+    """Where a volume must be; None stays None, which leaves the field out."""
+    if requirement is None:
+        return None
+    return csi_pb2.TopologyRequirement(
+        requisite=[csi_pb2.Topology(segments=place) for place in requirement.requisite],
+        preferred=[csi_pb2.Topology(segments=place) for place in requirement.preferred],
+    )
+
+
+def content_source(source: ContentSource | None) -> csi_pb2.VolumeContentSource | None:
+    """What a volume is filled from; None stays None."""
+    if source is None:
+        return None
+    kinds = csi_pb2.VolumeContentSource
+    if source.snapshot_id:
+        return kinds(snapshot=kinds.SnapshotSource(snapshot_id=source.snapshot_id))
+    return kinds(volume=kinds.VolumeSource(volume_id=source.volume_id))
+
+
+def created_volume(volume: csi_pb2.Volume) -> CreatedVolume:
+    """A volume as the driver tells of it."""
+    source = None
+    if volume.HasField("content_source"):
+        told = volume.content_source
+        source = ContentSource(told.snapshot.snapshot_id, told.volume.volume_id)
+    return CreatedVolume(
+        id=volume.volume_id,
+        size=volume.capacity_bytes,
+        context=dict(volume.volume_context),
+        topologies=tuple(dict(place.segments) for place in volume.accessible_topology),
+        content=source,
+    )
+
+
+def snapshot(told: csi_pb2.Snapshot) -> Snapshot:
+    """A snapshot as the driver tells of it."""
+    created = told.creation_time.seconds + told.creation_time.nanos / 1e9
+    return Snapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
+
+
+def health(condition: csi_pb2.VolumeCondition) -> Health:
+    """A condition; one that is not told is well."""
+    return Health(condition.abnormal, condition.message)
+
+
+def capacity(answer: csi_pb2.GetCapacityResponse) -> Capacity:
+    """Room; what the driver does not say is None."""
+    return Capacity(
+        available=answer.available_capacity,
+        maximum=answer.maximum_volume_size.value if answer.HasField("maximum_volume_size") else None,
+        minimum=answer.minimum_volume_size.value if answer.HasField("minimum_volume_size") else None,
+    )
+
+
+def usage(answer: csi_pb2.NodeGetVolumeStatsResponse) -> Usage:
+    """Bytes and inodes."""
+    by_unit = {item.unit: item for item in answer.usage}
+    size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
+    inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())
+    return Usage(
+        total=size.total,
+        used=size.used,
+        available=size.available,
+        inodes=inodes.total,
+        inodes_used=inodes.used,
+        inodes_free=inodes.available,
+        abnormal=answer.volume_condition.abnormal,
+        message=answer.volume_condition.message,
+    )
+
+
+def plugin_capabilities(answer: csi_pb2.GetPluginCapabilitiesResponse) -> frozenset[str]:
+    """Names of services, and of the ways to expand with "EXPANSION_" before."""
+    kinds = csi_pb2.PluginCapability
+    told = list(answer.capabilities)
+    services = (item.service.type for item in told if item.HasField("service"))
+    expansions = (item.volume_expansion.type for item in told if item.HasField("volume_expansion"))
+    expands = names_of(kinds.VolumeExpansion.Type, expansions)
+    return names_of(kinds.Service.Type, services) | {f"EXPANSION_{name}" for name in expands}
+
+
+def names_of(kinds: Any, values: Iterable[int]) -> frozenset[str]:
+    """Names of an enum's values; those of a newer CSI, which have none here, are left out."""
+    known = {number: name for name, number in kinds.items()}
+    return frozenset(known[value] for value in values if known.get(value, "UNKNOWN") != "UNKNOWN")

@@ -1,0 +1,142 @@
+"""Volume capabilities: what a local volume can be used as, and the mount options that are let through."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tonnage.csi._proto import csi_pb2
+from tonnage.errors import Invalid
+from tonnage.pools.base.contract import Pool, Volume
+
+Mode = csi_pb2.VolumeCapability.AccessMode
+
+SINGLE_NODE = frozenset(
+    {
+        Mode.SINGLE_NODE_WRITER,
+        Mode.SINGLE_NODE_READER_ONLY,
+        Mode.SINGLE_NODE_SINGLE_WRITER,
+        Mode.SINGLE_NODE_MULTI_WRITER,
+    }
+)
+MOUNT_OPTIONS = frozenset(
+    {"ro", "rw", "noexec", "exec", "nosuid", "suid", "nodev"}
+    | {"noatime", "atime", "relatime", "norelatime", "strictatime", "nostrictatime", "nodiratime", "diratime"}
+    | {"lazytime", "nolazytime", "sync", "async", "dirsync", "discard", "nodiscard", "dax"}
+)
+"""Options that change how a file system behaves for its own pod and nothing else."""
+_IN_KUBERNETES = {
+    Mode.MULTI_NODE_READER_ONLY: "MULTI_NODE_READER_ONLY (ReadOnlyMany)",
+    Mode.MULTI_NODE_MULTI_WRITER: "MULTI_NODE_MULTI_WRITER (ReadWriteMany)",
+}
+"""Modes as a user of Kubernetes has asked for them."""
+# The kubelet adds the pod's SELinux context when CSIDriver.spec.seLinuxMount is set.
+_CONTEXT = re.compile(r'context=(?:"[\w:.,-]+"|[\w:.-]+)')
+_MAX_FLAGS = 4096
+
+
+@dataclass(frozen=True)
+class Use:
+    """A checked set of capabilities: all of one kind. flags: mount options without doubles."""
+
+    block: bool
+    fstype: str
+    flags: Sequence[str]
+    readonly: bool
+    single_writer: bool
+
+
+def check(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
+    """Check capabilities that one volume shall have together. Raises Invalid naming what cannot be."""
+    if not capabilities:
+        raise Invalid("volume_capabilities is missing")
+    for capability in capabilities:
+        _check_mode(capability)
+    blocks = {_is_block(capability) for capability in capabilities}
+    if len(blocks) > 1:
+        raise Invalid("a volume is either raw block or a file system, both are asked")
+    block = blocks.pop()
+    modes = {capability.access_mode.mode for capability in capabilities}
+    return Use(
+        block=block,
+        fstype="" if block else _fstype(capabilities),
+        flags=() if block else mount_options(flag for c in capabilities for flag in c.mount.mount_flags),
+        readonly=modes == {Mode.SINGLE_NODE_READER_ONLY},
+        single_writer=Mode.SINGLE_NODE_SINGLE_WRITER in modes,
+    )
+
+
+def check_one(request: csi_pb2.NodeStageVolumeRequest | csi_pb2.NodePublishVolumeRequest) -> Use:
+    """Check the capability of a node call. Raises Invalid."""
+    if not request.HasField("volume_capability"):
+        raise Invalid("volume_capability is missing")
+    return check([request.volume_capability])
+
+
+def _check_mode(capability: csi_pb2.VolumeCapability) -> None:
+    mode = capability.access_mode.mode
+    if mode == Mode.UNKNOWN:
+        raise Invalid("volume_capability.access_mode is missing")
+    if mode not in SINGLE_NODE:
+        known = mode in Mode.Mode.values()
+        label = Mode.Mode.Name(mode) if known else str(int(mode))
+        raise Invalid(
+            f"access mode {_IN_KUBERNETES.get(mode, label)} is not possible: local volumes live on one node;"
+            " use ReadWriteOnce or ReadWriteOncePod"
+        )
+    if capability.WhichOneof("access_type") is None:
+        raise Invalid("volume_capability.access_type is missing: want block or mount")
+
+
+def _is_block(capability: csi_pb2.VolumeCapability) -> bool:
+    return capability.WhichOneof("access_type") == "block"
+
+
+def _fstype(capabilities: Sequence[csi_pb2.VolumeCapability]) -> str:
+    if any(capability.mount.volume_mount_group for capability in capabilities):
+        raise Invalid("volume_mount_group is not offered (no VOLUME_MOUNT_GROUP): let the kubelet apply fsGroup")
+    asked = {capability.mount.fs_type for capability in capabilities} - {""}
+    if len(asked) > 1:
+        raise Invalid(f"one volume has one file system, asked are {', '.join(sorted(asked))}")
+    return asked.pop() if asked else ""
+
+
+def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
+    """Mount options without doubles, each one of the list above. Raises Invalid naming the first that is not."""
+    result: dict[str, None] = {}
+    for flag in flags:
+        # One flag may hold several options, but the commas of a quoted SELinux context do not separate.
+        for option in (flag,) if _CONTEXT.fullmatch(flag) else flag.split(","):
+            if option not in MOUNT_OPTIONS and not _CONTEXT.fullmatch(option):
+                allowed = ", ".join(sorted(MOUNT_OPTIONS))
+                raise Invalid(f"mount option {option[:40]!r} is not allowed: allowed are {allowed}")
+            result[option] = None
+    return tuple(result)
+
+
+def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
+    """The file system for a new volume: the first of asked that is not empty must be one that the pool offers.
+
+    "" for block and for the pool's default. Raises Invalid naming those on offer.
+    """
+    if block:
+        if not pool.blocks:
+            raise Invalid(f"pool {pool.name} ({pool.kind}) has no raw block volumes: ask for a file system")
+        return ""
+    wanted = sorted({fstype for fstype in asked if fstype})
+    if len(wanted) > 1:
+        raise Invalid(f"one volume has one file system, asked are {' and '.join(wanted)}")
+    if wanted and wanted[0] not in pool.fstypes:
+        offered = ", ".join(pool.fstypes)
+        raise Invalid(f"file system {wanted[0][:40]!r} is not offered by pool {pool.name}: it has {offered}")
+    return wanted[0] if wanted else ""
+
+
+def check_fits(volume: Volume, use: Use) -> None:
+    """Check that a volume can be used that way. Raises Invalid."""
+    if volume.block != use.block:
+        is_, asked = ("raw block", "mount") if volume.block else ("a file system", "block")
+        raise Invalid(f"volume {volume.name} is {is_}, asked is {asked}")
+    if use.fstype and volume.fstype and use.fstype != volume.fstype:
+        raise Invalid(f"volume {volume.name} has file system {volume.fstype}, asked is {use.fstype[:40]!r}")

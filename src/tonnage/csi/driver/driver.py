@@ -1,0 +1,200 @@
+"""A CSI driver: a name over pools. Several drivers (names) may share the same pools and their InFlight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from tonnage import __version__
+from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.api import names
+from tonnage.csi.driver import volume_id
+from tonnage.csi.driver.compat import DIALECTS, Dialect
+from tonnage.csi.driver.io_limits import Throttle
+from tonnage.csi.driver.pool_opener import Openings
+from tonnage.csi.server.inflight import InFlight
+from tonnage.errors import Invalid, NotFound, TonnageError, Unavailable
+from tonnage.pools.base.contract import Pool, Volume, check_name, is_inline
+
+OWNER_DRIVER = "driver"
+OWNER_NAME = "name"
+"""Keys of a volume's owner record that are ours: the driver's name, the name the CO chose."""
+CONTEXT_CREATED = "tonnage.dev/created"
+"""Key of a volume's context: when it was made, RFC 3339."""
+KEPT = frozenset(
+    {
+        names.CSI_PVC_NAME,
+        names.CSI_PVC_NAMESPACE,
+        names.CSI_PV_NAME,
+        names.PARAM_CLUSTER,
+        names.PARAM_EPHEMERAL,
+        names.PARAM_RECLAIM,
+        names.PARAM_CLASS,
+    }
+)
+"""Parameters that are kept in the owner record and told again in the volume's context."""
+
+Unfit = Callable[[Mapping[str, str], str], None]
+"""Is told the context of a publish call, which names the pod, and why its inline volume does not fit."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What the services of one driver name share.
+
+    node_id: the node's name. default_pool: name of the pool for requests that name none. state: folder of the driver's
+    own (0700), where inline volumes are staged. roots: folders beneath which callers must have their staging and target
+    paths (the kubelet's), anywhere when there is none. sources: folders whose content new volumes may get. in_flight,
+    throttle: shared by drivers over the same pools. openings: has opened the pools, and tries again those that could
+    not be; None where they are known to be open.
+    Raises Invalid when it does not hold together.
+    """
+
+    node_id: str
+    pools: Mapping[str, Pool]
+    state: Path
+    name: str = names.DRIVER
+    version: str = __version__
+    default_pool: str = ""
+    topology_key: str = names.TOPOLOGY_NODE
+    max_volumes: int = 0
+    roots: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
+    in_flight: InFlight = field(default_factory=InFlight)
+    throttle: Throttle = field(default_factory=Throttle)
+    openings: Openings | None = None
+    clock: Clock = field(default_factory=RealClock)
+    on_inline: Callable[[], None] = lambda: None
+    """Called when an inline volume was made or is gone: no CSI call tells a controller that the room has changed."""
+    on_unfit: Unfit = lambda context, why: None
+    """Called when a pod's inline volume does not fit."""
+
+    def __post_init__(self) -> None:
+        if not self.pools:
+            raise Invalid(f"driver {self.name}: needs at least one pool")
+        if not names.is_dns_subdomain(self.name.lower()) or len(self.name) > 63:
+            raise Invalid(f"driver name {self.name!r}: want a DNS name of at most 63 characters")
+        if self.default_pool and self.default_pool not in self.pools:
+            raise Invalid(f"default pool {self.default_pool!r} is not among {', '.join(self.pools)}")
+        if not self.node_id or len(self.node_id.encode()) > 256:
+            raise Invalid(f"node id {self.node_id[:40]!r}: want 1 to 256 bytes")
+        for pool in self.pools:
+            if len(check_name(pool)) > volume_id.MAX_POOL:
+                raise Invalid(f"pool name {pool!r}: want at most {volume_id.MAX_POOL} characters")
+
+    @property
+    def dialect(self) -> Dialect:
+        """What is accepted beyond our own words under this name."""
+        return DIALECTS.get(self.name, Dialect())
+
+    @property
+    def topology(self) -> dict[str, str]:
+        """The segment of this node."""
+        return {self.topology_key: names.label_value(self.node_id)}
+
+    @property
+    def first_pool(self) -> Pool:
+        """The pool for requests that name none."""
+        return self.pools[self.default_pool] if self.default_pool else next(iter(self.pools.values()))
+
+    async def most_volumes(self) -> int:
+        """How many volumes the node can have, 0 for no bound: what the pools can have together, or what was configured
+        if that is less. A pool that cannot be asked sets no bound."""
+        bounds: dict[str, int] = {}
+        for pool in self.pools.values():
+            try:
+                bound = await pool.volume_limit()
+            except TonnageError:
+                bound = 0
+            bounds[pool.kind if pool.shares_limit else f"pool {pool.name}"] = bound
+        together = sum(bounds.values()) if all(bounds.values()) else 0
+        return min(filter(None, (together, self.max_volumes)), default=0)
+
+    def pool(self, name: str) -> Pool:
+        """The pool of that name, the default one for "". Raises Invalid naming those there are."""
+        if not name:
+            return self.first_pool
+        if name not in self.pools:
+            # Without the node's name: equal nodes then say the same, and who passes it on tells it once.
+            raise Invalid(f"there is no pool {name[:63]!r} (there is {', '.join(self.pools)})")
+        return self.pools[name]
+
+    def locate(self, vid: str) -> tuple[Pool, str] | None:
+        """Pool and volume name of an id; None when no volume of ours can have it.
+
+        Raises Unavailable when its pool is not served here: a volume that cannot be reached is not gone.
+        """
+        parts = volume_id.split(vid)
+        if parts is None:
+            return None
+        pool, name = parts
+        if pool not in self.pools:
+            raise Unavailable(
+                f"volume {vid}: pool {pool!r} is not served on node {self.node_id} (it has {', '.join(self.pools)})"
+            )
+        return self.pools[pool], name
+
+    def check_open(self, pool: Pool) -> None:
+        """Raises Unavailable saying why when a pool could not be opened."""
+        if self.openings is not None and (why := self.openings.why(pool.name)):
+            raise Unavailable(f"pool {pool.name} is not open: {why}")
+
+    async def find(self, vid: str) -> tuple[Pool, Volume]:
+        """The volume with that id. Raises NotFound, Unavailable when its pool is not open."""
+        place = self.locate(vid)
+        if place is None:
+            raise NotFound(f"there is no volume {vid!r} on node {self.node_id}")
+        pool, name = place
+        self.check_open(pool)
+        return pool, await pool.get(name)
+
+    async def find_inline(self, handle: str) -> tuple[Pool, Volume] | None:
+        """The inline volume with that handle, in whichever pool it lies. Raises Unavailable when it is in none of those
+        that are open and others are not."""
+        name = volume_id.inline_name(handle)
+        unseen: Unavailable | None = None
+        for pool in self.pools.values():
+            try:
+                self.check_open(pool)
+                volume = await pool.get(name)
+            except NotFound:
+                continue
+            except Unavailable as failure:
+                unseen = failure
+                continue
+            if is_inline(volume.owner):
+                return pool, volume
+        if unseen is not None:
+            raise unseen
+        return None
+
+
+def context_of(volume: Volume) -> dict[str, str]:
+    """The volume's context: always the same for the same volume, since it is read from its record."""
+    context = {key: value for key, value in volume.owner.items() if key in KEPT}
+    context[CONTEXT_CREATED] = rfc3339(volume.created)
+    if volume.place:
+        context[names.DISK] = volume.place
+    return context
+
+
+def lock_key(method: str, request: Message) -> str | None:
+    """The key of InFlight for a request; None for calls that change no volume."""
+    if method == "CreateVolume":
+        return volume_id.safe_name(request.name)  # type: ignore[attr-defined]
+    if method == "CreateSnapshot":
+        return f"{volume_id.safe_name(request.name)} (snapshot)"  # type: ignore[attr-defined]
+    if method == "DeleteSnapshot":
+        return f"{volume_id.lock_key(request.snapshot_id)} (snapshot)"  # type: ignore[attr-defined]
+    if method in _LOCKED:
+        return volume_id.lock_key(request.volume_id)  # type: ignore[attr-defined]
+    return None
+
+
+_LOCKED = frozenset(
+    {"DeleteVolume", "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
+    | {"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume"}
+)

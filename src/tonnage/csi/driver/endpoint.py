@@ -1,0 +1,67 @@
+"""A driver with its sockets: the CSI socket and, for a kubelet, the registration socket."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver.driver import Driver, lock_key
+from tonnage.csi.driver.registration import Registration
+from tonnage.csi.driver.services import inventory
+from tonnage.csi.driver.services.controller import Controller
+from tonnage.csi.driver.services.identity import Identity
+from tonnage.csi.driver.services.node import Node
+from tonnage.csi.server.dispatch import Calls
+from tonnage.csi.server.server import CsiServer
+from tonnage.csi.server.service import Service
+
+log = logging.getLogger(__name__)
+
+
+def services(driver: Driver) -> list[Service]:
+    """The CSI services of a driver, and our own Inventory. GroupController and SnapshotMetadata are not offered
+    (UNIMPLEMENTED)."""
+    described = csi_pb2.DESCRIPTOR.services_by_name
+    offered = {"Identity": Identity(driver), "Controller": Controller(driver), "Node": Node(driver)}
+    before = driver.openings.again if driver.openings is not None else None
+    found = [Service(desc, offered.get(name), key=lock_key, before=before) for name, desc in described.items()]
+    return [*found, inventory.service(driver.pools)]
+
+
+class DriverEndpoint:
+    """Serves a driver at `socket` and, with `registry`, registers it there. The pools are opened by the caller."""
+
+    def __init__(self, driver: Driver, socket: Path, *, registry: Path | None = None) -> None:
+        self.driver = driver
+        self.socket = socket
+        self._server = CsiServer(
+            socket, services(driver), in_flight=driver.in_flight, clock=driver.clock, driver=driver.name
+        )
+        self._registration = Registration(driver.name, socket, registry) if registry is not None else None
+
+    @property
+    def calls(self) -> Calls:
+        """The driver's calls, for callers of this process (local.py)."""
+        return self._server.calls
+
+    async def start(self) -> None:
+        """Set IO limits anew, serve, then register. Raises as sockets.bind_private."""
+        await self.driver.throttle.restore(self.driver.pools.values())
+        await self._server.start()
+        if self._registration is not None:
+            await self._registration.start()
+
+    async def stop(self) -> None:
+        """Withdraw the registration, then stop serving (in less than a second). May be repeated."""
+        if self._registration is not None:
+            await self._registration.stop()
+        await self._server.stop()
+        await self.driver.throttle.close()
+
+    async def __aenter__(self) -> DriverEndpoint:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

@@ -1,0 +1,148 @@
+"""Inline volumes: made by NodePublishVolume, gone with NodeUnpublishVolume (KEP-596, kubernetes-behaviour.md 6.4).
+
+The record in the pool is made first and deleted last, so that after a kill at any point the kubelet's repeated call
+finds it and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.api import names, quantity
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import capabilities, volume_id
+from tonnage.csi.driver.capabilities import Use
+from tonnage.csi.driver.driver import OWNER_NAME, Driver
+from tonnage.csi.driver.parameters import Selection, select
+from tonnage.csi.driver.paths import check_parent
+from tonnage.errors import AlreadyExists, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
+from tonnage.pools.base.contract import INLINE, Pool, Volume, VolumeRequest, is_inline
+
+log = logging.getLogger(__name__)
+
+SIZE = "size"
+_POD_KEYS = (names.CSI_POD_NAME, names.CSI_POD_NAMESPACE, names.CSI_POD_UID)
+
+
+class Inline:
+    """Publishes and unpublishes inline volumes of a driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def publish(self, request: csi_pb2.NodePublishVolumeRequest, target: Path, use: Use) -> None:
+        """Make the pod's volume, mount it, show it at target. May be repeated. Raises as Pool's methods and Invalid."""
+        if use.block:
+            raise Invalid("an inline volume is a file system: raw block needs a claim")
+        pool, wanted = self._request(request.volume_id, dict(request.volume_context), use)
+        check_parent(target)
+        self._driver.check_open(pool)
+        found = None
+        with suppress(Unavailable):  # another pool's: the same pod asks for the same one each time
+            found = await self._driver.find_inline(request.volume_id)
+        if found is not None and found[0] is not pool:
+            raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
+        try:
+            volume = await pool.create(wanted)
+        except (Exhausted, OutOfRange) as reason:
+            self._driver.on_inline()  # who sent it here knew other numbers
+            self._driver.on_unfit(request.volume_context, str(reason))
+            raise
+        self._driver.on_inline()
+        if not is_inline(volume.owner):
+            raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
+        try:
+            await self._show(request, pool, volume, target, use)
+        except Exception as failure:
+            if found is None:
+                # What another volume shows at the target is not ours to take away.
+                await self._take_back(pool, volume.name, None if isinstance(failure, AlreadyExists) else target)
+            raise
+
+    async def _show(
+        self, request: csi_pb2.NodePublishVolumeRequest, pool: Pool, volume: Volume, target: Path, use: Use
+    ) -> None:
+        name, staging = volume.name, self._staging(volume.name)
+        group = await self._driver.throttle.find(volume, target, request.volume_context)
+        _make_private(staging)
+        await pool.stage(name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
+        readonly = request.readonly or use.readonly or "ro" in use.flags
+        await pool.publish(name, staging, target, readonly=readonly)
+        if group is not None:
+            await self._driver.throttle.hold(pool, volume, target, group)
+
+    async def _take_back(self, pool: Pool, name: str, target: Path | None) -> None:
+        """Undo what a failed publish made: after a final error the kubelet calls no unpublish (6.5)."""
+        try:
+            if target is not None:
+                with suppress(Precondition):  # something else lies there, which stays
+                    await pool.unpublish(name, target)
+            await self._remove(pool, name, None)
+        except Exception as failure:
+            log.error("inline volume left after a failed publish pool=%s volume=%s error=%r", pool.name, name, failure)
+
+    async def unpublish(self, handle: str, target: Path) -> None:
+        """Take the volume away from target and delete it. May be repeated; an unknown one is success."""
+        found = await self._driver.find_inline(handle)
+        name = volume_id.inline_name(handle)
+        if found is None:
+            await self._driver.first_pool.unpublish(name, target)
+        else:
+            await self._remove(found[0], name, target)
+
+    async def _remove(self, pool: Pool, name: str, target: Path | None) -> None:
+        staging = self._staging(name)
+        if target is not None:
+            async with self._driver.throttle.released(target):
+                await pool.unpublish(name, target)
+        await pool.unstage(name, staging)
+        with suppress(FileNotFoundError):
+            os.rmdir(staging)
+        await pool.delete(name)
+        self._driver.on_inline()
+
+    def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:
+        selection = self._select(attributes)
+        size = _size(attributes.get(SIZE, ""))
+        fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
+        owner = {**selection.owner, INLINE: "true"}
+        owner.update({key: attributes[key] for key in _POD_KEYS if key in attributes})
+        name = volume_id.inline_name(handle)
+        if name != handle:
+            owner[OWNER_NAME] = handle
+        return selection.pool, VolumeRequest(name, size, fstype=fstype, parameters=selection.parameters, owner=owner)
+
+    def _select(self, attributes: Mapping[str, str]) -> Selection:
+        try:
+            return select(self._driver, {key: value for key, value in attributes.items() if key != SIZE})
+        except Invalid as reason:
+            more = "" if SIZE in attributes else f"; {SIZE!r} is required"
+            raise Invalid(f"volumeAttributes: {reason}{more}") from None
+
+    def _staging(self, name: str) -> Path:
+        return Path(os.path.realpath(self._driver.state)) / "inline" / name  # mounts follow no symlink
+
+
+def _size(text: str) -> int:
+    if not text:
+        raise Invalid(f'volumeAttributes: {SIZE!r} is missing: an inline volume needs a size, such as "4Gi"')
+    try:
+        size = quantity.to_bytes(text)
+    except Invalid as reason:
+        raise Invalid(f"volumeAttributes: {SIZE}: {reason}") from None
+    if size <= 0:
+        raise Invalid(f"volumeAttributes: {SIZE}={text!r}: want more than 0")
+    return size
+
+
+def _make_private(path: Path) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+    except OSError as failure:
+        raise HostError(f"cannot make {path}: {failure.strerror}") from failure

@@ -1,0 +1,223 @@
+"""Holds pods to the IO limits of their volumes (`iops`, `bandwidth`), by the pod's cgroup and the volume's device.
+
+Which pod: the kubelet's target paths have its uid (kubernetes-behaviour.md 6.2). So what is shown to whom can be read
+from the table of mounts, and the limits are set anew when the driver starts. Other orchestrators tell nothing of whom
+they publish for: a group of theirs may be named in the configuration, else a volume with limits is not published.
+
+A limit that does not bind would be a lie: what cannot be held is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.aio.tasks import Background
+from tonnage.api import names
+from tonnage.errors import HostError, Precondition, TonnageError, Unavailable, Unsupported
+from tonnage.host import inotify, mount
+from tonnage.host.iolimits import Cgroups, Device, Group, origin
+from tonnage.pools.base.contract import Pool, Volume
+from tonnage.pools.base.parameters import LIMITS, IoLimits, io_limits_of
+from tonnage.pools.base.threads import Threads
+
+log = logging.getLogger(__name__)
+_POD = re.compile(r"/pods/([^/]+)/volumes/kubernetes\.io~csi/|/volumeDevices/publish/[^/]+/([^/]+)$")
+_CHANGES = inotify.CREATE | inotify.MOVED_TO | inotify.ONLYDIR | inotify.DONT_FOLLOW
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Limits that are set for one target."""
+
+    group: Group
+    device: Device
+    limits: IoLimits
+
+    def set(self) -> None:
+        self.group.limit(self.device, iops=self.limits.iops, bandwidth=self.limits.bandwidth)
+
+
+class Throttle:
+    """One for all drivers of a process that serve the same pools.
+
+    group: the cgroup (below the root, as `nomad.slice`) that is limited for targets which name no pod, "" to refuse.
+    """
+
+    def __init__(self, cgroups: Cgroups | None = None, *, group: str = "") -> None:
+        self._cgroups = cgroups or Cgroups()
+        self._group = group
+        self._held: dict[str, _Held] = {}
+        self._threads = Threads("io-limits", workers=1)
+        self._background = Background("io limits")
+        self._watched: inotify.Inotify | None = None
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """Refuse limits where this node could not hold them. Raises Unsupported, Invalid."""
+        if io_limits_of(parameters):
+            self._cgroups.top()
+
+    async def find(self, volume: Volume, target: Path, context: Mapping[str, str]) -> Group | None:
+        """The group to limit for a target; None for a volume without limits. Raises Precondition, Unsupported."""
+        if not io_limits_of(volume.effective):
+            return None
+        return await self._threads.run(self._find, volume.name, target, context.get(names.CSI_POD_UID, ""))
+
+    def _find(self, volume: str, target: Path, uid: str) -> Group:
+        uid = uid or pod_of(target)
+        if uid:
+            try:
+                return self._cgroups.pod(uid)
+            except Precondition as reason:
+                raise Precondition(f"volume {volume} has limits of IO, which cannot be held: {reason}") from None
+        if not self._group:
+            raise Precondition(
+                f"volume {volume} has limits of IO, and {target} tells of no pod whose cgroup could be limited: name a"
+                " group of the orchestrator with ioCgroup in the driver's configuration, or take the limits away"
+            )
+        return self._cgroups.named(self._group)
+
+    async def hold(self, pool: Pool, volume: Volume, target: Path, group: Group) -> None:
+        """Set the limits for what is shown at target. May be repeated. Raises HostError, Precondition."""
+        device = await _device(pool, volume, target)
+        if device is None:
+            raise Precondition(f"volume {volume.name} has no device whose IO could be limited: stage it first")
+        await self._set(target, _Held(group, device, io_limits_of(volume.effective)))
+
+    async def _set(self, target: Path, held: _Held) -> None:
+        await self._threads.run(held.set)
+        self._held[str(target)] = held
+        if not held.group.v2:
+            self._watch(held.group)
+            await self._threads.run(held.set)  # for groups that were made before the watch
+
+    @asynccontextmanager
+    async def released(self, target: Path) -> AsyncIterator[None]:
+        """While the body unpublishes target, and when it has succeeded, its limits are gone; none is success.
+
+        They go first, for after a kill in between the mount still tells of them.
+        """
+        held = self._held.pop(str(target), None)
+        if held is None:
+            yield
+            return
+        await self._release(held)
+        try:
+            yield
+        except BaseException:
+            await self._set(target, held)
+            raise
+
+    async def _release(self, held: _Held) -> None:
+        if any((other.group, other.device) == (held.group, held.device) for other in self._held.values()):
+            return
+        with suppress(HostError):  # the device or the pod's group is going
+            await self._threads.run(_Held(held.group, held.device, IoLimits()).set)
+
+    async def again(self, pool: Pool, volume: Volume) -> None:
+        """Bring the limits of a volume wherever it is shown up to its record. May be repeated.
+
+        Raises Precondition, Unsupported, HostError for the first that cannot be held; the others are."""
+        failed: list[TonnageError] = []
+        for target in await self._shown(pool, volume):
+            try:
+                held = self._held.get(str(target))
+                group = held.group if held else await self._threads.run(self._find, volume.name, target, "")
+                await self.hold(pool, volume, target, group)
+            except (Precondition, Unsupported) as failure:
+                if io_limits_of(volume.effective):  # else there is nothing to take away either
+                    failed.append(failure)
+            except TonnageError as failure:
+                failed.append(failure)
+        if failed:
+            raise failed[0]
+
+    async def _shown(self, pool: Pool, volume: Volume) -> list[Path]:
+        device = await pool.device(volume.name)
+        if device is None:
+            return []
+        staged_elsewhere = [Path(target) for target, held in self._held.items() if held.device == device]
+        found = await self._threads.run(lambda: list(_targets(device, block=volume.block)))
+        return list(dict.fromkeys([*(path for path in found if pod_of(path)), *staged_elsewhere]))
+
+    async def restore(self, pools: Iterable[Pool]) -> None:
+        """Set all limits anew when the driver starts. What cannot be held is told in the log: the pods run already.
+        A pool that is not open is left out: it comes again when it is."""
+        for pool in pools:
+            if not LIMITS & (pool.parameters | pool.modifiable):
+                continue
+            try:
+                volumes = await pool.list()
+            except Unavailable:
+                continue
+            for volume in volumes:
+                try:
+                    if io_limits_of(volume.effective):
+                        await self.again(pool, volume)
+                except TonnageError as failure:
+                    log.warning("io limits not set pool=%s volume=%s error=%s", pool.name, volume.name, failure)
+
+    def _watch(self, group: Group) -> None:
+        """Of cgroup v1: hear of containers that get groups of their own."""
+        if self._watched is None:
+            self._watched = inotify.Inotify()
+            self._background.start(self._follow(self._watched), "io limits of new containers")
+        with suppress(FileNotFoundError):
+            self._watched.add(str(group.path), _CHANGES)
+
+    async def _follow(self, watched: inotify.Inotify) -> None:
+        while True:
+            await watched.wait()
+            for held in list(self._held.values()):
+                try:
+                    await self._threads.run(held.set)
+                except HostError as failure:
+                    log.warning("io limits not set group=%s error=%s", held.group.path, failure)
+
+    async def close(self) -> None:
+        """Stop watching; the limits stay. May be repeated."""
+        await self._background.close()
+        if self._watched is not None:
+            self._watched.close()
+            self._watched = None
+        self._held.clear()
+        self._threads.close()
+
+
+def pod_of(target: Path) -> str:
+    """The uid of the pod in a kubelet's target path, "" for other paths."""
+    found = _POD.search(str(target))
+    return (found[1] or found[2]) if found else ""
+
+
+async def _device(pool: Pool, volume: Volume, target: Path) -> Device | None:
+    """The device that pods reach at target; a read-only one may be another than the volume's own."""
+    if volume.block:
+        return _node(target)
+    return await pool.device(volume.name)
+
+
+def _node(path: str | Path) -> Device | None:
+    with suppress(OSError):
+        found = os.lstat(path)
+        if stat.S_ISBLK(found.st_mode):
+            return os.major(found.st_rdev), os.minor(found.st_rdev)
+    return None
+
+
+def _targets(device: Device, *, block: bool) -> Iterator[Path]:
+    """Where a device is mounted as a file system, or shown as a node. Raises HostError."""
+    number, same = f"{device[0]}:{device[1]}", origin(device)
+    for found in mount.mounts():
+        if block:
+            node = _node(found.target) if found.root != "/" else None
+            if node is not None and origin(node) == same:
+                yield Path(found.target)
+        elif found.device == number or (found.source.startswith("/dev/") and _node(found.source) == device):
+            yield Path(found.target)

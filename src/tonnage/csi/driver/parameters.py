@@ -1,0 +1,91 @@
+"""Class parameters and inline attributes: which pool they choose, what goes to it, what goes into the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tonnage.api import names
+from tonnage.csi.driver.driver import KEPT, OWNER_DRIVER, Driver
+from tonnage.errors import Invalid
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.base.parameters import check_modifiable, check_refused, check_shared, source_of
+
+POOL = "pool"
+KIND = "kind"
+RECORDED = KEPT | {names.PARAM_UNUSED, names.PARAM_INLINE}
+"""Keys that no pool gets to see."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What parameters mean. fstype: "" when they do not say."""
+
+    pool: Pool
+    fstype: str
+    parameters: Mapping[str, str]
+    owner: Mapping[str, str]
+
+
+def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
+    """Read parameters. Raises Invalid for an unknown key or pool, naming it and what there is."""
+    pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
+    for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in RECORDED or is_fstype(k)}
+    ours = {k: v for k, v in parameters.items() if k not in for_the_record}
+    ours.pop(POOL, None)
+    ours.pop(KIND, None)
+    ours = driver.dialect.translate(ours, pool.parameters)
+    check_refused(pool, ours)
+    if unknown := sorted(set(ours) - pool.parameters):
+        accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *driver.dialect.values})
+        raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
+    check_shared(ours)
+    _check_source(driver, ours)
+    driver.throttle.check(ours)
+    owner = {key: value for key, value in parameters.items() if key in KEPT}
+    owner[OWNER_DRIVER] = driver.name
+    return Selection(pool, _fstype(parameters), ours, owner)
+
+
+def _check_source(driver: Driver, parameters: Mapping[str, str]) -> None:
+    path = source_of(parameters)
+    if path is None or any(path.is_relative_to(allowed) for allowed in driver.sources):
+        return
+    there_is = ", ".join(map(str, driver.sources)) or "there is none, see --source"
+    raise Invalid(
+        f"parameter source: {path} is not in a folder whose content volumes may get on this node ({there_is})"
+    )
+
+
+def changes(driver: Driver, pool: Pool, mutable: Mapping[str, str]) -> dict[str, str]:
+    """Mutable parameters (of a VolumeAttributesClass) without the orchestrator's own. Raises Invalid, Unsupported."""
+    ours = {key: value for key, value in mutable.items() if not key.startswith(names.CSI_PREFIX)}
+    check_modifiable(pool, ours)
+    driver.throttle.check(ours)
+    return ours
+
+
+def is_fstype(key: str) -> bool:
+    """Whether a parameter names the file system; "fstype", in any case, is the old key for it."""
+    return key == names.CSI_FSTYPE or key.lower() == "fstype"
+
+
+def _fstype(parameters: Mapping[str, str]) -> str:
+    named = sorted({value for key, value in parameters.items() if is_fstype(key) and value})
+    if len(named) > 1:
+        raise Invalid(f"one volume has one file system, the parameters name {' and '.join(named)}")
+    return named[0] if named else ""
+
+
+def _pool(driver: Driver, name: str, kind: str) -> Pool:
+    pool = driver.pool(name)
+    kind = names.RENAMED_KINDS.get(kind, kind)  # classes outlive the names of kinds
+    if not kind or pool.kind == kind:
+        return pool
+    if name:
+        raise Invalid(f"pool {name!r} is of kind {pool.kind}, asked is {kind[:40]!r}")
+    for other in driver.pools.values():
+        if other.kind == kind:
+            return other
+    kinds = ", ".join(sorted({other.kind for other in driver.pools.values()}))
+    raise Invalid(f"there is no pool of kind {kind[:40]!r} (there is {kinds})")

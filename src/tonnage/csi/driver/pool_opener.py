@@ -1,0 +1,131 @@
+"""Pools that cannot be opened: the others serve, and each is tried again when a call comes, without a restart.
+
+Nothing happens at rest: a disk that comes back is noticed by the next call, one that never answers holds up its own
+pool only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import Background
+from tonnage.errors import HostError, TonnageError, Unavailable
+from tonnage.pools.base.contract import Pool
+
+log = logging.getLogger(__name__)
+
+PAUSE = 5.0
+"""Least seconds between two attempts to open a pool."""
+PATIENCE = 2.0
+"""Most seconds that a call waits for an attempt: its own pool may be another one."""
+START_PATIENCE = 20.0
+"""Most seconds that the start waits for a pool when another one is open: a large one needs its time."""
+
+
+async def _nothing(_pool: Pool) -> None:
+    """For drivers that need nothing done when a pool is open."""
+
+
+class Openings:
+    """Opens pools, now or later.
+
+    opened: done for each pool that was opened late, before calls reach it; its failures are logged. ready: called in a
+    thread before each attempt, with the pool's name; raises where it may not be opened now.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        *,
+        opened: Callable[[Pool], Awaitable[None]] = _nothing,
+        ready: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.ready = ready
+        self._pools = pools
+        self._opened = opened
+        self._clock = clock or RealClock()
+        self._failures: dict[str, TonnageError] = {}
+        self._attempts: dict[str, asyncio.Task[None]] = {}
+        self._tried: dict[str, float] = {}
+        self._background = Background("pools that are opened")
+
+    @property
+    def failures(self) -> Mapping[str, TonnageError]:
+        """Why pools are not open, by name."""
+        return self._failures
+
+    def why(self, pool: str) -> str:
+        """Why a pool is not open, "" for one that is."""
+        return str(self._failures.get(pool, ""))
+
+    async def open(self) -> None:
+        """Open all pools, side by side. Raises what the first one met if none can be opened."""
+        for name in self._pools:
+            self._start(name, late=False)
+        waiting = set(self._attempts.values())
+        while waiting:
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if len(self._failures) < len(self._pools):  # one is open
+                await self._wait(START_PATIENCE)
+                return
+        raise next(iter(self._failures.values()))
+
+    async def again(self) -> None:
+        """Try those that are not open, if the last attempt is long enough ago, and wait a little for the outcome."""
+        if not self._failures:
+            return
+        now = self._clock.monotonic()
+        due = [name for name in self._failures if name not in self._attempts and now - self._tried[name] >= PAUSE]
+        for name in due:
+            self._start(name, late=True)
+        if due:
+            await self._wait(PATIENCE)
+
+    async def add(self, name: str) -> None:
+        """Open a pool that has come to the others since; one that cannot be opened is tried again like them."""
+        self._start(name, late=True)
+        if (task := self._attempts.get(name)) is not None:
+            await asyncio.wait([task], timeout=START_PATIENCE)
+
+    def forget(self, name: str) -> None:
+        """Try a pool no more that is no longer one of them."""
+        self._failures.pop(name, None)
+        if (task := self._attempts.pop(name, None)) is not None:
+            task.cancel()
+
+    def _start(self, name: str, *, late: bool) -> None:
+        self._failures.setdefault(name, Unavailable(f"pool {name!r} is being opened: its disk has not answered yet"))
+        self._tried[name] = self._clock.monotonic()
+        task = self._background.start(self._open(name, late=late), f"pool {name}")
+        self._attempts[name] = task
+        task.add_done_callback(lambda _: self._attempts.pop(name, None))
+
+    async def _wait(self, seconds: float) -> None:
+        if self._attempts:
+            await asyncio.wait(set(self._attempts.values()), timeout=seconds)
+
+    async def _open(self, name: str, *, late: bool) -> None:
+        pool = self._pools[name]
+        try:
+            if self.ready is not None:
+                await asyncio.to_thread(self.ready, name)
+            await pool.open()
+            if late:
+                await self._opened(pool)
+        except Exception as reason:
+            failure = reason if isinstance(reason, TonnageError) else HostError(f"{type(reason).__name__}: {reason}")
+            if str(self._failures.get(name)) != str(failure):
+                unexpected = None if failure is reason else reason
+                log.error("pool not open pool=%s kind=%s error=%s", name, pool.kind, failure, exc_info=unexpected)
+            self._failures[name] = failure
+            return
+        del self._failures[name]
+        log.info("pool open pool=%s kind=%s volumes=%d", name, pool.kind, len(await pool.list()))
+
+    async def close(self) -> None:
+        """Try no more. Waits for no attempt that hangs. May be repeated."""
+        await self._background.close()

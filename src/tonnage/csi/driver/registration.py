@@ -1,0 +1,117 @@
+"""Plugin registration, both sides (kubernetes-behaviour.md 6.1): how a driver makes itself known to a kubelet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tonnage.csi._proto import registration_pb2
+from tonnage.csi.server.server import CsiServer
+from tonnage.csi.server.service import Service
+
+if TYPE_CHECKING:
+    from tonnage.csi._proto import registration_grpc
+
+log = logging.getLogger(__name__)
+
+CSI_PLUGIN = "CSIPlugin"
+VERSIONS = ("1.0.0",)
+SUFFIX = "-reg.sock"
+
+
+def _anything(_request: object) -> None:
+    """The limits are CSI's; a kubelet's error text may be longer."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What a driver says of itself. endpoint: path of its CSI socket; "": the registration socket serves that too."""
+
+    type: str
+    name: str
+    endpoint: str
+    versions: tuple[str, ...]
+
+
+class Registration:
+    """The driver's side: answers the kubelet at `<registry>/<driver>-reg.sock`.
+
+    on_status: told (registered, error) whenever the kubelet says what became of it.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        endpoint: Path,
+        registry: Path,
+        *,
+        on_status: Callable[[bool, str], None] | None = None,
+    ) -> None:
+        self._driver = driver
+        self._endpoint = endpoint
+        self._on_status = on_status
+        descriptor = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
+        self._server = CsiServer(registry / f"{driver}{SUFFIX}", [Service(descriptor, self, check=_anything)])
+        self.registered: bool | None = None
+        """What the kubelet said last, None before."""
+
+    async def start(self) -> None:
+        """Make the socket; the kubelet sees it appear. Raises as CsiServer.start."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Remove the socket; the kubelet then forgets the driver. May be repeated."""
+        await self._server.stop()
+
+    async def GetInfo(self, _request: registration_pb2.InfoRequest) -> registration_pb2.PluginInfo:
+        """Name, socket and versions."""
+        return registration_pb2.PluginInfo(
+            type=CSI_PLUGIN, name=self._driver, endpoint=str(self._endpoint), supported_versions=VERSIONS
+        )
+
+    async def NotifyRegistrationStatus(
+        self, request: registration_pb2.RegistrationStatus
+    ) -> registration_pb2.RegistrationStatusResponse:
+        """Keep and log the outcome. A kubelet that refused tries again by itself, so the process goes on."""
+        self.registered = request.plugin_registered
+        if request.plugin_registered:
+            log.info("registered driver=%s", self._driver)
+        else:
+            log.error("registration refused driver=%s error=%r", self._driver, request.error)
+        if self._on_status is not None:
+            self._on_status(request.plugin_registered, request.error)
+        return registration_pb2.RegistrationStatusResponse()
+
+
+class RegistrationClient:
+    """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
+
+    def __init__(self, socket: Path, *, timeout: float = 10.0) -> None:
+        from tonnage.csi.server.connection import Connection  # who only serves needs no client
+
+        self._connection = Connection(socket)
+        self._timeout = timeout
+
+    @cached_property
+    def _stub(self) -> registration_grpc.RegistrationStub:
+        from tonnage.csi._proto import registration_grpc
+
+        return registration_grpc.RegistrationStub(self._connection.channel)
+
+    async def get_info(self) -> Registered:
+        """Who is there?"""
+        answer = await self._connection.call(self._stub.GetInfo, registration_pb2.InfoRequest(), self._timeout)
+        return Registered(answer.type, answer.name, answer.endpoint, tuple(answer.supported_versions))
+
+    async def notify(self, *, registered: bool, error: str = "") -> None:
+        """Tell the plugin what became of it."""
+        status = registration_pb2.RegistrationStatus(plugin_registered=registered, error=error)
+        await self._connection.call(self._stub.NotifyRegistrationStatus, status, self._timeout)
+
+    def close(self) -> None:
+        """Hang up. May be repeated."""
+        self._connection.close()

@@ -1,0 +1,341 @@
+"""CSI Controller: make, delete, list and count volumes on this node (CSI 1.12, Controller Service)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from tonnage.api import names
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import capabilities, volume_id
+from tonnage.csi.driver.condition import to_proto
+from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_NAME, context_of
+from tonnage.csi.driver.parameters import KIND, POOL, Selection, changes, select
+from tonnage.csi.driver.services.snapshots import SnapshotCalls
+from tonnage.csi.errors import Code, CsiError
+from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
+from tonnage.pools.base.contract import Capacity, Pool, Source, State, Volume, VolumeRequest, is_inline
+from tonnage.pools.base.parameters import LIMITS
+
+log = logging.getLogger(__name__)
+
+LEAST = 1 << 20
+"""Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
+
+_RPC = csi_pb2.ControllerServiceCapability.RPC
+_OFFERED = (
+    _RPC.CREATE_DELETE_VOLUME,
+    _RPC.GET_CAPACITY,
+    _RPC.LIST_VOLUMES,
+    _RPC.SINGLE_NODE_MULTI_WRITER,
+    _RPC.GET_VOLUME,
+    _RPC.VOLUME_CONDITION,
+)
+_OF_POOLS = (
+    ("snapshots", (_RPC.CREATE_DELETE_SNAPSHOT, _RPC.LIST_SNAPSHOTS, _RPC.GET_SNAPSHOT)),
+    ("clones", (_RPC.CLONE_VOLUME,)),
+    ("expansion", (_RPC.EXPAND_VOLUME,)),
+    ("modifiable", (_RPC.MODIFY_VOLUME,)),
+)
+"""What is offered when one of the pools has it; the others then refuse by name."""
+
+
+class Controller(SnapshotCalls):
+    """The service."""
+
+    async def ControllerGetCapabilities(
+        self, _request: csi_pb2.ControllerGetCapabilitiesRequest
+    ) -> csi_pb2.ControllerGetCapabilitiesResponse:
+        """What is offered."""
+        kinds = list(_OFFERED)
+        for flag, more in _OF_POOLS:
+            if any(getattr(pool, flag) for pool in self._driver.pools.values()):
+                kinds += more
+        offered = [csi_pb2.ControllerServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
+        return csi_pb2.ControllerGetCapabilitiesResponse(capabilities=offered)
+
+    async def CreateVolume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
+        """Make a volume; the same name again gives the same volume.
+
+        Raises Invalid, Exhausted (also when the volume is wanted on another node), OutOfRange, AlreadyExists, and with
+        a content source NotFound and Precondition.
+        """
+        if not request.name:
+            raise Invalid("name is missing")
+        use = capabilities.check(request.volume_capabilities)
+        self._check_place(request)
+        selection, source = self._select(request)
+        mutable = changes(self._driver, selection.pool, request.mutable_parameters)
+        fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
+        size, limit = await _sizes(request.capacity_range, selection.pool, fstype, source, block=use.block)
+        name = volume_id.safe_name(request.name)
+        await self._refuse_elsewhere(name, selection.pool)
+        owner = {**selection.owner, **({OWNER_NAME: request.name} if name != request.name else {})}
+        volume = await selection.pool.create(
+            VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source, mutable)
+        )
+        if is_inline(volume.owner):
+            raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
+        if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not State.NEW:
+            raise AlreadyExists(f"volume {name} exists and was used: what is in it is somebody's")
+        if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
+            volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
+        return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
+
+    def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, Source | None]:
+        """What the parameters mean; if they name no pool, a source's pool is chosen, for content stays in its pool."""
+        selection = select(self._driver, request.parameters)
+        if not request.HasField("volume_content_source"):
+            return selection, None
+        told = request.volume_content_source
+        kind = told.WhichOneof("type")
+        vid = told.snapshot.snapshot_id if kind == "snapshot" else told.volume.volume_id
+        if not vid:
+            raise Invalid("volume_content_source names neither a snapshot nor a volume")
+        place = self._driver.locate(vid)
+        if place is None:
+            raise NotFound(f"there is no {kind} {vid!r} on node {self._driver.node_id}")
+        pool, name = place
+        if pool is not selection.pool:
+            if POOL in request.parameters or KIND in request.parameters:
+                raise Invalid(
+                    f"{kind} {vid} lies in pool {pool.name}, the parameters choose {selection.pool.name}: content stays"
+                    f" in its pool, use a class for pool {pool.name}"
+                )
+            selection = select(self._driver, {**request.parameters, POOL: pool.name})
+        return selection, Source(snapshot=name) if kind == "snapshot" else Source(volume=name)
+
+    async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
+        """Delete a volume; an unknown one is success. Raises Precondition while it is in use, Unavailable when its
+        pool is not served here."""
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        place = self._driver.locate(request.volume_id)
+        if place is not None:
+            pool, name = place
+            self._driver.check_open(pool)
+            await pool.delete(name, wait=False)
+        elif await self._driver.find_inline(request.volume_id) is not None:
+            raise Precondition(f"volume {request.volume_id} is an inline volume: it ends with its pod")
+        return csi_pb2.DeleteVolumeResponse()
+
+    async def ValidateVolumeCapabilities(
+        self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
+    ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
+        """Say whether a volume can be used like that; if not, `message` says why. Raises NotFound."""
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        if not request.volume_capabilities:
+            raise Invalid("volume_capabilities is missing")
+        pool, volume = await self._driver.find(request.volume_id)
+        try:
+            capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
+            if request.parameters and (other := select(self._driver, request.parameters).pool) is not pool:
+                raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
+            _check_same(volume, changes(self._driver, pool, request.mutable_parameters))
+        except Invalid as reason:
+            return csi_pb2.ValidateVolumeCapabilitiesResponse(message=str(reason))
+        confirmed = csi_pb2.ValidateVolumeCapabilitiesResponse.Confirmed(
+            volume_context=request.volume_context,
+            volume_capabilities=request.volume_capabilities,
+            parameters=request.parameters,
+            mutable_parameters=request.mutable_parameters,
+        )
+        return csi_pb2.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
+
+    async def ControllerExpandVolume(
+        self, request: csi_pb2.ControllerExpandVolumeRequest
+    ) -> csi_pb2.ControllerExpandVolumeResponse:
+        """Make room for a larger size; one that is large enough already is success.
+
+        Raises NotFound, Invalid, Exhausted, OutOfRange (also for a limit below the present size: none is made smaller).
+        """
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        if not request.HasField("capacity_range"):
+            raise Invalid("capacity_range is missing")
+        pool, volume = await self._driver.find(request.volume_id)
+        if request.HasField("volume_capability"):
+            capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
+        asked = request.capacity_range
+        grown = await pool.expand(volume.name, asked.required_bytes, limit=asked.limit_bytes)
+        return csi_pb2.ControllerExpandVolumeResponse(capacity_bytes=grown.size, node_expansion_required=grown.pending)
+
+    async def ControllerModifyVolume(
+        self, request: csi_pb2.ControllerModifyVolumeRequest
+    ) -> csi_pb2.ControllerModifyVolumeResponse:
+        """Change the parameters that are named (`iops`, `bandwidth`, `erase`), all or none; limits of IO hold at once
+        for pods that run. An empty value takes one back to what the class says.
+
+        Raises NotFound, Invalid, Unsupported; HostError and Precondition where a limit cannot be set for a pod.
+        """
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        if not request.mutable_parameters:
+            raise Invalid("mutable_parameters is missing: say what to change")
+        pool, volume = await self._driver.find(request.volume_id)
+        await self._modify(pool, volume.name, changes(self._driver, pool, request.mutable_parameters))
+        return csi_pb2.ControllerModifyVolumeResponse()
+
+    async def _modify(self, pool: Pool, name: str, wanted: Mapping[str, str]) -> Volume:
+        volume = await pool.modify(name, wanted)
+        if LIMITS & set(wanted):
+            await self._driver.throttle.again(pool, volume)
+        return volume
+
+    async def ControllerGetVolume(
+        self, request: csi_pb2.ControllerGetVolumeRequest
+    ) -> csi_pb2.ControllerGetVolumeResponse:
+        """One volume and how it does; of one whose record is damaged just that. Raises NotFound."""
+        if not request.volume_id:
+            raise Invalid("volume_id is missing")
+        place = self._driver.locate(request.volume_id)
+        if place is None:
+            raise NotFound(f"there is no volume {request.volume_id!r} on node {self._driver.node_id}")
+        pool, name = place
+        self._driver.check_open(pool)
+        volume = None if name in await pool.damaged() else await pool.get(name)
+        status = csi_pb2.ControllerGetVolumeResponse.VolumeStatus(volume_condition=to_proto(await pool.condition(name)))
+        return csi_pb2.ControllerGetVolumeResponse(volume=self._told(pool, name, volume), status=status)
+
+    async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
+        """This driver's volumes in the order of their ids. A token is the last id told, so that it holds while volumes
+        come and go. Inline volumes are not listed: they are the kubelet's, and no PV tells of them."""
+        if request.max_entries < 0:
+            raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
+        after = request.starting_token
+        if after and (volume_id.split(after) or ("",))[0] not in self._driver.pools:
+            raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
+        found = [item async for item in self._listed() if item[0] > after]
+        found.sort(key=lambda item: item[0])
+        page = found[: request.max_entries] if request.max_entries else found
+        return csi_pb2.ListVolumesResponse(
+            entries=[entry for _, pool, name, it in page if (entry := await self._entry(pool, name, it)) is not None],
+            next_token=page[-1][0] if len(page) < len(found) else "",
+        )
+
+    async def _entry(self, pool: Pool, name: str, volume: Volume | None) -> csi_pb2.ListVolumesResponse.Entry | None:
+        try:
+            condition = to_proto(await pool.condition(name))
+        except NotFound:
+            return None  # deleted since it was listed
+        status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
+        return csi_pb2.ListVolumesResponse.Entry(volume=self._told(pool, name, volume), status=status)
+
+    async def _listed(self) -> AsyncIterator[tuple[str, Pool, str, Volume | None]]:
+        """Ids, pools and names; no volume where its record is damaged. What lies in a pool that is not open is not
+        known."""
+        for pool in self._driver.pools.values():
+            try:
+                volumes, damaged = await pool.list(), await pool.damaged()
+            except Unavailable as failure:
+                log.warning("volumes of a pool are not listed pool=%s error=%s", pool.name, failure)
+                continue
+            for name in damaged:
+                yield volume_id.join(pool.name, name), pool, name, None
+            for volume in volumes:
+                owner = volume.owner
+                if not is_inline(owner) and owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
+                    yield volume_id.join(pool.name, volume.name), pool, volume.name, volume
+
+    async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
+        """Room for volumes of these parameters here, now; 0 for other places.
+
+        Raises Invalid for what CreateVolume here would refuse whatever room there is: a caller that is told 0 instead
+        would wait for room. CSI leaves the choice.
+        """
+        if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
+            return _room(Capacity(0, 0, 0, 0, 0))
+        return _room(await self._capacity(request))
+
+    async def _capacity(self, request: csi_pb2.GetCapacityRequest) -> Capacity:
+        selection: Selection = select(self._driver, request.parameters)
+        block, fstype = False, ""
+        if request.volume_capabilities:
+            use = capabilities.check(request.volume_capabilities)
+            block, fstype = use.block, use.fstype
+        fstype = capabilities.choose_fstype(selection.pool, fstype, selection.fstype, block=block)
+        inline = request.parameters.get(names.PARAM_INLINE) == "true"
+        return await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline)
+
+    def _check_place(self, request: csi_pb2.CreateVolumeRequest) -> None:
+        if not request.HasField("accessibility_requirements"):
+            return
+        wanted = request.accessibility_requirements
+        places = wanted.requisite or wanted.preferred
+        if places and not any(self._is_here(place.segments) for place in places):
+            raise Exhausted(f"the volume is wanted elsewhere: this is node {self._driver.node_id}")
+
+    def _is_here(self, segments: Mapping[str, str]) -> bool:
+        here = self._driver.topology
+        return all(here.get(key) == value for key, value in segments.items())
+
+    async def _refuse_elsewhere(self, name: str, chosen: Pool) -> None:
+        """The name is the volume's identity whatever its parameters: two pools must not both have it, as far as can be
+        seen."""
+        for pool in self._driver.pools.values():
+            if pool is chosen:
+                continue
+            try:
+                await pool.get(name)
+            except (NotFound, Unavailable):
+                continue
+            raise AlreadyExists(f"volume {name} exists in pool {pool.name}, asked is pool {chosen.name}")
+
+    def _told(self, pool: Pool, name: str, volume: Volume | None) -> csi_pb2.Volume:
+        if volume is None:
+            here = [csi_pb2.Topology(segments=self._driver.topology)]
+            return csi_pb2.Volume(volume_id=volume_id.join(pool.name, name), accessible_topology=here)
+        return self._volume(pool, volume)
+
+    def _volume(self, pool: Pool, volume: Volume) -> csi_pb2.Volume:
+        return csi_pb2.Volume(
+            capacity_bytes=volume.size,
+            volume_id=volume_id.join(pool.name, volume.name),
+            volume_context=context_of(volume),
+            accessible_topology=[csi_pb2.Topology(segments=self._driver.topology)],
+            content_source=_content_source(pool, volume.source),
+        )
+
+
+def _content_source(pool: Pool, source: Source | None) -> csi_pb2.VolumeContentSource | None:
+    if source is None:
+        return None
+    kinds = csi_pb2.VolumeContentSource
+    if source.snapshot:
+        return kinds(snapshot=kinds.SnapshotSource(snapshot_id=volume_id.join(pool.name, source.snapshot)))
+    return kinds(volume=kinds.VolumeSource(volume_id=volume_id.join(pool.name, source.volume)))
+
+
+def _check_same(volume: Volume, mutable: Mapping[str, str]) -> None:
+    for key, value in mutable.items():
+        if (now := volume.effective.get(key, "")) != value:
+            raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, asked is {value or 'none'}")
+
+
+async def _sizes(
+    asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, source: Source | None, *, block: bool
+) -> tuple[int, int]:
+    """Size and limit in bytes. Without a size: the source's, else the least that makes sense or the limit allows."""
+    size, limit = asked.required_bytes, asked.limit_bytes
+    if size < 0 or limit < 0:
+        raise Invalid(f"capacity_range {size} to {limit} bytes: sizes must not be negative")
+    if size == 0 and source:
+        with suppress(NotFound):  # it may be gone and the volume made already: the pool knows
+            origin = await (pool.get_snapshot(source.snapshot) if source.snapshot else pool.get(source.volume))
+            return origin.size, limit
+    if size == 0:
+        room = await pool.capacity(fstype=fstype, block=block)
+        size = min(max(room.smallest, LEAST), limit or max(room.smallest, LEAST))
+    return size, limit
+
+
+def _room(capacity: Capacity) -> csi_pb2.GetCapacityResponse:
+    return csi_pb2.GetCapacityResponse(
+        available_capacity=capacity.free,
+        maximum_volume_size=Int64Value(value=capacity.largest),
+        minimum_volume_size=Int64Value(value=capacity.smallest),
+    )

@@ -1,0 +1,51 @@
+"""CSI Identity: who is this driver and what does it offer (CSI 1.12, Identity Service)."""
+
+from __future__ import annotations
+
+from google.protobuf.wrappers_pb2 import BoolValue
+
+from tonnage.api import names
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver.driver import Driver
+
+_SERVICES = (
+    csi_pb2.PluginCapability.Service.CONTROLLER_SERVICE,
+    csi_pb2.PluginCapability.Service.VOLUME_ACCESSIBILITY_CONSTRAINTS,
+)
+
+
+class Identity:
+    """The service."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
+        """Name, version, the pool that requests get which name none, what pools there are, and which of them keep room
+        for inline volumes."""
+        pools = self._driver.pools.values()
+        told = {
+            names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name,
+            names.MANIFEST_POOLS: ",".join(f"{pool.name}={pool.kind}" for pool in pools),
+            names.MANIFEST_INLINE: ",".join(pool.name for pool in pools if pool.inline),
+        }
+        manifest = {key: value for key, value in told.items() if value}
+        return csi_pb2.GetPluginInfoResponse(
+            name=self._driver.name, vendor_version=self._driver.version, manifest=manifest
+        )
+
+    async def GetPluginCapabilities(
+        self, _request: csi_pb2.GetPluginCapabilitiesRequest
+    ) -> csi_pb2.GetPluginCapabilitiesResponse:
+        """A controller service, volumes that are bound to a place, and that grow while they are in use."""
+        capabilities = [
+            csi_pb2.PluginCapability(service=csi_pb2.PluginCapability.Service(type=kind)) for kind in _SERVICES
+        ]
+        if any(pool.expansion for pool in self._driver.pools.values()):
+            kind = csi_pb2.PluginCapability.VolumeExpansion
+            capabilities.append(csi_pb2.PluginCapability(volume_expansion=kind(type=kind.ONLINE)))
+        return csi_pb2.GetPluginCapabilitiesResponse(capabilities=capabilities)
+
+    async def Probe(self, _request: csi_pb2.ProbeRequest) -> csi_pb2.ProbeResponse:
+        """Ready: the socket is made only when all pools are open."""
+        return csi_pb2.ProbeResponse(ready=BoolValue(value=True))

@@ -1,0 +1,58 @@
+"""What CSI has no call for: everything a driver's pools hold, also inline volumes and what is being erased.
+
+A read-only service of our own beside CSI's at the same socket, so that the command line sees what the driver sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tonnage.csi._proto import inventory_pb2
+from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.server.service import Service
+from tonnage.pools.base import status
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.base.status import PoolStatus
+
+_TIMEOUT = 60.0  # seconds: every volume of every pool is looked at
+
+
+class Inventory:
+    """The service. pools: by name."""
+
+    def __init__(self, pools: Mapping[str, Pool]) -> None:
+        self._pools = pools
+
+    async def ReadPools(self, _request: inventory_pb2.ReadPoolsRequest) -> inventory_pb2.ReadPoolsResponse:
+        """All pools; one that cannot be read says why."""
+        found = await asyncio.gather(*(status.read(pool) for pool in self._pools.values()))
+        return inventory_pb2.ReadPoolsResponse(pools=msgspec.json.encode(found))
+
+
+def service(pools: Mapping[str, Pool]) -> Service:
+    """The service, to be served."""
+    return Service(inventory_pb2.DESCRIPTOR.services_by_name["Inventory"], Inventory(pools))
+
+
+async def read(socket: Path) -> Sequence[PoolStatus] | None:
+    """What the pools of the driver at socket hold; None for a driver that has no such service. Raises CsiError."""
+    from tonnage.csi._proto import inventory_grpc  # who only serves needs no client
+    from tonnage.csi.server.connection import Connection
+
+    connection = Connection(socket)
+    try:
+        method = inventory_grpc.InventoryStub(connection.channel).ReadPools
+        answer = await connection.call(method, inventory_pb2.ReadPoolsRequest(), _TIMEOUT)
+        return msgspec.json.decode(answer.pools, type=list[PoolStatus])
+    except CsiError as failure:
+        if failure.code in (Code.UNIMPLEMENTED, Code.UNKNOWN):  # grpclib's servers say the latter
+            return None
+        raise
+    except msgspec.MsgspecError as failure:
+        raise CsiError(Code.INTERNAL, f"the driver at {socket} is of another version: {failure}") from None
+    finally:
+        connection.close()

@@ -1,0 +1,221 @@
+"""CSI Node: bring volumes to pods and take them away (CSI 1.12, Node Service; kubernetes-behaviour.md 6.3, 6.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from tonnage.api import names
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import capabilities
+from tonnage.csi.driver.condition import to_proto
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.inline import Inline
+from tonnage.csi.driver.paths import Places, check_parent, refuse_links
+from tonnage.csi.driver.single_writer import SingleWriters
+from tonnage.csi.driver.volume_id import split
+from tonnage.errors import Invalid, OutOfRange, Precondition, Unavailable
+from tonnage.pools.base.contract import Pool, Stats, Volume
+
+_RPC = csi_pb2.NodeServiceCapability.RPC
+_OFFERED = (
+    _RPC.STAGE_UNSTAGE_VOLUME,
+    _RPC.GET_VOLUME_STATS,
+    _RPC.SINGLE_NODE_MULTI_WRITER,
+    _RPC.VOLUME_CONDITION,
+)
+
+
+class Node:
+    """The service."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._places = Places(driver.roots)
+        self._inline = Inline(driver)
+        self._writers = SingleWriters()
+
+    async def NodeGetCapabilities(
+        self, _request: csi_pb2.NodeGetCapabilitiesRequest
+    ) -> csi_pb2.NodeGetCapabilitiesResponse:
+        """What is offered."""
+        expands = any(pool.expansion for pool in self._driver.pools.values())
+        kinds = (*_OFFERED, _RPC.EXPAND_VOLUME) if expands else _OFFERED
+        offered = [csi_pb2.NodeServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
+        return csi_pb2.NodeGetCapabilitiesResponse(capabilities=offered)
+
+    async def NodeGetInfo(self, _request: csi_pb2.NodeGetInfoRequest) -> csi_pb2.NodeGetInfoResponse:
+        """The node's id, its segment, and how many volumes it can have."""
+        return csi_pb2.NodeGetInfoResponse(
+            node_id=self._driver.node_id,
+            max_volumes_per_node=await self._driver.most_volumes(),
+            accessible_topology=csi_pb2.Topology(segments=self._driver.topology),
+        )
+
+    async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
+        """Mount a volume at its staging path, made ready for use at the first time; attach raw block.
+
+        Raises NotFound, Invalid (path, capability), HostError.
+        """
+        _check_given(request.volume_id)
+        staging = self._places.path("staging_target_path", request.staging_target_path)
+        use = capabilities.check_one(request)
+        pool, volume = await self._driver.find(request.volume_id)
+        capabilities.check_fits(volume, use)
+        check_parent(staging)
+        refuse_links(staging)
+        await pool.stage(volume.name, staging, options=use.flags)
+        return csi_pb2.NodeStageVolumeResponse()
+
+    async def NodeUnstageVolume(self, request: csi_pb2.NodeUnstageVolumeRequest) -> csi_pb2.NodeUnstageVolumeResponse:
+        """Undo stage; success when nothing is there."""
+        _check_given(request.volume_id)
+        staging = self._places.path("staging_target_path", request.staging_target_path)
+        refuse_links(staging)
+        try:
+            place = self._driver.locate(request.volume_id)
+        except Unavailable:
+            _refuse_mounted(staging)
+            place = None
+        if place is not None:
+            pool, name = place
+            await pool.unstage(name, staging)
+        return csi_pb2.NodeUnstageVolumeResponse()
+
+    async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
+        """Show a staged volume to a pod, or make an inline volume and show that.
+
+        Raises NotFound, Invalid, Precondition (not staged), AlreadyExists (something else is at the target).
+        """
+        _check_given(request.volume_id)
+        target = self._places.path("target_path", request.target_path)
+        use = capabilities.check_one(request)
+        if request.volume_context.get(names.CSI_EPHEMERAL, "") == "true":
+            await self._inline.publish(request, target, use)
+            return csi_pb2.NodePublishVolumeResponse()
+        pool, volume = await self._driver.find(request.volume_id)
+        capabilities.check_fits(volume, use)
+        if not request.staging_target_path:
+            raise Precondition(f"volume {request.volume_id}: staging_target_path is missing, stage the volume first")
+        staging = self._places.path("staging_target_path", request.staging_target_path)
+        self._writers.check(volume.name, target, single=use.single_writer)
+        check_parent(target)
+        refuse_links(staging)
+        if use.single_writer:
+            home = pool.home(volume)
+            await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target, home=home)
+        readonly = request.readonly or use.readonly or "ro" in use.flags
+        await self._show(request, pool, volume, staging, target, readonly=readonly)
+        self._writers.add(volume.name, target, single=use.single_writer)
+        return csi_pb2.NodePublishVolumeResponse()
+
+    async def _show(
+        self,
+        request: csi_pb2.NodePublishVolumeRequest,
+        pool: Pool,
+        volume: Volume,
+        staging: Path,
+        target: Path,
+        *,
+        readonly: bool,
+    ) -> None:
+        """Publish, with the volume's IO limits where it has some: without them it is not shown."""
+        throttle = self._driver.throttle
+        group = await throttle.find(volume, target, request.volume_context)
+        await pool.publish(volume.name, staging, target, readonly=readonly)
+        if group is None:
+            return
+        try:
+            await throttle.hold(pool, volume, target, group)
+        except Exception:
+            await pool.unpublish(volume.name, target)
+            raise
+
+    async def NodeUnpublishVolume(
+        self, request: csi_pb2.NodeUnpublishVolumeRequest
+    ) -> csi_pb2.NodeUnpublishVolumeResponse:
+        """Undo publish; success when nothing is there. Ends an inline volume."""
+        _check_given(request.volume_id)
+        target = self._places.path("target_path", request.target_path)
+        refuse_links(target.parent)
+        try:
+            place = self._driver.locate(request.volume_id)
+        except Unavailable:
+            _refuse_mounted(target)
+            return csi_pb2.NodeUnpublishVolumeResponse()
+        if place is None:
+            await self._inline.unpublish(request.volume_id, target)
+            return csi_pb2.NodeUnpublishVolumeResponse()
+        pool, name = place
+        async with self._driver.throttle.released(target):
+            await pool.unpublish(name, target)
+        self._writers.remove(name, target)
+        return csi_pb2.NodeUnpublishVolumeResponse()
+
+    async def NodeGetVolumeStats(
+        self, request: csi_pb2.NodeGetVolumeStatsRequest
+    ) -> csi_pb2.NodeGetVolumeStatsResponse:
+        """Usage in bytes and inodes as seen at volume_path. Raises NotFound for the volume or the path."""
+        _check_given(request.volume_id)
+        path = self._shown(request)
+        inline = await self._driver.find_inline(request.volume_id) if split(request.volume_id) is None else None
+        pool, volume = inline or await self._driver.find(request.volume_id)
+        usage = _usage(await pool.stats(volume.name, path))
+        condition = to_proto(await pool.condition(volume.name, path))
+        return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
+
+    async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
+        """Let the file system or device at volume_path take the room that ControllerExpandVolume made.
+
+        Raises NotFound for the volume or the path, OutOfRange when less was made than is asked, Precondition when the
+        kernel cannot do it while the volume is mounted.
+        """
+        _check_given(request.volume_id)
+        path = self._shown(request)
+        pool, volume = await self._driver.find(request.volume_id)
+        if request.HasField("volume_capability"):
+            capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
+        asked = request.capacity_range
+        if asked.required_bytes > volume.size or 0 < asked.limit_bytes < volume.size:
+            raise OutOfRange(
+                f"volume {request.volume_id} has {volume.size} bytes, asked are {asked.required_bytes} to"
+                f" {asked.limit_bytes or 'any'}: call ControllerExpandVolume first; none is made smaller"
+            )
+        grown = await pool.grow(volume.name, path)
+        return csi_pb2.NodeExpandVolumeResponse(capacity_bytes=grown.size)
+
+    def _shown(self, request: csi_pb2.NodeGetVolumeStatsRequest | csi_pb2.NodeExpandVolumeRequest) -> Path:
+        """volume_path. The staging path is not needed, but must be one if it is given."""
+        if request.staging_target_path:
+            self._places.path("staging_target_path", request.staging_target_path)
+        return self._places.shown(request.volume_path)
+
+
+def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
+    usage = [
+        csi_pb2.VolumeUsage(
+            unit=csi_pb2.VolumeUsage.BYTES, total=stats.total, used=stats.used, available=stats.available
+        )
+    ]
+    if stats.inodes:
+        usage.append(
+            csi_pb2.VolumeUsage(
+                unit=csi_pb2.VolumeUsage.INODES,
+                total=stats.inodes,
+                used=stats.inodes_used,
+                available=stats.inodes_free,
+            )
+        )
+    return usage
+
+
+def _check_given(volume_id: str) -> None:
+    if not volume_id:
+        raise Invalid("volume_id is missing")
+
+
+def _refuse_mounted(path: Path) -> None:
+    """For a volume whose pool is not served here: nothing to undo if nothing is mounted, else it must be kept."""
+    if os.path.ismount(path) or os.path.isfile(path):
+        raise Unavailable(f"{path} is in use by a volume whose pool is not served here: configure that pool again")

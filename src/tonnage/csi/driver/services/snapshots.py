@@ -1,0 +1,131 @@
+"""CSI Controller, the part about snapshots: make, delete, list and get (CSI 1.12, CreateSnapshot and following)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tonnage.api import names
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import volume_id
+from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_NAME, Driver
+from tonnage.csi.errors import Code, CsiError
+from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable, Unsupported
+from tonnage.pools.base.contract import Pool, Snapshot, is_inline
+
+
+class SnapshotCalls:
+    """The calls; Controller inherits them."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def CreateSnapshot(self, request: csi_pb2.CreateSnapshotRequest) -> csi_pb2.CreateSnapshotResponse:
+        """Keep a volume's content of now; the same name again gives the same snapshot, which is ready when answered.
+
+        Raises Invalid, NotFound, AlreadyExists (of another volume), Exhausted, Precondition, Unsupported.
+        """
+        if not request.name or not request.source_volume_id:
+            raise Invalid(f"{'source_volume_id' if request.name else 'name'} is missing")
+        if unknown := sorted(key for key in request.parameters if not key.startswith(names.CSI_PREFIX)):
+            raise Invalid(f"unknown parameter {unknown[0][:60]!r}: a VolumeSnapshotClass has none here")
+        place = self._driver.locate(request.source_volume_id)
+        if place is None:
+            raise NotFound(f"there is no volume {request.source_volume_id!r} on node {self._driver.node_id}")
+        pool, volume = place
+        if not pool.snapshots:
+            raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
+        name = volume_id.safe_name(request.name)
+        owner = {OWNER_DRIVER: self._driver.name, **({OWNER_NAME: request.name} if name != request.name else {})}
+        for other in self._driver.pools.values():
+            if other is not pool and (found := await _snapshot(other, name)):
+                raise AlreadyExists(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
+        if await _snapshot(pool, name) is None:
+            source = await pool.get(volume)
+            if is_inline(source.owner):
+                raise Precondition(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
+            if cluster := source.owner.get(names.PARAM_CLUSTER):
+                owner[names.PARAM_CLUSTER] = cluster  # the volume may be gone when somebody asks whose it is
+        made = await pool.create_snapshot(name, volume, owner=owner)
+        return csi_pb2.CreateSnapshotResponse(snapshot=_told(pool, made))
+
+    async def DeleteSnapshot(self, request: csi_pb2.DeleteSnapshotRequest) -> csi_pb2.DeleteSnapshotResponse:
+        """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
+        if not request.snapshot_id:
+            raise Invalid("snapshot_id is missing")
+        place = self._driver.locate(request.snapshot_id)
+        if place is not None and place[0].snapshots:
+            await place[0].delete_snapshot(place[1])
+        return csi_pb2.DeleteSnapshotResponse()
+
+    async def ListSnapshots(self, request: csi_pb2.ListSnapshotsRequest) -> csi_pb2.ListSnapshotsResponse:
+        """This driver's snapshots in the order of their ids, filtered by id and by volume; unknown ones give an empty
+        list. A token is the last id told."""
+        if request.max_entries < 0:
+            raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
+        after = request.starting_token
+        if after and (volume_id.split(after) or ("",))[0] not in self._driver.pools:
+            raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
+        for vid in (request.snapshot_id, request.source_volume_id):
+            if (place := self._place(vid)) is not None:
+                self._driver.check_open(place[0])  # an empty list would mean that there are none
+        found = [
+            snapshot
+            async for snapshot in self._all()
+            if snapshot.snapshot_id > after
+            and request.snapshot_id in ("", snapshot.snapshot_id)
+            and request.source_volume_id in ("", snapshot.source_volume_id)
+        ]
+        found.sort(key=lambda snapshot: snapshot.snapshot_id)
+        page = found[: request.max_entries] if request.max_entries else found
+        return csi_pb2.ListSnapshotsResponse(
+            entries=[csi_pb2.ListSnapshotsResponse.Entry(snapshot=snapshot) for snapshot in page],
+            next_token=page[-1].snapshot_id if len(page) < len(found) else "",
+        )
+
+    def _place(self, vid: str) -> tuple[Pool, str] | None:
+        """Where an id leads to that somebody has made up or that is of a pool which is served no more."""
+        with suppress(Unavailable):
+            return self._driver.locate(vid)
+        return None
+
+    async def _all(self) -> AsyncIterator[csi_pb2.Snapshot]:
+        for pool in self._driver.pools.values():
+            try:
+                snapshots = await pool.list_snapshots()
+            except Unavailable:
+                continue
+            for snapshot in snapshots:
+                if snapshot.owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
+                    yield _told(pool, snapshot)
+
+    async def GetSnapshot(self, request: csi_pb2.GetSnapshotRequest) -> csi_pb2.GetSnapshotResponse:
+        """One snapshot. Raises NotFound."""
+        if not request.snapshot_id:
+            raise Invalid("snapshot_id is missing")
+        place = self._driver.locate(request.snapshot_id)
+        if place is None:
+            raise NotFound(f"there is no snapshot {request.snapshot_id!r} on node {self._driver.node_id}")
+        pool, name = place
+        return csi_pb2.GetSnapshotResponse(snapshot=_told(pool, await pool.get_snapshot(name)))
+
+
+async def _snapshot(pool: Pool, name: str) -> Snapshot | None:
+    try:
+        return await pool.get_snapshot(name)
+    except (NotFound, Unavailable):
+        return None
+
+
+def _told(pool: Pool, snapshot: Snapshot) -> csi_pb2.Snapshot:
+    created = Timestamp()
+    created.FromNanoseconds(int(snapshot.created * 1e9))
+    return csi_pb2.Snapshot(
+        size_bytes=snapshot.size,
+        snapshot_id=volume_id.join(pool.name, snapshot.name),
+        source_volume_id=volume_id.join(pool.name, snapshot.volume),
+        creation_time=created,
+        ready_to_use=True,
+    )

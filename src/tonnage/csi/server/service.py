@@ -1,0 +1,66 @@
+"""A gRPC service: its RPCs, what implements them, and how their requests are read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.server.http2 import Request
+from tonnage.csi.server.limits import check_request
+
+PREFIX = 5
+"""Bytes before a message: whether it is compressed, and its length."""
+
+Unary = Callable[[Any], Awaitable[Message]]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A gRPC service and the object with one coroutine method for each RPC it offers, named as the RPC.
+
+    key: which key of InFlight a request must hold, None for none. check: what every request is put through first.
+    before: awaited before each call.
+    """
+
+    descriptor: ServiceDescriptor
+    implementation: object
+    key: Callable[[str, Message], str | None] = lambda _method, _request: None
+    check: Callable[[Message], None] = check_request
+    before: Callable[[], Awaitable[None]] | None = None
+
+
+class Method:
+    """One RPC of a service."""
+
+    def __init__(self, service: Service, method: MethodDescriptor) -> None:
+        self.name = method.name
+        self.service = service
+        self.path = f"/{service.descriptor.full_name}/{method.name}".encode()
+        self.function: Unary = getattr(service.implementation, method.name, None) or _unimplemented(method.name)
+        self._request = GetMessageClass(method.input_type)
+
+    def read(self, request: Request) -> Message:
+        """The message of a request. Raises CsiError as gRPC answers for what is none."""
+        if not request.body:
+            raise CsiError(Code.INVALID_ARGUMENT, f"{self.name} without a request")
+        if request.body[0]:
+            raise CsiError(Code.UNIMPLEMENTED, f"{self.name}: compressed requests are not taken: none was offered")
+        try:
+            if int.from_bytes(request.body[1:PREFIX], "big") != len(request.body) - PREFIX:
+                raise DecodeError("it is no single message")
+            return self._request.FromString(request.body[PREFIX:])
+        except DecodeError as failure:  # INTERNAL is what gRPC says for it
+            raise CsiError(Code.INTERNAL, f"{self.name}: the request cannot be read: {failure}") from None
+
+
+def _unimplemented(method: str) -> Unary:
+    async def refuse(_request: Message) -> Message:
+        raise CsiError(Code.UNIMPLEMENTED, f"{method} is not offered by this driver")
+
+    return refuse

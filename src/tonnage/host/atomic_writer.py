@@ -1,0 +1,98 @@
+"""Files of a ConfigMap, Secret or of the downward API, all changed at one stroke (Kubernetes' atomic writer).
+
+The folder holds `..<stamp>/` with the files, a link `..data` to it, and for each file a link through `..data`. A
+reader sees the old files or the new ones, never some of both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tonnage.errors import HostError, Invalid
+from tonnage.host.encoding import encode
+
+DATA = "..data"
+
+
+@dataclass(frozen=True)
+class Content:
+    """One file: its bytes and permissions. repr() never shows the bytes."""
+
+    data: bytes
+    mode: int = 0o644
+
+    def __repr__(self) -> str:
+        """Size only."""
+        return f"Content({len(self.data)} bytes, {self.mode:o})"
+
+
+def check_path(path: str) -> str:
+    """A relative path that stays below its folder. Raises Invalid."""
+    parts = path.split("/")
+    encode(path, "path of a volume's file")
+    if not path or path.startswith("/") or ".." in parts or "" in parts or parts[0].startswith(".."):
+        raise Invalid(f"path {path[:80]!r} of a volume's file: want a relative path without '..'")
+    return path
+
+
+def write(folder: str, files: Mapping[str, Content], *, uid: int = -1) -> None:
+    """Make folder show exactly these files; the folder is there. May be repeated. Raises Invalid, HostError."""
+    try:
+        if _same(folder, files):
+            return
+        stamp = tempfile.mkdtemp(prefix="..", dir=folder)
+        os.chmod(stamp, 0o755)
+        for path, content in files.items():
+            _put(f"{stamp}/{check_path(path)}", content, uid)
+        _point(folder, os.path.basename(stamp))
+        _link(folder, {path.split("/")[0] for path in files})
+        _sweep(folder, keep=os.path.basename(stamp))
+    except OSError as failure:
+        raise HostError(f"cannot write the files of {folder}: {failure.strerror}") from failure
+
+
+def _same(folder: str, files: Mapping[str, Content]) -> bool:
+    there = {}
+    base = f"{folder}/{DATA}/"
+    for at, _, names in os.walk(base):
+        for name in names:
+            with open(f"{at}/{name}", "rb") as file:
+                there[os.path.join(at, name)[len(base) :].lstrip("/")] = file.read()
+    return os.path.isdir(base) and there == {path: content.data for path, content in files.items()}
+
+
+def _put(path: str, content: Content, uid: int) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content.data)
+        os.fchown(fd, uid, -1)
+        os.fchmod(fd, content.mode)
+
+
+def _point(folder: str, stamp: str) -> None:
+    fresh = f"{folder}/..data_tmp"
+    with suppress(FileNotFoundError):
+        os.unlink(fresh)
+    os.symlink(stamp, fresh)
+    os.rename(fresh, f"{folder}/{DATA}")
+
+
+def _link(folder: str, tops: set[str]) -> None:
+    for name in os.listdir(folder):
+        if not name.startswith("..") and name not in tops:
+            os.unlink(f"{folder}/{name}")
+    for name in tops:
+        with suppress(FileExistsError):
+            os.symlink(f"{DATA}/{name}", f"{folder}/{name}")
+
+
+def _sweep(folder: str, *, keep: str) -> None:
+    for name in os.listdir(folder):
+        if name.startswith("..") and name not in (keep, DATA):
+            shutil.rmtree(f"{folder}/{name}", ignore_errors=True)

@@ -1,1 +1,0 @@
-"""The embedded kubelet: pods, their volumes and their processes on one node."""

@@ -1,0 +1,358 @@
+"""A node: its driver (pools behind CSI sockets) and its agent (the loops that serve claims). Composition only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import supervise
+from tonnage.api import names
+from tonnage.api.kinds import PODS, STORAGE_CLASSES
+from tonnage.api.meta import ObjectReference
+from tonnage.capacity.ledger import Ledger
+from tonnage.claims.node_scope import NodeScope
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.local import client_of
+from tonnage.csi.driver.driver import Driver, Unfit
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.io_limits import Throttle
+from tonnage.csi.errors import CsiError
+from tonnage.csi.server.inflight import InFlight
+from tonnage.errors import Unavailable, Unsupported
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.node.capacity.class_errors import ClassFaults
+from tonnage.node.capacity.poller import Readings
+from tonnage.node.capacity.publisher import CapacityPublisher
+from tonnage.node.capacity.tiers import NodeTiers
+from tonnage.node.driver_set import Drivers, attach
+from tonnage.node.orphans import Sweep
+from tonnage.node.provisioner.controller import Provisioner
+from tonnage.node.reclaim import Reclaimer
+from tonnage.node.startup_taint import StartupTaint
+from tonnage.node.static_pvs import Publication
+from tonnage.node.watch_scope import ClaimScope
+from tonnage.observe import metrics
+from tonnage.pools.base.contract import Pool
+
+log = logging.getLogger(__name__)
+
+
+class _Rewound(Exception):
+    """The API server went back in time."""
+
+
+class NodeDriver:
+    """Pools, a CSI socket for each driver name, and their registration with the kubelet.
+
+    sockets: a short folder for the CSI sockets (a path may have 107 bytes). registry: the kubelet's folder of
+    registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default one. sources: folders
+    whose content new volumes may get.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        *,
+        node_name: str,
+        kubelet: Path,
+        sockets: Path,
+        registry: Path | None = None,
+        drivers: Sequence[str] = (names.DRIVER,),
+        sources: Sequence[Path] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self.pools = list(pools)
+        self.on_inline: Callable[[], None] = lambda: None
+        """Set it to NodeAgent.refresh: called when something that no controller asked for has changed the room."""
+        self.on_unfit: Unfit = lambda context, why: None
+        """Set it to NodeAgent.tell_unfit: called when a pod's inline volume does not fit."""
+        for pool in pools:
+            pool.on_room = lambda: self.on_inline()
+        by_name = {pool.name: pool for pool in pools}
+        in_flight = InFlight()  # one volume, one call, whatever the driver's name
+        throttle = Throttle()
+        registry = registry or kubelet / "plugins_registry"
+        self._endpoints = [
+            DriverEndpoint(
+                Driver(
+                    node_name,
+                    by_name,
+                    kubelet / "plugins" / name,
+                    name=name,
+                    default_pool=self.pools[0].name,
+                    roots=(kubelet,),
+                    sources=tuple(sources),
+                    in_flight=in_flight,
+                    throttle=throttle,
+                    clock=clock or RealClock(),
+                    on_inline=lambda: self.on_inline(),
+                    on_unfit=lambda context, why: self.on_unfit(context, why),
+                ),
+                sockets / f"{name}.sock",
+                registry=registry,
+            )
+            for name in drivers
+        ]
+
+    @property
+    def endpoints(self) -> list[Path]:
+        """The CSI sockets."""
+        return [e.socket for e in self._endpoints]
+
+    def clients(self) -> list[CsiClient]:
+        """Clients of the drivers, within this process."""
+        return [client_of(e.calls, e.socket) for e in self._endpoints]
+
+    async def start(self) -> None:
+        """Open the pools, serve, register. Raises Unavailable, HostError, and as DriverEndpoint.start."""
+        for pool in self.pools:
+            await pool.open()
+        for endpoint in self._endpoints:
+            await endpoint.start()
+
+    async def contents(self) -> set[tuple[str, str]]:
+        """Return pool and name of each volume and snapshot, also of damaged ones. Raises as the pools' lists."""
+        found = set()
+        for pool in self.pools:
+            volumes = [volume.name for volume in await pool.list()]
+            snapshots = [snapshot.name for snapshot in await pool.list_snapshots()]
+            found |= {(pool.name, name) for name in (*volumes, *snapshots, *await pool.damaged())}
+        return found
+
+    async def stop(self) -> None:
+        """Stop serving, close the pools; volumes and mounts stay. May be repeated."""
+        for endpoint in reversed(self._endpoints):
+            await endpoint.stop()
+        for pool in reversed(self.pools):
+            await pool.close()
+
+
+class NodeAgent:
+    """All loops of one node over its drivers' sockets.
+
+    endpoints: the sockets. clients: drivers that are reached otherwise. cluster_uid: uid of the namespace kube-system;
+    former_clusters: uids that it had before its database was lost.
+    namespace: where capacity objects lie. poll: seconds between two looks at the room for what others do to the disk,
+    0 for none. binding: "agent" or "controller". sweep_every: seconds between two comparisons of the drivers' volumes
+    with the cluster, 0 for those at start and after losses. startup_taint: drivers that the kubelet must list before
+    the start-up taint goes; none: it is not looked for. watches: which claims are watched, one of claim_scope.SCOPES.
+    went_back: an agent before this one ended for that. hold_back: room is kept for a pod whose claims went back so
+    often, 0 for never.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        node_name: str,
+        cluster_uid: str,
+        former_clusters: Sequence[str] = (),
+        endpoints: Sequence[Path] = (),
+        clients: Sequence[CsiClient] = (),
+        namespace: str = names.SYSTEM_NAMESPACE,
+        clock: Clock | None = None,
+        poll: float = 60.0,
+        binding: str = "agent",
+        sweep_every: float = 3600.0,
+        startup_taint: Sequence[str] = (),
+        watches: str = "label",
+        capacity: str = "exact",
+        went_back: bool = False,
+        hold_back: int = 0,
+        number: Callable[[], int] = lambda: random.randrange(10000),
+    ) -> None:
+        self._clock = clock or RealClock()
+        self._number = number
+        self.scope = NodeScope(node_name, cluster_uid, frozenset(former_clusters))
+        self.drivers = Drivers()
+        self.ledger = Ledger()
+        metrics.PROMISES.count(self.ledger, node_name, lambda ledger: ledger.counts)
+        self._clients = [*clients, *(CsiClient(path) for path in endpoints)]
+        self._informers = Informers(client)
+        self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
+        self._tasks: asyncio.Task[None] | None = None
+        self._rewound, self._went_back = asyncio.Event(), went_back
+        self._informers.on_rewind = self._rewound.set
+        self.tiers = NodeTiers(
+            client, self._informers, node=node_name, mode=capacity, namespace=namespace, clock=self._clock
+        )
+        self._build(client, namespace, poll, binding, hold_back, sweep_every)
+        self.claim_scope = ClaimScope(
+            client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
+        )
+        self._taint = None
+        if startup_taint:
+            self._taint = StartupTaint(
+                client,
+                self._informers,
+                node=node_name,
+                drivers=startup_taint,
+                is_published=lambda: self.capacity.is_published,
+                clock=self._clock,
+            )
+
+    def _build(
+        self, client: Client, namespace: str, poll: float, binding: str, hold_back: int, sweep_every: float
+    ) -> None:
+        scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
+        classes = informers.of(STORAGE_CLASSES).cache
+        faults = ClassFaults(self._events, scope, clock)
+        self.readings = Readings(drivers, classes, ledger, faults, clock, poll=poll)
+        self.provisioner = Provisioner(
+            client,
+            informers,
+            self._events,
+            scope=scope,
+            drivers=drivers,
+            ledger=ledger,
+            readings=self.readings,
+            clock=clock,
+            binding=binding,
+            hold_back=hold_back,
+        )
+        self.reclaimer = Reclaimer(
+            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock
+        )
+        self.publication = Publication(
+            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock
+        )
+        self.reclaimer.on_lost = lambda: self.sweep.want()
+        self.capacity = CapacityPublisher(
+            client,
+            informers,
+            self._events,
+            drivers,
+            ledger,
+            self.readings,
+            scope,
+            clock,
+            namespace=namespace,
+            tiers=self.tiers,
+        )
+        self.sweep = Sweep(
+            client,
+            self._events,
+            scope=scope,
+            drivers=drivers,
+            readings=self.readings,
+            provisioner=self.provisioner,
+            clock=clock,
+            every=sweep_every,
+            went_back=self._went_back,
+        )
+        ledger.changed = self.capacity.wake
+
+    def refresh(self) -> None:
+        """Something outside Kubernetes changed the room (an inline volume came or went): look at it again."""
+        self.readings.want_all()
+
+    def tell_unfit(self, context: Mapping[str, str], why: str) -> None:
+        """An inline volume does not fit: tell it on its pod, for people and for who may evict it (unfit.py)."""
+        pod = ObjectReference(
+            PODS.api_version,
+            PODS.kind,
+            context.get(names.CSI_POD_NAMESPACE, ""),
+            context.get(names.CSI_POD_NAME, ""),
+            context.get(names.CSI_POD_UID, ""),
+        )
+        if pod.name and pod.uid:  # other orchestrators do not tell
+            self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
+
+    async def reconsider(self) -> None:
+        """The drivers' pools have changed: ask again what there is. One that does not answer stays as it was known."""
+        for csi in self._clients:
+            known = next((driver for driver in self.drivers if driver.client is csi), None)
+            if known is None:
+                continue  # it is being asked
+            try:
+                found = await attach(csi, node=self.scope.node, started_ms=0, number=0)
+            except (CsiError, Unavailable, Unsupported) as failure:
+                log.warning("driver does not say what has changed driver=%s error=%s", known.name, failure)
+                continue
+            self.drivers.add(replace(found, identity=known.identity))
+        self.readings.faults.doubt()
+        self.readings.want_all()
+
+    def unsynced(self) -> list[str]:
+        """See Informers.unsynced."""
+        return self._informers.unsynced()
+
+    async def run(self) -> None:
+        """Work until stop() or cancellation. Volumes, and what is being made of them, stay as they are.
+
+        Returns when the API server has gone back to an older state, or become another cluster: nothing that was seen or
+        promised holds any more, so a new agent has to begin as after a kill.
+        """
+        self._tasks = asyncio.current_task()
+        try:
+            await self.claim_scope.decide()
+            self._informers.start()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(supervise("events", self._events.run))
+                tasks.create_task(self._end_when_rewound())
+                tasks.create_task(self._attach_all())
+                tasks.create_task(supervise("claim_scope", self.claim_scope.run))
+                if self._taint is not None:
+                    tasks.create_task(supervise("startup_taint", self._taint.run))
+                await self.provisioner.ready()  # no number is published before all promises are known
+                tasks.create_task(supervise("readings", self.readings.run))
+                tasks.create_task(supervise("provisioner", self.provisioner.run))
+                tasks.create_task(supervise("reclaimer", self.reclaimer.run))
+                tasks.create_task(supervise("publication", self.publication.run))
+                tasks.create_task(supervise("capacity", self.capacity.run))
+                tasks.create_task(supervise("sweep", self.sweep.run))
+        except* _Rewound:
+            log.warning("agent begins anew node=%s", self.scope.node)
+        finally:
+            await self._informers.close()
+            for csi in self._clients:
+                csi.close()
+
+    async def _end_when_rewound(self) -> None:
+        await self._rewound.wait()
+        raise _Rewound
+
+    async def stop(self) -> None:
+        """End run() and wait for it. May be repeated."""
+        task, self._tasks = self._tasks, None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _attach_all(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for csi in self._clients:
+                tasks.create_task(self._attach(csi))
+        self.drivers.complete = True
+        self.capacity.wake()
+
+    async def _attach(self, csi: CsiClient) -> None:
+        """Ask until the driver answers: it may start later than its agent."""
+        backoff = Backoff(initial=0.05, maximum=10.0)
+        while True:
+            try:
+                started = int(self._clock.time() * 1000)
+                driver = await attach(csi, node=self.scope.node, started_ms=started, number=self._number())
+                break
+            except (CsiError, Unavailable) as failure:
+                delay = backoff.next("")
+                log.info("driver not ready socket=%s retry=%.2fs error=%s", csi.socket, delay, failure)
+                await self._clock.sleep(delay)
+            except Unsupported as failure:
+                # It may still serve inline volumes, which are the kubelet's business alone.
+                log.warning("driver not served socket=%s reason=%s", csi.socket, failure)
+                return
+        known = self.drivers.get(driver.name)
+        if known is not None and known.client is not csi:
+            log.error("two drivers of one name, the second is left out driver=%s socket=%s", driver.name, csi.socket)
+            return
+        log.info("driver attached driver=%s socket=%s segment=%s", driver.name, csi.socket, dict(driver.segment))
+        self.drivers.add(driver)

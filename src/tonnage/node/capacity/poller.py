@@ -1,0 +1,201 @@
+"""Asks drivers how much room there is, when something has changed and not more often than that is worth.
+
+A reading is taken after volumes were deleted, after creations (to learn what they really took), after a refusal, for a
+new class, and every `poll` seconds for what others do to the disk (0: never, so that an idle process does nothing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.api.storage import StorageClass
+from tonnage.capacity.ledger import Ledger
+from tonnage.claims.create_request import allowed_here, capacity_parameters
+from tonnage.claims.node_scope import Driver, Source
+from tonnage.csi.client.types import Capacity, VolumeCapability
+from tonnage.csi.errors import CsiError
+from tonnage.kube.cache import Cache
+from tonnage.node.capacity.class_errors import ClassFaults, fault_of
+from tonnage.node.driver_set import Drivers
+
+log = logging.getLogger(__name__)
+EVERY = 0.2
+"""Seconds between two readings of a driver at least."""
+QUIET = 1.0
+"""Seconds that a reading waits for the creations under way, so that its answer is exact."""
+_LOOK = 0.05
+_NONE = Capacity(0, 0)
+
+
+class Readings:
+    """Keeps the ledger's readings fresh. run() serves all drivers, attached before or later."""
+
+    def __init__(
+        self,
+        drivers: Drivers,
+        classes: Cache[StorageClass],
+        ledger: Ledger,
+        faults: ClassFaults,
+        clock: Clock,
+        *,
+        poll: float = 60.0,
+    ) -> None:
+        self.faults = faults
+        self._drivers, self._classes, self._ledger, self._clock = drivers, classes, ledger, clock
+        self._poll = poll
+        self._wanted: dict[str, asyncio.Event] = {}
+        self._tried: dict[str, asyncio.Event] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._new = asyncio.Event()
+        self._backoff = Backoff(initial=1.0, maximum=300.0)
+        classes.on_change(lambda old, new: self._class_changed(old, new))
+        drivers.on_add(lambda driver: self._added(driver))
+
+    def want(self, driver: str) -> None:
+        """Read the driver's room anew, soon, and that of drivers which draw on the same pools."""
+        for name in (driver, *self._drivers.sharing_pools_with(driver)):
+            if name in self._wanted:
+                self._wanted[name].set()
+
+    def want_all(self) -> None:
+        """Read all drivers anew, soon."""
+        for event in self._wanted.values():
+            event.set()
+
+    def on_reading(self, listener: Callable[[], None]) -> None:
+        """Call listener after each reading."""
+        self._listeners.append(listener)
+
+    async def first(self, driver: Driver) -> None:
+        """Wait until the driver was asked once, whatever it said. At once for drivers that cannot be asked."""
+        if driver.lists_capacity and driver.name in self._tried:
+            await self._tried[driver.name].wait()
+
+    def sources(self, driver: Driver) -> dict[Source, StorageClass]:
+        """The classes that this driver serves here."""
+        found = [c for c in self._classes if c.provisioner == driver.name and allowed_here(c, driver)]
+        return {driver.source(c): c for c in found}
+
+    async def run(self) -> None:
+        """Work until cancelled. Begin when the classes are known."""
+        served: set[str] = set()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for name in self._wanted.keys() - served:
+                    served.add(name)
+                    tasks.create_task(self._serve(name))
+                await self._new.wait()
+                self._new.clear()
+
+    def _added(self, driver: Driver) -> None:
+        if driver.lists_capacity and driver.name not in self._wanted:
+            self._wanted[driver.name], self._tried[driver.name] = asyncio.Event(), asyncio.Event()
+            self._new.set()
+        self.want(driver.name)
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        for storage_class in filter(None, (old, new)):
+            driver = self._drivers.get(storage_class.provisioner)
+            if driver is not None and new is None:
+                self._ledger.unread([driver.source(storage_class)])
+                self.faults.clear(driver.source(storage_class))
+                self._ledger.changed()
+            self.want(storage_class.provisioner)
+
+    async def _serve(self, name: str) -> None:
+        wanted = self._wanted[name]
+        wanted.set()
+        while True:
+            await self._until_wanted(wanted)
+            await self._until_quiet(name)
+            wanted.clear()
+            driver = self._drivers.get(name)
+            assert driver is not None
+            try:
+                await self._read(driver)
+                self._backoff.forget(name)
+                pause = EVERY
+            except CsiError as failure:
+                pause = self._backoff.next(name)
+                log.warning("room not known driver=%s retry=%.0fs error=%s", name, pause, failure)
+                wanted.set()
+            self._tried[name].set()
+            for listener in self._listeners:
+                listener()
+            await self._clock.sleep(pause)
+
+    async def _until_wanted(self, wanted: asyncio.Event) -> None:
+        if self._poll <= 0:
+            await wanted.wait()
+            return
+        try:
+            async with asyncio.timeout(self._poll):
+                await wanted.wait()
+        except TimeoutError:
+            return
+
+    async def _until_quiet(self, name: str) -> None:
+        end = self._clock.monotonic() + QUIET
+        while self._ledger.creating(name) and self._clock.monotonic() < end:
+            await self._clock.sleep(_LOOK)
+
+    async def _read(self, driver: Driver) -> None:
+        """One GetCapacity for each set of parameters. Raises CsiError."""
+        served = self.sources(driver)
+        for source in [source for source, storage_class in served.items() if driver.publishes_ahead(storage_class)]:
+            # The scheduler finds such volumes as PersistentVolumes; room would lead it past them.
+            self._ledger.read(source, self._ledger.begin(), 0, 0)
+            del served[source]
+        for sources in _alike(served):
+            begun = self._ledger.begin()
+            fault = all(self.faults.fresh(*item) for item in sources) and self.faults.get(sources[0][0])
+            room, fault = (_NONE, fault) if fault else await _ask(driver, sources[0][1])
+            kept = None if fault else await _kept(driver, sources[0][1], room)
+            for source, storage_class in sources:
+                if fault:
+                    self.faults.found(source, storage_class, fault)
+                else:
+                    self.faults.clear(source)
+                self._ledger.read(source, begun, room.available, room.maximum, kept=kept)
+
+
+async def _ask(driver: Driver, storage_class: StorageClass) -> tuple[Capacity, str]:
+    """The room for a class, or no room and why there can never be any. Raises CsiError."""
+    if fault := fault_of(storage_class):
+        return _NONE, fault
+    topology = driver.segment if driver.topology else None
+    # Capabilities tell our own driver which mount options the class has; others may not expect any in this call.
+    options = storage_class.mount_options if driver.default_pool else ()
+    capabilities = (VolumeCapability(mount_flags=tuple(options)),) if options else ()
+    parameters = capacity_parameters(storage_class)
+    try:
+        return await driver.client.get_capacity(parameters, topology=topology, capabilities=capabilities), ""
+    except CsiError as failure:
+        if not failure.infeasible:
+            raise
+        return _NONE, failure.message
+
+
+async def _kept(driver: Driver, storage_class: StorageClass, room: Capacity) -> int | None:
+    """Bytes beside the class's room that only inline volumes can have, None where none are kept. Raises CsiError.
+
+    A volume that comes or goes between the two questions makes another reading follow.
+    """
+    pool = driver.pool(storage_class)
+    if pool not in driver.inline:
+        return None
+    found = await driver.client.get_capacity({"pool": pool, names.PARAM_INLINE: "true"})
+    return max(0, found.available - room.available)
+
+
+def _alike(sources: dict[Source, StorageClass]) -> Sequence[Sequence[tuple[Source, StorageClass]]]:
+    groups: dict[object, list[tuple[Source, StorageClass]]] = {}
+    for source, storage_class in sources.items():
+        key = (tuple(sorted(capacity_parameters(storage_class).items())), tuple(storage_class.mount_options))
+        groups.setdefault(key, []).append((source, storage_class))
+    return list(groups.values())

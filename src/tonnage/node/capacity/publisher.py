@@ -1,0 +1,204 @@
+"""Publishes what is left: one CSIStorageCapacity for each class of each driver of this node (kubernetes-behaviour 5.8).
+
+Decreases go out at once and then at most every 100 ms; increases at most once a second for the node, since each wakes
+every waiting pod; nothing is written when nothing changed. `tonnage.dev/counted` tells the scheduler up to which claim
+the numbers include its promises. Classes that a tier stands for have no object here (node_tiers.py tells which, and in
+which order). The objects themselves are in own_capacity.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.capacity import tier
+from tonnage.capacity.desired import Wish
+from tonnage.capacity.ledger import Ledger
+from tonnage.capacity.object import object_name
+from tonnage.claims.node_scope import NodeScope, Source
+from tonnage.errors import ApiError, TonnageError
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.node.capacity.poller import Readings
+from tonnage.node.capacity.tiers import NodeTiers, Plan, Want
+from tonnage.node.capacity.writer import OwnCapacity
+from tonnage.node.driver_set import Drivers
+
+log = logging.getLogger(__name__)
+DECREASE_EVERY = 0.1
+INCREASE_EVERY = 1.0
+
+
+class CapacityPublisher:
+    """Writes the objects. run() begins when the ledger is rebuilt: the caller says so with ready()."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        drivers: Drivers,
+        ledger: Ledger,
+        readings: Readings,
+        scope: NodeScope,
+        clock: Clock,
+        *,
+        namespace: str,
+        tiers: NodeTiers,
+    ) -> None:
+        self._tiers = tiers
+        tiers.wake = self.wake
+        self._drivers, self._ledger, self._readings = drivers, ledger, readings
+        self._node, self._clock = scope.node, clock
+        self._wake = asyncio.Event()
+        self._own = OwnCapacity(client, informers, events, scope, namespace=namespace, wake=self.wake)
+        self._written = self._increased = float("-inf")
+        self._backoff = Backoff(initial=1.0, maximum=300.0)
+        self.is_published = False
+        """Whether all classes of all drivers have been published once, as objects or as tiers."""
+        drivers.on_add(lambda _: self.wake())
+
+    def wake(self) -> None:
+        """Numbers may have changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        await self._own.wait_synced()
+        await self._tiers.wait_synced()
+        while True:
+            try:
+                pause = await self.publish()
+                self._backoff.forget("")
+            except TonnageError as failure:
+                pause = self._backoff.next("")
+                log.warning("capacity not published retry=%.0fs error=%s", pause, failure)
+                await _either(self._own.restored, pause)
+                continue
+            await self._sleep(pause)
+
+    async def publish(self) -> float | None:
+        """Write what is due, say in how many seconds more is due (None: nothing is waiting). May be repeated.
+
+        Raises ApiError, Unavailable.
+        """
+        self._wake.clear()
+        self._own.restored.clear()
+        everything = self._wishes()
+        plan = self._tiers.plan(self._want(wish) for wish in everything)
+        await self._tiers.lower(plan)
+        wishes = [wish for wish in everything if wish.class_name in plan.own]
+        now = self._clock.monotonic()
+        changed = {w.name for w in wishes if self._own.is_changed(w)}
+        refused = await self._remove_obsolete(everything)
+        lower = [w for w in wishes if w.name in changed or self._is_urgent(w)]
+        higher = [w for w in wishes if self._is_higher(w) and w not in lower]
+        may_rise = now >= self._increased + INCREASE_EVERY
+        if lower and now >= self._written + DECREASE_EVERY:
+            self._written = now
+            if may_rise and any(self._is_higher(w) for w in lower):
+                self._increased = now
+            refused += await self._own.write_all(lower, rise=may_rise)
+            higher += [] if may_rise else [w for w in lower if self._is_higher(w)]  # written as low as it was
+            lower = []
+        if higher and may_rise:
+            self._increased = now
+            refused += await self._own.write_all(higher, rise=True)
+            higher = []
+        refused += await self._settle(plan, everything)
+        if refused:
+            raise refused[0]
+        self._note_published(len(everything), waiting=bool(lower))
+        if lower:
+            return self._written + DECREASE_EVERY - now
+        return self._increased + INCREASE_EVERY - now if higher else None
+
+    def _note_published(self, classes: int, *, waiting: bool) -> None:
+        sources = sum(len(self._readings.sources(driver)) for driver in self._drivers)
+        if self._drivers.complete and classes == sources and not waiting:
+            self.is_published = True
+
+    async def _sleep(self, pause: float | None) -> None:
+        """Until something changes, or a write's time has come; changes within 100 ms are taken together."""
+        if pause is not None and pause <= DECREASE_EVERY:
+            await self._clock.sleep(pause)
+            return
+        await _either(self._wake, pause)
+
+    # What should be there
+
+    def _wishes(self) -> list[Wish]:
+        found = []
+        for driver in self._drivers:
+            for source, storage_class in self._readings.sources(driver).items():
+                room = self._ledger.room(source)
+                if room is not None:
+                    reason = self._readings.faults.get(source)
+                    if driver.publishes_ahead(storage_class):
+                        reason = reason or names.AHEAD
+                    counts = self._ledger.counted, self._ledger.promised
+                    found.append(Wish(self._name(source), source, driver, storage_class, room, *counts, reason))
+        return found
+
+    def _want(self, wish: Wish) -> Want:
+        """What its tier depends on. A place that several nodes reach, and a class with a fault, are told exactly."""
+        usual = tier.usual(self._ledger.asked(wish.source))
+        tierable = not wish.reason and bool(wish.driver.segment)
+        name = wish.class_name
+        return Want(name, f"{wish.driver.name}/{wish.source.room}", tier.largest(wish.room), usual, tierable)
+
+    async def _settle(self, plan: Plan, wishes: Sequence[Wish]) -> list[ApiError]:
+        """Labels, then the objects for which they stand now; what was refused."""
+        published = {o.storage_class_name for o in self._own.there.values()}
+        known = [s.storage_class for driver in self._drivers for s in self._readings.sources(driver)]
+        await self._tiers.settle(plan, published=published, known=known if self._drivers.complete else None)
+        refused: list[ApiError] = []
+        for wish in wishes:
+            if wish.name in self._own.there and self._tiers.is_settled(plan, wish.class_name):
+                refused += await self._own.remove(wish.name)
+        return refused
+
+    def _name(self, source: Source) -> str:
+        return object_name(source.driver, source.storage_class, self._node)
+
+    async def _remove_obsolete(self, wishes: Sequence[Wish]) -> list[ApiError]:
+        """Objects of classes and drivers that are gone, and doubles; what was refused. One without a reading is left
+        as it is (5.8)."""
+        refused: list[ApiError] = []
+        kept, classes = {w.name for w in wishes}, {w.class_name for w in wishes}
+        for driver in self._drivers:
+            kept |= {self._name(s) for s in self._readings.sources(driver)}
+        for name, obj in list(self._own.there.items()):
+            known = self._drivers.get(obj.metadata.labels.get(names.CAPACITY_DRIVER, "")) is not None
+            if name not in kept and (known or self._drivers.complete):
+                if known and obj.storage_class_name in classes:
+                    self._own.say(
+                        f"{name} was made by somebody beside the one of class {obj.storage_class_name}: removed"
+                    )
+                refused += await self._own.remove(name)
+        return refused
+
+    # Comparing
+
+    def _is_urgent(self, wish: Wish) -> bool:
+        have = self._own.there.get(wish.name)
+        if have is None:  # no rise where it comes in the place of a tier
+            return self._tiers.now(wish.class_name) > 0
+        return self._own.is_urgent(wish, have)
+
+    def _is_higher(self, wish: Wish) -> bool:
+        have = self._own.there.get(wish.name)
+        return self._own.can_create() if have is None else wish.is_higher(have)
+
+
+async def _either(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for the event, or so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,221 @@
+"""What a driver's configuration meets on this machine, found out without touching anything."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.io_limits import Throttle
+from tonnage.csi.driver.pool_opener import Openings
+from tonnage.csi.driver.registration import SUFFIX
+from tonnage.csi.server import sockets
+from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
+from tonnage.host.iolimits import Cgroups
+from tonnage.node.config import preflight_pool
+from tonnage.node.config.driver import DriverConfig
+from tonnage.pools import config as pool_config
+from tonnage.pools import kubelet_disk
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.config import PoolConfig
+
+log = logging.getLogger(__name__)
+_POOL = "pool "
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. fault: why the driver cannot start; warning: it can, but somebody should know."""
+
+    what: str
+    text: str
+    warning: bool = False
+    fault: TonnageError | None = None
+
+
+def check(config: DriverConfig) -> list[Finding]:
+    """Look at everything that the configuration names. Blocking; nothing is made, opened for writing, or locked."""
+    found = [_driver(config), _endpoint(config.endpoint), _state(config.state)]
+    if config.registry is not None:
+        found.append(_registry(config.registry, config.driver_name))
+    if config.metrics is not None:
+        warning = config.metrics.open_to_others
+        text = f"{config.metrics}{', open to other machines, without a password' if warning else ''}"
+        found.append(Finding("metrics", text, warning=warning))
+    found.extend(map(_source, config.sources))
+    found.append(_cgroups(config))
+    found.extend(pool(described, config.roots) for described in config.pools)
+    found.extend(Finding("kind", each.renamed, warning=True) for each in config.pools if each.renamed)
+    found.extend(Finding("size", text, warning=True) for text in map(_tiny, config.pools) if text)
+    found.extend(_disks(config))
+    return found
+
+
+def require(findings: list[Finding]) -> None:
+    """Raises the first fault among findings. Pools that cannot be had now are none as long as there is another one."""
+    pools = [finding.fault for finding in findings if finding.what.startswith(_POOL)]
+    for finding in findings:
+        if finding.fault is not None and not (may_come(finding) and None in pools):
+            raise finding.fault
+
+
+def warn(findings: list[Finding]) -> None:
+    """Log what somebody should know about a driver that starts."""
+    for finding in findings:
+        if finding.warning and finding.fault is None:
+            log.warning("configuration has a warning what=%s text=%s", finding.what, finding.text)
+
+
+def may_come(finding: Finding) -> bool:
+    """Whether it is a pool whose disk may come, rather than one that is described wrongly."""
+    return finding.what.startswith(_POOL) and isinstance(finding.fault, Unavailable | HostError)
+
+
+def _tiny(config: PoolConfig) -> str:
+    """What is odd about the size that was given, "" for nothing."""
+    if config.kind == "fake" or not 0 < config.size < pool_config.LEAST:
+        return ""
+    return f"pool {config.name}: {config.size} bytes hold no volume: write the size with its unit, as 10Gi"
+
+
+def _fault(what: str, failure: TonnageError) -> Finding:
+    return Finding(what, str(failure), fault=failure)
+
+
+def _driver(config: DriverConfig) -> Finding:
+    try:
+        make(config)
+    except TonnageError as failure:
+        return _fault("driver", failure)
+    key = f"{config.topology_key}={config.node_name}"
+    return Finding("driver", f"{config.driver_name} on node {config.node_name} ({key})")
+
+
+def make_pools(config: DriverConfig) -> dict[str, Pool]:
+    """The pools by name, not yet open. Raises Invalid."""
+    return {found.name: make_pool(found, config.roots) for found in config.pools}
+
+
+def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Driver:
+    """The driver over its pools, which are made where none are given. Raises Invalid."""
+    pools = make_pools(config) if pools is None else pools
+    throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
+    ready = partial(_check_disk, {found.name: found for found in config.pools}, config.roots)
+    return Driver(
+        config.node_name,
+        pools,
+        config.state,
+        name=config.driver_name,
+        topology_key=config.topology_key,
+        max_volumes=config.max_volumes,
+        roots=config.roots,
+        sources=config.sources,
+        throttle=throttle,
+        openings=Openings(pools, opened=lambda pool: throttle.restore([pool]), ready=ready),
+    )
+
+
+def make_pool(config: PoolConfig, kubelet: Sequence[Path]) -> Pool:
+    """The pool, not yet open. Raises Invalid."""
+    return pool_config.make(_settled(config, kubelet))
+
+
+def _check_disk(configs: Mapping[str, PoolConfig], kubelet: Sequence[Path], name: str) -> None:
+    kubelet_disk.check(configs[name], kubelet)
+
+
+def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
+    """What a pool is to keep free; nothing when it has a disk of its own, which it is not opened without."""
+    try:
+        return kubelet_disk.settle(pool, kubelet)
+    except Unavailable:
+        return pool
+
+
+def _endpoint(path: Path) -> Finding:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError as failure:
+        if failure.errno == errno.ENOENT:
+            return Finding("endpoint", f"{path}")
+        return _fault("endpoint", Invalid(f"endpoint {path}: {failure.strerror}"))
+    if not stat.S_ISSOCK(mode):
+        return _fault("endpoint", Invalid(f"{path} exists and is not a socket: remove it or choose another path"))
+    return Finding("endpoint", f"{path} (there is a socket: it is replaced if nobody answers there)")
+
+
+def _state(path: Path) -> Finding:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return Finding("state", f"{path} (made when it is needed)")
+    except OSError as failure:
+        return _fault("state", HostError(f"state folder {path}: {failure.strerror}"))
+    if not stat.S_ISDIR(mode):
+        return _fault("state", Invalid(f"state folder {path} is not a directory"))
+    return Finding("state", f"{path}")
+
+
+def _registry(path: Path, driver: str) -> Finding:
+    try:
+        sockets.check_length(path / f"{driver}{SUFFIX}")
+    except Invalid as failure:
+        return _fault("registry", failure)
+    if not path.is_dir():
+        why = "is not a directory" if path.exists() else "is not there"
+        text = f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
+        return _fault("registry", Invalid(text))
+    return Finding("registry", f"{path}")
+
+
+def _source(path: Path) -> Finding:
+    """A folder that is named to be trusted: what a symlink in its path leads to could be changed by others."""
+    real = Path(os.path.realpath(path))
+    if real != path:
+        return _fault("source", Invalid(f"source {path} has a symlink in it: name {real}"))
+    if not path.is_dir():
+        why = "is not a directory" if path.exists() else "is not there"
+        return _fault("source", Invalid(f"source {path} {why}: make it, or leave it out"))
+    return Finding("source", f"{path}", warning=path == path.parent)
+
+
+def _cgroups(config: DriverConfig) -> Finding:
+    """A machine that cannot limit IO serves all volumes without limits."""
+    groups = Cgroups(config.cgroups)
+    try:
+        top = groups.top()
+        if config.io_cgroup:
+            groups.named(config.io_cgroup)
+    except Unsupported as reason:
+        return Finding("cgroups", str(reason), warning=bool(config.io_cgroup))
+    except TonnageError as failure:
+        return _fault("cgroups", failure)
+    text = f"IO can be limited in {top.path} (cgroup v{2 if top.v2 else 1})"
+    return Finding("cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text)
+
+
+def pool(config: PoolConfig, kubelet: Sequence[Path]) -> Finding:
+    """Look at one pool. Blocking."""
+    what = f"{_POOL}{config.name}"
+    try:
+        found, remark = preflight_pool.look(kubelet_disk.settle(config, kubelet)), kubelet_disk.remark(config, kubelet)
+        return Finding(what, f"{found}; {remark}" if remark else found, warning=bool(remark))
+    except TonnageError as failure:
+        return _fault(what, failure)
+
+
+def _disks(config: DriverConfig) -> Iterator[Finding]:
+    """Whether the disks can keep what the pools may promise together."""
+    settled = []
+    for pool in config.pools:
+        with suppress(Invalid, Unavailable):
+            settled.append(kubelet_disk.settle(pool, config.roots))
+    for outlook in pool_config.outlook(settled):
+        yield Finding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)

@@ -1,0 +1,73 @@
+"""The CSI drivers of a node as its agent knows them: asked once, reached through their sockets only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tonnage.api import names
+from tonnage.claims.node_scope import Driver
+from tonnage.csi.client import types
+from tonnage.csi.client.client import CsiClient
+from tonnage.errors import Unavailable, Unsupported
+
+
+async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> Driver:
+    """Ask a driver what it is. May be repeated. Raises CsiError, Unavailable while it is not ready, Unsupported.
+
+    started_ms and number (0..9999) make the provisioner's identity (kubernetes-behaviour.md 5.1).
+    """
+    if not await client.probe():
+        raise Unavailable(f"driver at {client.socket} is not ready")
+    info = await client.plugin_info()
+    plugin = await client.plugin_capabilities()
+    controller = await client.controller_capabilities() if types.CONTROLLER_SERVICE in plugin else frozenset[str]()
+    if types.CREATE_DELETE_VOLUME not in controller:
+        raise Unsupported(f"driver {info.name} makes no volumes: it needs CONTROLLER_SERVICE and CREATE_DELETE_VOLUME")
+    segment = (await client.node_info()).topology if types.VOLUME_ACCESSIBILITY_CONSTRAINTS in plugin else {}
+    return Driver(
+        client,
+        info.name,
+        info.manifest.get(names.MANIFEST_DEFAULT_POOL, ""),
+        frozenset(plugin),
+        frozenset(controller),
+        dict(segment),
+        f"{started_ms}-{number}-{info.name}-{node}",
+        dict(pair.split("=", 1) for pair in info.manifest.get(names.MANIFEST_POOLS, "").split(",") if "=" in pair),
+        frozenset(filter(None, info.manifest.get(names.MANIFEST_INLINE, "").split(","))),
+    )
+
+
+class Drivers:
+    """The drivers attached so far. Listeners are told of each, also of those that were there before them."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        """Whether all drivers that this node is meant to have are there."""
+        self._drivers: dict[str, Driver] = {}
+        self._listeners: list[Callable[[Driver], None]] = []
+
+    def __iter__(self) -> Iterator[Driver]:
+        return iter(list(self._drivers.values()))
+
+    def get(self, name: str) -> Driver | None:
+        """The driver of that name, or None."""
+        return self._drivers.get(name)
+
+    def sharing_pools_with(self, name: str) -> list[str]:
+        """Other drivers that name their pools, as this one does: several names of one program, over the same pools."""
+        driver = self.get(name)
+        if driver is None or not driver.default_pool:
+            return []
+        return [other.name for other in self._drivers.values() if other.default_pool and other.name != name]
+
+    def add(self, driver: Driver) -> None:
+        """Take in a driver; one of the same name is replaced."""
+        self._drivers[driver.name] = driver
+        for listener in self._listeners:
+            listener(driver)
+
+    def on_add(self, listener: Callable[[Driver], None]) -> None:
+        """Call listener for each driver."""
+        self._listeners.append(listener)
+        for driver in self:
+            listener(driver)

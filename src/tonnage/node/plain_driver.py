@@ -1,0 +1,146 @@
+"""A CSI driver on its own: pools, a socket, metrics on request. No Kubernetes needed; composition only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.local import client_of
+from tonnage.csi.driver.driver import Unfit
+from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.node.config import preflight
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.pool_metrics import measure
+from tonnage.node.pool_reload import PoolChange
+from tonnage.observe.exporter import Address, Exporter
+from tonnage.observe.process import settle
+from tonnage.pools.base.contract import Pool
+
+log = logging.getLogger(__name__)
+STOP_SECONDS = 1.8
+
+
+class StandaloneDriver:
+    """Serves one driver. start() and stop() may be repeated; a killed one is started again and goes on."""
+
+    def __init__(self, config: DriverConfig) -> None:
+        self.config = config
+        self.on_inline: Callable[[], None] = lambda: None
+        """Called when inline volumes have changed the room."""
+        self.on_unfit: Unfit = lambda context, why: None
+        """Called when an inline volume does not fit."""
+        pools = preflight.make_pools(config)
+        driver = replace(preflight.make(config, pools), on_inline=lambda: self.on_inline())
+        driver = replace(driver, on_unfit=lambda context, why: self.on_unfit(context, why))
+        assert driver.openings is not None
+        self._openings, self._pools = driver.openings, pools
+        for pool in self.pools:
+            pool.on_room = lambda: self.on_inline()
+        self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
+        """What may become of the pools while they are served."""
+        self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
+        self._exporter = self._exporter_at(config.metrics)
+
+    @property
+    def pools(self) -> Sequence[Pool]:
+        """The pools in their order."""
+        return list(self._pools.values())
+
+    def _exporter_at(self, address: Address | None) -> Exporter | None:
+        return Exporter(address, self.measure) if address is not None else None
+
+    def client(self) -> CsiClient:
+        """A client of the driver, within this process."""
+        return client_of(self._endpoint.calls, self._endpoint.socket)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics are served, "" for nowhere."""
+        return self._exporter.url if self._exporter is not None else ""
+
+    async def start(self) -> None:
+        """Open the pools, then serve, then register. One pool is enough: the others are tried again when calls come.
+
+        Raises Unavailable, Invalid, Precondition, HostError.
+        """
+        await self._openings.open()
+        await self._endpoint.start()
+        await self._start_exporter()
+
+    async def _start_exporter(self) -> None:
+        if self._exporter is not None:
+            await self._exporter.start()
+            log.info("serving metrics url=%s", self._exporter.url)
+
+    async def serve_metrics(self, address: Address | None) -> None:
+        """Serve them elsewhere, or nowhere. Raises HostError where the address cannot be had; then they stay."""
+        before, self._exporter = self._exporter, self._exporter_at(address)
+        if before is not None:
+            await before.stop()  # first: both may be ports of one number
+        try:
+            await self._start_exporter()
+        except BaseException:
+            self._exporter = before
+            await self._start_exporter()
+            raise
+
+    async def stop(self) -> None:
+        """Stop serving, close the pools; volumes and mounts stay. May be repeated."""
+        if self._exporter is not None:
+            await self._exporter.stop()
+        await self._endpoint.stop()
+        await self._openings.close()
+        for pool in reversed(self.pools):
+            await pool.close()
+
+    async def measure(self) -> None:
+        """Bring the gauges of the pools up to date. A pool that cannot be read is shown as down."""
+        await measure(self.pools)
+
+
+class Serving(Protocol):
+    """What serve() runs. stop() may be called while start() was cancelled."""
+
+    async def start(self) -> None:
+        """Begin to serve."""
+
+    async def stop(self) -> None:
+        """End it."""
+
+
+async def serve(driver: Serving, ended: asyncio.Event, *, name: str = "") -> None:
+    """Run a driver until ended is set. Leaves within 2 s: calls that a dead disk holds up are not waited for."""
+    starting = asyncio.ensure_future(driver.start())
+    waiting = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait([starting, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            settle()
+            log.info("driver ready %s", name)
+            await waiting
+    finally:
+        waiting.cancel()
+        stopping = asyncio.ensure_future(_stop(driver, starting))
+        await asyncio.wait([stopping], timeout=STOP_SECONDS)
+        if not stopping.done():
+            log.warning("not everything stopped in time seconds=%.1f", STOP_SECONDS)
+            leave(0)
+        stopping.result()
+
+
+async def _stop(driver: Serving, starting: asyncio.Future[None]) -> None:
+    starting.cancel()
+    await asyncio.wait([starting])
+    await driver.stop()
+
+
+def leave(code: int) -> None:
+    """End the process at once, past threads that are stuck in the kernel: a start after a kill goes on just as well."""
+    logging.shutdown()
+    os._exit(code)

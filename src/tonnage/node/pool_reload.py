@@ -1,0 +1,115 @@
+"""Pools of a driver that serves: more of them, fewer, other bounds. Calls under way are never cut."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from tonnage.csi.driver.driver import Driver
+from tonnage.errors import Precondition, TonnageError
+from tonnage.node.config import preflight
+from tonnage.node.config.driver import DriverConfig
+from tonnage.pools import config as pool_config
+from tonnage.pools import kubelet_disk
+from tonnage.pools.base.contract import Bounds, Pool
+from tonnage.pools.base.overcommit import NO_KEEP
+from tonnage.pools.config import PoolConfig
+
+log = logging.getLogger(__name__)
+
+
+class PoolChange:
+    """Changes the pools of one driver, `config` being what it serves. pools: the driver's own table, by name, which
+    every service looks into. on_room: for pools that come."""
+
+    def __init__(
+        self, driver: Driver, pools: dict[str, Pool], config: DriverConfig, on_room: Callable[[], None]
+    ) -> None:
+        assert driver.openings is not None
+        self.config = config
+        self._driver, self._pools, self._openings, self._on_room = driver, pools, driver.openings, on_room
+        self._openings.ready = self._check_disk
+        self._never_open: set[str] = set()
+
+    async def add(self, wanted: PoolConfig) -> str:
+        """Open one more pool; why it is not open yet, "" when it is: then it is tried again when calls come.
+
+        Raises Invalid and others for one that could never be opened as it is described.
+        """
+        finding = await asyncio.to_thread(preflight.pool, wanted, self.config.roots)
+        if finding.fault is not None and not preflight.may_come(finding):
+            raise finding.fault
+        pool = await asyncio.to_thread(preflight.make_pool, wanted, self.config.roots)
+        pool.on_room = self._on_room
+        self._serve(wanted)
+        self._pools[wanted.name] = pool
+        await self._openings.add(wanted.name)
+        if why := self._openings.why(wanted.name):
+            self._never_open.add(wanted.name)
+        return why
+
+    async def remove(self, name: str) -> None:
+        """Serve an empty pool no more. Raises Precondition for one that has something, or cannot be looked into; one
+        that has come and never was open goes without a look, since nothing was made in it."""
+        pool = self._pools[name]
+        if name in self._never_open and self._openings.why(name):
+            del self._pools[name]
+            await self._forget(name, pool)
+            return
+        await _check_empty(pool)
+        place = list(self._pools).index(name)
+        del self._pools[name]
+        try:
+            await self._driver.in_flight.drained()  # a volume may have been on its way into it
+            await _check_empty(pool)
+        except BaseException:
+            self._put_back(name, pool, place)
+            raise
+        await self._forget(name, pool)
+
+    async def _forget(self, name: str, pool: Pool) -> None:
+        self._openings.forget(name)
+        self._never_open.discard(name)
+        self.config = replace(self.config, pools=[found for found in self.config.pools if found.name != name])
+        await pool.close()
+
+    def _check_disk(self, name: str) -> None:
+        """What is looked at before a pool is opened: that it does not lie on the node's disk while its own is away."""
+        kubelet_disk.check(next(found for found in self.config.pools if found.name == name), self.config.roots)
+
+    def _put_back(self, name: str, pool: Pool, place: int) -> None:
+        order = list(self._pools.items())
+        order.insert(place, (name, pool))
+        self._pools.clear()
+        self._pools.update(order)
+
+    def rebound(self, wanted: PoolConfig) -> None:
+        """Give a pool other bounds. Blocking. Raises Unsupported where its kind holds them from the start, Unavailable
+        and Invalid as nodedisk.settle."""
+        settled = kubelet_disk.settle(wanted, self.config.roots)
+        bounds = Bounds(settled.size, settled.overcommit, settled.sparse, settled.keep or NO_KEEP)
+        pool_config.make(settled)  # refuses what could not have been made
+        pool = self._pools[wanted.name]
+        pool.rebound(bounds, erase_rate=settled.erase_rate)
+        pool.inline = settled.inline
+        self._serve(wanted)
+
+    def _serve(self, wanted: PoolConfig) -> None:
+        """Know the pool as described, in its place or as the last one."""
+        have = {pool.name: pool for pool in self.config.pools}
+        self.config = replace(self.config, pools=list({**have, wanted.name: wanted}.values()))
+
+
+async def _check_empty(pool: Pool) -> None:
+    try:
+        volumes, snapshots = await pool.list(), await pool.list_snapshots()
+        damaged, erasing = await pool.damaged(), await pool.erasing()
+    except TonnageError as failure:
+        raise Precondition(f"it cannot be looked into: {failure}") from failure
+    counts = {"volumes": len(volumes) + len(damaged), "snapshots": len(snapshots), "erasures": len(erasing)}
+    found = [*(v.name for v in volumes), *damaged, *(s.name for s in snapshots), *(e.name for e in erasing)]
+    if found:
+        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        raise Precondition(f"it has {told} ({found[0]}{', ...' if len(found) > 1 else ''})")

@@ -1,0 +1,128 @@
+"""A node of a real cluster: a CSI driver registered with the kubelet, and the agent that serves claims, in one process.
+
+The driver comes first and never waits for the API server: pods that were placed here can be mounted while it is away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import Background, supervise
+from tonnage.api.kinds import NAMESPACES, NODES
+from tonnage.errors import TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import WARNING, EventRecorder
+from tonnage.node.agent import NodeAgent
+from tonnage.node.config.node import NodeConfig
+from tonnage.node.config_watch import LiveConfig
+from tonnage.node.plain_driver import StandaloneDriver
+from tonnage.node.registrar import Registrar
+from tonnage.node.reload import Reconfigure
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+
+class NodeProcess:
+    """start() serves the kubelet and returns; the agent works as soon as the API server answers. client: to it.
+
+    live: the file that the configuration is from, to be followed, and what reads it (with all that stands over it).
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        client: Client,
+        *,
+        live: tuple[Path, Callable[[], NodeConfig]] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config
+        self.driver = StandaloneDriver(config.driver)
+        self.agent: NodeAgent | None = None
+        self._client, self._clock = client, clock or RealClock()
+        self._tasks = Background("node")
+        self._events = EventRecorder(client, "tonnage-node", host=config.driver.node_name, clock=self._clock)
+        self._live = live
+        registry = config.driver.registry
+        self._registrar = Registrar(config.endpoints, registry, clock=self._clock) if registry is not None else None
+
+    async def start(self) -> None:
+        """Open pools, serve, register. Raises as StandaloneDriver.start."""
+        await self.driver.start()
+        self._tasks.start(supervise("agent", self._run_agent), "agent")
+        if self._registrar is not None:
+            self._tasks.start(supervise("registrar", self._registrar.run), "registrar")
+        if self._live is not None:
+            file, read = self._live
+            change = Reconfigure(self.config, self.driver, tell=self._tell, after=self._reconsider)
+            live = LiveConfig(file, read, apply=change.apply, refuse=change.refuse, clock=self._clock)
+            self._tasks.start(supervise("configuration", live.run), "configuration")
+            self._tasks.start(supervise("events", self._events.run), "events")
+
+    async def _reconsider(self) -> None:
+        if self.agent is not None:
+            await self.agent.reconsider()
+
+    def _tell(self, type_: str, reason: str, message: str) -> None:
+        """Log it, and tell it on the Node as soon as the API server answers."""
+        log.log(logging.WARNING if type_ == WARNING else logging.INFO, "%s message=%s", reason, message)
+        self._tasks.start(self._record(type_, reason, message), "event")
+
+    async def _record(self, type_: str, reason: str, message: str) -> None:
+        node = await self._insist(lambda: self._client.get(NODES, self.config.driver.node_name))
+        self._events.record(refer(NODES, node), type_, reason, message)
+
+    async def _run_agent(self) -> None:
+        """Find out which cluster it is, then serve it: volumes are marked with its uid. Again if it becomes another."""
+        await self._serve_cluster(went_back=False)
+        while True:
+            await self._serve_cluster(went_back=True)
+
+    async def _serve_cluster(self, *, went_back: bool) -> None:
+        config = self.config
+        self.agent = NodeAgent(
+            self._client,
+            node_name=config.driver.node_name,
+            cluster_uid=await self._cluster_uid(),
+            endpoints=config.endpoints,
+            clients=[self.driver.client()],
+            namespace=config.namespace,
+            clock=self._clock,
+            binding=config.binding,
+            watches=config.scope,
+            capacity=config.capacity,
+            hold_back=config.hold_back,
+            startup_taint=(config.driver.driver_name,),
+            went_back=went_back,
+        )
+        self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
+        await self.agent.run()
+
+    async def _cluster_uid(self) -> str:
+        return (await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))).metadata.uid
+
+    async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        backoff = Backoff(initial=0.2, maximum=10.0)
+        while True:
+            try:
+                return await ask()
+            except TonnageError as failure:
+                pause = backoff.next("")
+                log.warning("API server not ready retry=%.1fs error=%s", pause, failure)
+                await self._clock.sleep(pause)
+
+    async def stop(self) -> None:
+        """Stop the agent, then the driver; volumes and mounts stay. May be repeated."""
+        if self.agent is not None:
+            await self.agent.stop()
+        await self._tasks.close()
+        if self._registrar is not None:
+            await self._registrar.stop()
+        await self.driver.stop()
+        await self._client.close()

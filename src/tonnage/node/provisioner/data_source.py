@@ -1,0 +1,85 @@
+"""What a claim's volume is filled from: found by live reads, and whether this node has it.
+
+Sources and claims are another's to change, and agents watch no claims but their node's, so nothing is remembered. A
+claim that was sent to a node without its source goes back with the reason (kubernetes-behaviour.md 5.6 leaves that to
+chance); the controller, or our scheduler, sends it where the source is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tonnage.api import matching
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.api.origin import origin_of, reference
+from tonnage.api.quantity import from_bytes
+from tonnage.claims.node_scope import Driver
+from tonnage.csi.client.types import ContentSource
+from tonnage.errors import ApiNotFound, Invalid, Precondition
+from tonnage.kube.client import Client
+
+
+@dataclass(frozen=True)
+class Away:
+    """The content lies on another node. reason: for people."""
+
+    reason: str
+
+
+async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Driver) -> ContentSource | Away | None:
+    """The source that CreateVolume gets, None for an empty volume. May be repeated.
+
+    That it is a claim, volume_request.plan has seen to. Raises Invalid for what can never be, Precondition while the
+    source is not ready, ApiError, Unavailable.
+    """
+    ref = reference(claim)
+    if ref is None:
+        return None
+    source = await _source(client, claim, ref.name)
+    volume = await _volume(client, source)
+    found = origin_of(claim, lambda key: source, lambda name: volume)
+    if found is None or found.volume is None:
+        raise Precondition(f"it is to be a copy, and {found.missing if found else 'its source is not there'}")
+    if not driver.reaches(found.volume):
+        name = found.volume.metadata.name
+        what = f"claim {claim.metadata.name} is to be a copy of {found.text}"
+        return Away(f"{what}, whose volume {name} is on another node")
+    if fault := copy_fault(claim, found.volume, driver.name):
+        raise Invalid(fault)
+    assert found.volume.spec.csi is not None
+    return ContentSource(volume_id=found.volume.spec.csi.volume_handle)
+
+
+async def _source(client: Client, claim: PersistentVolumeClaim, name: str) -> PersistentVolumeClaim | None:
+    try:
+        return await client.get(CLAIMS, name, claim.metadata.namespace)
+    except ApiNotFound:
+        return None
+
+
+async def _volume(client: Client, source: PersistentVolumeClaim | None) -> PersistentVolume | None:
+    if source is None or not source.spec.volume_name:
+        return None
+    try:
+        found = await client.get(VOLUMES, source.spec.volume_name)
+    except ApiNotFound:
+        return None
+    return found if matching.is_claimed_by(found, source) else None
+
+
+def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: str) -> str:
+    """Why the claim can be no copy of the volume by that driver, as external-provisioner asks of it; "" when it can.
+
+    Raises Invalid for sizes that cannot be read.
+    """
+    name = volume.metadata.name
+    if volume.spec.csi is None or volume.spec.csi.driver != driver:
+        return f"volume {name}, of which it is to be a copy, is not of driver {driver}"
+    has, asked = matching.capacity(volume), matching.requested(claim)
+    if asked < has:
+        return f"{from_bytes(asked)} are asked, and {name}, of which it is to be a copy, has {from_bytes(has)}"
+    mode = claim.spec.volume_mode or matching.FILESYSTEM
+    if mode != (volume.spec.volume_mode or matching.FILESYSTEM):
+        return f"volume mode {mode} is asked, and {name}, of which it is to be a copy, has the other one"
+    return ""

@@ -1,0 +1,241 @@
+"""Reserves capacity for all claims of a pod, or reschedules all of them.
+
+What to do with a group, and when to look again, the pure model says (ClaimGroup); here it is done. Claims that are held
+before they go back are booked after all when room comes up. Claims with a sibling that can never have a volume stay
+here unserved: no node would do better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import KeyedLocks
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.origin import is_clone, is_populated
+from tonnage.capacity.ledger import Ledger, Stage
+from tonnage.claims.node_scope import Driver
+from tonnage.claims.selected_node import withdrawals
+from tonnage.kube.cache import Cache
+from tonnage.node.capacity.poller import Readings
+from tonnage.node.provisioner.claim_group import Group, Siblings, is_there
+from tonnage.node.provisioner.failure_events import Refusals
+from tonnage.node.provisioner.group_state import LOOK_EVERY, Action, ClaimGroup, Member, Pace
+from tonnage.node.provisioner.precheck import Feasibility
+from tonnage.node.provisioner.reschedule import Withdrawal
+
+UNTOLD_WAIT = 60.0
+"""Seconds after which a driver that has refused, and does not tell how much room it has, is asked again."""
+_AGAIN = 0.001
+"""Seconds: something changed while we looked."""
+
+
+@dataclass
+class _Exhausted:
+    """A claim that its driver refused at `since` (monotonic seconds; infinite: never to be tried again here). free: the
+    least that the driver told it has since then. why: what to tell of it, "" for want of room."""
+
+    since: float
+    free: int | None = None
+    why: str = ""
+
+    def is_over(self, free: int | None, now: float) -> bool:
+        """Whether it is worth asking the driver again. free: what it tells now, None if it tells nothing."""
+        if free is None:
+            return now > self.since + UNTOLD_WAIT
+        more = self.free is not None and free > self.free
+        self.free = free if self.free is None else min(self.free, free)
+        return more and self.since < now
+
+
+class Booking:
+    """Books claims by uid. enqueue asks for another look at a claim; away tells why a copy can only be elsewhere."""
+
+    def __init__(
+        self,
+        claims: Cache[PersistentVolumeClaim],
+        ledger: Ledger,
+        readings: Readings,
+        siblings: Siblings,
+        withdrawal: Withdrawal,
+        feasibility: Feasibility,
+        refusals: Refusals,
+        clock: Clock,
+        enqueue: Callable[[str], None],
+        away: Callable[[PersistentVolumeClaim], Awaitable[str]],
+    ) -> None:
+        self._claims, self._ledger, self._readings = claims, ledger, readings
+        self._siblings, self._withdrawal, self._clock = siblings, withdrawal, clock
+        self._feasibility, self._refusals = feasibility, refusals
+        self._enqueue, self._why_away = enqueue, away
+        self._held: set[str] = set()  # refused claims that wait here
+        self._exhausted: dict[str, _Exhausted] = {}  # refused by the driver itself, whatever the ledger says
+        self._pace = Pace()
+        self._groups: dict[str, ClaimGroup] = {}  # rejected ones
+        self._group_of: dict[str, str] = {}  # uid of a claim here -> its rejected group
+        self._locks = KeyedLocks()
+        self.reasons: dict[str, str] = {}
+        """uid -> why the claim waits: "siblings", "capacity", "rescheduling" or "infeasible"."""
+        readings.on_reading(self._wake_held)
+
+    async def book(self, claim: PersistentVolumeClaim, driver: Driver, *, late: bool) -> float | None:
+        """None when the claim has its room, else the seconds after which to look again.
+
+        late: the scheduler sends the claim together with its siblings. May be repeated. Raises ApiError, Unavailable.
+        """
+        await self._readings.first(driver)
+        if self._ledger.get(claim.metadata.uid) is None:  # it left while we waited
+            return LOOK_EVERY
+        group = await self._siblings.of(claim)
+        async with self._locks.hold(group.id):
+            return await self._decide(group, claim.metadata.uid, late=late)
+
+    async def _decide(self, group: Group, uid: str, *, late: bool) -> float | None:
+        here = self._here(group)
+        if len(here) > 1 and await self._is_hopeless(here):
+            self._wait(here, "infeasible")
+            return LOOK_EVERY
+        if len(group.claims) > 1 and (away := await self._away([*filter(is_clone, here), *group.copies])):
+            self.turn_away(uid, away)
+        known = (group.id, *(self._group_of.get(c.metadata.uid, "") for c in here))
+        state = next((self._groups[id_] for id_ in known if id_ in self._groups), None) or ClaimGroup(self._pace)
+        missing, confirmed, most = group.missing if late else (), False, 0
+        while True:
+            promise, now = self._ledger.get(uid), self._clock.monotonic()
+            if promise is None or promise.stage is Stage.MADE:
+                return LOOK_EVERY
+            if promise.stage in (Stage.BOOKED, Stage.CREATING):
+                return None
+            here, missing = self._here(group), tuple(key for key in missing if not is_there(self._claims.get(key)))
+            if late and not group.present <= {c.key for c in here if is_there(c)}:
+                return _AGAIN  # one has left
+            pending = {c.metadata.uid: c for c in here if self._withdrawal.is_pending(c)}
+            members = [self._member(c, now) for c in pending.values()]
+            uids = [c.metadata.uid for c in here] or [uid]
+            refused = self._withdrawal.leaving(group) or any(self._is_exhausted(u) for u in uids)
+            lacks = self._ledger.lacks(uids, group.coming) if missing and not refused else None
+            fits = lacks is None and not refused
+            decision = state.decide(members, now, missing=bool(missing), fits=fits, confirmed=confirmed)
+            if decision.action is Action.WAIT:
+                self._wait(pending.values(), "siblings" if missing else "rescheduling")
+                return decision.look_at - now
+            if decision.action is Action.CONFIRM:
+                (missing, most), confirmed = await self._siblings.confirm(group), True
+                continue
+            if decision.action is Action.RESCHEDULE:
+                await self._reschedule(group, state, [pending[u] for u in decision.uids], decision.reschedules)
+                continue
+            if decision.action is Action.RESERVE and not refused:
+                lacks = self._ledger.book(uids)
+                if lacks is None:
+                    state.reserved(members)
+                    self._booked(group, uids, uid)
+                    return None
+            self._held.update(u for u in uids if self._ledger.get(u))
+            why = next((e.why for u in uids if (e := self._exhausted.get(u)) and e.why), "")
+            overdue = decision.action is Action.REJECT and confirmed
+            if overdue and fits:
+                why = self._withdrawal.overdue(missing)
+            ready = await self._withdrawal.prepare(group, list(pending.values()), lacks, patient=not overdue, why=why)
+            if not isinstance(ready, str):
+                self._wait(pending.values(), "capacity")
+                return min(ready, decision.look_at - now)
+            state.reason = ready
+            state.reject(members, self._clock.monotonic(), missing=bool(missing), at_least=most)
+            self._groups[group.id] = state
+            self._group_of.update((m.uid, group.id) for m in members)
+
+    async def _reschedule(
+        self, group: Group, state: ClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int
+    ) -> None:
+        self._ledger.refuse(c.metadata.uid for c in claims)
+        self._wait(claims, "rescheduling")
+        done, failure = await self._withdrawal.send_back(group, claims, reschedules, state.unseen)
+        for uid in (c.metadata.uid for c in done):
+            if self._ledger.get(uid) is not None:  # else the watch shows it already
+                state.patched(uid, self._clock.monotonic())
+            self._forget([uid])
+        if done and state.told < reschedules:
+            state.told = reschedules
+            self._withdrawal.tell(group, done, reschedules, state.reason)
+        if failure is not None:
+            raise failure
+
+    def _here(self, group: Group) -> list[PersistentVolumeClaim]:
+        """A volume populator's claims need nothing of this node: their volumes are made for claims of its own."""
+        return [c for key in group.claims if (c := self._claims.get(key)) is not None and not is_populated(c)]
+
+    def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
+        promise = self._ledger.get(claim.metadata.uid)
+        return Member(claim.metadata.uid, withdrawals(claim), promise.seen if promise is not None else now)
+
+    def _wait(self, claims: Iterable[PersistentVolumeClaim], reason: str) -> None:
+        self.reasons.update((c.metadata.uid, reason) for c in claims)
+
+    async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
+        """Why the pod cannot be here: one of its claims is to be a copy of what is on another node. "" when it can."""
+        for claim in copies:
+            if why := await self._why_away(claim):
+                return why
+        return ""
+
+    async def _is_hopeless(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
+        """Whether one of a pod's claims can never be served; then none is, and all are told."""
+        found = await self._feasibility.first_fault(claims)
+        if found is None:
+            return False
+        cause, message = found
+        self._ledger.refuse(c.metadata.uid for c in claims)
+        self._held.update(c.metadata.uid for c in claims if self._ledger.get(c.metadata.uid))
+        await self._refusals.tell(cause, message)
+        self._refusals.tell_siblings([c for c in claims if c is not cause], cause)
+        return True
+
+    def exhausted(self, uid: str) -> None:
+        """The driver had no room though the ledger thought so: the claim and its siblings go back at the next look, or
+        are kept (patience.py) until there is more room than there was, or might be."""
+        self._exhausted[uid] = _Exhausted(self._clock.monotonic())
+        self._enqueue(uid)
+
+    def turn_away(self, uid: str, why: str = "") -> None:
+        """The claim is to go back at the next look, with its siblings, whatever room there is. May be repeated."""
+        self._exhausted[uid] = _Exhausted(float("inf"), why=why)
+
+    def left(self, uid: str) -> None:
+        """The claim is no longer sent here. One that is held may wait for just that."""
+        self._forget([uid])
+        self.reasons.pop(uid, None)
+        if (group := self._groups.get(self._group_of.pop(uid, ""))) is not None:
+            group.left(uid)
+        now = self._clock.monotonic()
+        for id_ in [i for i, g in self._groups.items() if g.is_over(now)]:
+            del self._groups[id_]
+        self._wake_held()
+
+    def _booked(self, group: Group, uids: Sequence[str], asking: str) -> None:
+        self._withdrawal.settled(group)
+        self._held.difference_update(uids)
+        for uid in uids:
+            self.reasons.pop(uid, None)
+            if uid != asking:
+                self._enqueue(uid)
+
+    def _forget(self, uids: Iterable[str]) -> None:
+        self._held.difference_update(uids)
+        for uid in uids:
+            self._exhausted.pop(uid, None)
+
+    def _is_exhausted(self, uid: str) -> bool:
+        """Whether the driver still has no room for the claim as far as one can tell without asking it again."""
+        found, promise = self._exhausted.get(uid), self._ledger.get(uid)
+        if found is None or promise is None:
+            return found is not None
+        if found.is_over(self._ledger.free(promise.source), self._clock.monotonic()):
+            del self._exhausted[uid]
+            return False
+        return True
+
+    def _wake_held(self) -> None:
+        for uid in self._held:
+            self._enqueue(uid)

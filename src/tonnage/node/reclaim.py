@@ -1,0 +1,241 @@
+"""Deletes volumes whose claim is gone: phase Released, policy Delete (kubernetes-behaviour.md 5.9).
+
+The volume first, then its PersistentVolume, then our finalizer: while a PV tells of a volume, the volume is there or
+was deleted for sure. An answer that does not come is no deletion.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume
+from tonnage.api.kinds import ATTACHMENTS, CLAIMS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.selectors import node_matcher
+from tonnage.api.storage import StorageClass
+from tonnage.claims.bind import change
+from tonnage.claims.create_request import SecretRef, read_secret, secret_of
+from tonnage.claims.node_scope import Driver, NodeScope
+from tonnage.csi.client import types
+from tonnage.errors import ApiConflict, ApiNotFound, Invalid, Precondition, TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.node import volume_metrics
+from tonnage.node.capacity.poller import Readings
+from tonnage.node.driver_set import Drivers
+
+log = logging.getLogger(__name__)
+WORKERS = 100
+RETRY_START, RETRY_MAX = 1.0, 300.0
+
+
+class Reclaimer:
+    """The loop over this node's PersistentVolumes."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        scope: NodeScope,
+        drivers: Drivers,
+        readings: Readings,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client, self._events, self._node = client, events, scope.node
+        self._drivers, self._readings, self._clock = drivers, readings, clock or RealClock()
+        volumes = informers.of(VOLUMES, labels=scope.selector)
+        self._volumes = volumes.cache
+        self._classes = informers.of(STORAGE_CLASSES).cache
+        self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before we deleted their volumes
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when a PersistentVolume vanished whose volume we have not deleted."""
+        self._deleted: set[str] = set()  # uids whose volume is deleted; the watch may still show them
+        self._controller = Controller(
+            "reclaim", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
+        )
+        self._controller.watch(volumes, self._keys)
+        drivers.on_add(lambda _: self._look_at_all())
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    def _keys(self, old: PersistentVolume | None, new: PersistentVolume | None) -> tuple[str, ...]:
+        """Not of interest: volumes that are in use, or that we have just finished with."""
+        if new is None:
+            assert old is not None
+            uid = old.metadata.uid
+            if uid in self._deleted:
+                self._deleted.discard(uid)
+                return ()
+            self.on_lost()
+            if not _is_due(old):
+                return ()
+            self._gone[old.key] = old
+            return (old.key,)
+        if _is_due(new) or _keeps_needlessly(new):
+            return () if new.metadata.uid in self._deleted and not _ours(new) else (new.key,)
+        return ()
+
+    def _look_at_all(self) -> None:
+        for volume in self._volumes:
+            for key in self._keys(None, volume):
+                self._controller.enqueue(key)
+
+    async def reconcile(self, key: str) -> None:
+        """Delete the volume behind the PersistentVolume of that name, if that is due."""
+        cached = self._volumes.get(key)
+        if cached is None:
+            await self._vanished(key)
+            return
+        driver = self._driver(cached)
+        if driver is None or not self._is_here(cached, driver):
+            return
+        if _keeps_needlessly(cached):
+            await self._let_go(cached)
+            return
+        if not _is_due(cached):
+            return
+        try:
+            volume = await self._client.get(VOLUMES, key)  # live: it is the user's data that goes
+        except ApiNotFound:
+            await self._vanished(key)
+            return
+        if volume.metadata.uid == cached.metadata.uid and _is_due(volume):
+            await self._delete(volume, driver)
+
+    async def _vanished(self, key: str) -> None:
+        """A PV that was Released for deletion disappeared before its volume was deleted, for it had no finalizer of
+        ours (an ephemeral claim's) and a person deleted it. A live read tells that it is gone, not just unlabelled."""
+        volume = self._gone.get(key)
+        if volume is None:
+            return
+        driver = self._driver(volume)
+        if driver is not None and self._is_here(volume, driver) and await self._is_gone(volume, driver):
+            await self._delete_volume(volume, driver)
+        self._gone.pop(key, None)
+
+    async def _is_gone(self, volume: PersistentVolume, driver: Driver) -> bool:
+        """Whether no PV tells of the volume any more (one of that name may be another node's), and no claim has it."""
+        try:
+            if driver.reaches(await self._client.get(VOLUMES, volume.metadata.name)):
+                return False
+        except ApiNotFound:
+            pass
+        ref = volume.spec.claim_ref
+        if ref is None:
+            return False
+        try:
+            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+        except ApiNotFound:
+            return True
+        return claim.metadata.uid != ref.uid
+
+    def _driver(self, volume: PersistentVolume) -> Driver | None:
+        return self._drivers.get(volume.spec.csi.driver) if volume.spec.csi is not None else None
+
+    def _is_here(self, volume: PersistentVolume, driver: Driver) -> bool:
+        """Whether this node's driver has it (5.7): any other would call it unknown, and so deleted."""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return True  # it can be reached from everywhere, and the label says who made it
+        return node_matcher(affinity.required)(driver.segment, self._node)
+
+    async def _delete(self, volume: PersistentVolume, driver: Driver) -> None:
+        uid = volume.metadata.uid
+        if uid not in self._deleted:
+            began = self._clock.monotonic()
+            try:
+                await self._check_detached(volume, driver)
+                await self._delete_volume(volume, driver)
+            except TonnageError as failure:
+                volume_metrics.not_deleted(volume)
+                self._events.warning(refer(VOLUMES, volume), "VolumeFailedDelete", str(failure))
+                raise
+            volume_metrics.deleted(volume, self._clock.monotonic() - began)
+            self._deleted.add(uid)
+        if not volume.metadata.deleting:
+            try:
+                await self._client.delete(VOLUMES, volume.metadata.name, uid=uid)
+            except (ApiNotFound, ApiConflict):  # gone, or made anew by somebody
+                return
+        if _ours(volume):
+            await self._let_go(volume)
+
+    async def _delete_volume(self, volume: PersistentVolume, driver: Driver) -> None:
+        assert volume.spec.csi is not None
+        await driver.client.delete_volume(volume.spec.csi.volume_handle, secrets=await self._secrets(volume))
+        log.info("volume deleted volume=%s driver=%s", volume.metadata.name, driver.name)
+        self._readings.want(driver.name)
+
+    async def _secrets(self, volume: PersistentVolume) -> dict[str, str]:
+        """Those the PV names, else its class; one that cannot be read is done without (5.9)."""
+        try:
+            return await read_secret(self._client, self._secret(volume))
+        except (ApiNotFound, Invalid) as failure:
+            log.warning("secret for deletion not read volume=%s error=%s", volume.metadata.name, failure)
+            return {}
+
+    def _secret(self, volume: PersistentVolume) -> SecretRef | None:
+        notes = volume.metadata.annotations
+        if names.DELETION_SECRET_NAME in notes:
+            name, namespace = notes[names.DELETION_SECRET_NAME], notes.get(names.DELETION_SECRET_NAMESPACE, "")
+            return SecretRef(name, namespace) if name and namespace else None
+        storage_class: StorageClass | None = self._classes.get(volume.spec.storage_class_name)
+        if storage_class is None:
+            return None
+        return secret_of(storage_class.parameters, "provisioner-", None, volume.metadata.name)
+
+    async def _check_detached(self, volume: PersistentVolume, driver: Driver) -> None:
+        if types.PUBLISH_UNPUBLISH_VOLUME not in driver.controller:
+            return
+        for attachment in (await self._client.list(ATTACHMENTS)).items:
+            source = attachment.spec.get("source") or {}
+            if source.get("persistentVolumeName") == volume.metadata.name:
+                node = attachment.spec.get("nodeName", "")
+                raise Precondition(f"persistentvolume {volume.metadata.name} is still attached to node {node}")
+
+    async def _let_go(self, volume: PersistentVolume) -> None:
+        """Take our finalizer off."""
+
+        def without(now: PersistentVolume) -> dict[str, object] | None:
+            if not _ours(now):
+                return None
+            kept = [f for f in now.metadata.finalizers if f != names.PROVISIONER_FINALIZER]
+            return {"metadata": {"finalizers": kept or None}}
+
+        try:
+            # The deletion has just changed it, so read it again rather than be refused first.
+            now = await self._client.get(VOLUMES, volume.metadata.name)
+            if now.metadata.uid == volume.metadata.uid:
+                await change(self._client, VOLUMES, now, without)
+        except (ApiNotFound, ApiConflict):
+            return
+
+
+def _ours(volume: PersistentVolume) -> bool:
+    return names.PROVISIONER_FINALIZER in volume.metadata.finalizers
+
+
+def _is_due(volume: PersistentVolume) -> bool:
+    policy = volume.spec.persistent_volume_reclaim_policy
+    provisioned = names.PROVISIONED_BY in volume.metadata.annotations
+    return (volume.status.phase == "Released" or _is_unwanted(volume)) and policy == "Delete" and provisioned
+
+
+def _is_unwanted(volume: PersistentVolume) -> bool:
+    """One that was published ahead of its claim, and removed before it got one."""
+    ahead = names.DISK in volume.metadata.annotations and volume.spec.claim_ref is None
+    return ahead and volume.metadata.deleting
+
+
+def _keeps_needlessly(volume: PersistentVolume) -> bool:
+    """The policy was changed to Retain: the volume is no longer ours to delete, so its PV need not wait for us."""
+    return volume.spec.persistent_volume_reclaim_policy == "Retain" and _ours(volume)

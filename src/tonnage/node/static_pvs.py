@@ -1,0 +1,305 @@
+"""Publishes the disks of static pools as PersistentVolumes ahead of claims, so that the scheduler sees their sizes.
+
+Otherwise a claim for 10Gi might be sent to a node whose only free disk has 4Ti. The order is: the volume is made (the
+disk is taken, whatever else asks for room), then its PersistentVolume; a volume that a kill left without one gets it at
+the next look, if nobody has had it. When a PersistentVolume is released, reclaim.py deletes its volume as any other;
+once the disk is clean it is free, and is published anew. The rules follow sig-storage-local-static-provisioner
+(pkg/discovery); there a directory is one class, here a pool is published in one class: two PersistentVolumes of one
+disk could both be claimed. Others that choose the pool are told so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume
+from tonnage.api.kinds import STORAGE_CLASSES, VOLUMES
+from tonnage.api.storage import StorageClass
+from tonnage.claims import pv
+from tonnage.claims.create_request import capacity_parameters, fstype_of, parameters_of
+from tonnage.claims.node_scope import PUBLISHED_AHEAD, Driver, NodeScope
+from tonnage.csi.client import types
+from tonnage.csi.client.types import CreatedVolume, VolumeCapability
+from tonnage.csi.errors import Code, CsiError
+from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Invalid, Precondition
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Controller
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.node.capacity.class_errors import fault_of
+from tonnage.node.capacity.poller import Readings
+from tonnage.node.driver_set import Drivers
+
+log = logging.getLogger(__name__)
+RETRY_START, RETRY_MAX = 1.0, 300.0
+LOOK_EVERY = 30.0
+"""Seconds between two looks at how the published disks do, at least."""
+Key = tuple[str, str]
+
+
+class Publication:
+    """The loop over this node's static pools: (driver, pool) by (driver, pool)."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        scope: NodeScope,
+        drivers: Drivers,
+        readings: Readings,
+        clock: Clock,
+    ) -> None:
+        self._client, self._events, self._clock = client, events, clock
+        self._scope, self._drivers, self._readings = scope, drivers, readings
+        volumes, classes = informers.of(VOLUMES, labels=scope.selector), informers.of(STORAGE_CLASSES)
+        self._volumes = volumes.cache
+        self._looked: dict[Key, float] = {}
+        self._condition: dict[str, str] = {}
+        self._controller: Controller[Key] = Controller(
+            "publication", self.reconcile, workers=2, backoff=Backoff(RETRY_START, RETRY_MAX)
+        )
+        self._controller.watch(volumes, self._volume_changed)
+        self._controller.watch(classes, lambda old, new: self._pools())
+        readings.on_reading(self._look_at_all)
+        drivers.on_add(lambda _: self._look_at_all())
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    def _pools(self) -> Iterator[Key]:
+        for driver in self._drivers:
+            yield from ((driver.name, pool) for pool, kind in driver.pools.items() if kind in PUBLISHED_AHEAD)
+
+    def _look_at_all(self) -> None:
+        for key in self._pools():
+            self._controller.enqueue(key)
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
+        """Only its end matters: its disk is to be published anew. Who claims it is not of interest."""
+        if new is not None:
+            return ()
+        assert old is not None
+        self._condition.pop(old.metadata.uid, None)
+        return self._pools() if names.DISK in old.metadata.annotations else ()
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Publish what is free in a pool. May be repeated. Raises ApiError, CsiError, Unavailable."""
+        driver = self._drivers.get(key[0])
+        if driver is None:
+            return None
+        chosen = self._choose(driver, key[1])
+        await self._withdraw(driver, key[1], chosen)
+        if chosen is not None:
+            publisher = _Publisher(self._client, self._events, self._scope, driver, key[1], chosen)
+            try:
+                await publisher.publish(self._ours(driver, key[1]))
+            finally:
+                fault = publisher.fault
+                source = driver.source(chosen)
+                self._readings.faults.found(source, chosen, fault) if fault else self._readings.faults.clear(source)
+        await self._look_at_disks(driver, key)
+        return None
+
+    def _ours(self, driver: Driver, pool: str) -> list[PersistentVolume]:
+        """PersistentVolumes that were published ahead out of a pool."""
+        return [v for v in self._volumes if _is_ahead(v) and _is_in(v, driver, pool)]
+
+    def _choose(self, driver: Driver, pool: str) -> StorageClass | None:
+        """The class that a pool is published in: one that names it before those that get it by default, late binding
+        before immediate, the oldest. None without any."""
+        classes = [c for c in self._readings.sources(driver).values() if driver.pool(c) == pool]
+        ranked = sorted(classes, key=_rank)
+        for other in ranked[1:]:
+            reason = (
+                f"pool {pool} is published as PersistentVolumes of class {ranked[0].metadata.name}: one class a pool"
+            )
+            self._readings.faults.found(driver.source(other), other, reason)
+        return ranked[0] if ranked else None
+
+    async def _withdraw(self, driver: Driver, pool: str, chosen: StorageClass | None) -> None:
+        """Remove what nobody has claimed of a class that has the pool no more; its disk then comes free (reclaim.py).
+        What is retained stays, for a person to decide."""
+        for volume in self._ours(driver, pool):
+            if chosen is not None and volume.spec.storage_class_name == chosen.metadata.name:
+                continue
+            free = volume.spec.claim_ref is None and volume.status.phase == "Available"
+            if not free or volume.metadata.deleting or volume.spec.persistent_volume_reclaim_policy != "Delete":
+                continue
+            meta = volume.metadata
+            with suppress(ApiNotFound, ApiConflict):  # gone, or claimed at this moment
+                await self._client.delete(VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version)
+                log.info("published volume withdrawn volume=%s class=%s", meta.name, volume.spec.storage_class_name)
+
+    async def _look_at_disks(self, driver: Driver, key: Key) -> None:
+        """Tell of published disks that vanished or were swapped, and of those that are back; the volumes stay."""
+        now = self._clock.monotonic()
+        if types.GET_VOLUME not in driver.controller or now < self._looked.get(key, -LOOK_EVERY) + LOOK_EVERY:
+            return
+        self._looked[key] = now
+        for volume in self._ours(driver, key[1]):
+            assert volume.spec.csi is not None
+            try:
+                _, health = await driver.client.get_volume(volume.spec.csi.volume_handle)
+            except CsiError as failure:
+                if failure.code is not Code.NOT_FOUND:
+                    raise
+                continue  # deleted a moment ago
+            self._tell(volume, health)
+
+    def _tell(self, volume: PersistentVolume, health: types.Health) -> None:
+        uid, message = volume.metadata.uid, health.message if health.abnormal else ""
+        if message == self._condition.get(uid, ""):
+            return
+        self._condition[uid] = message
+        about = refer(VOLUMES, volume)
+        if message:
+            self._events.warning(about, "VolumeConditionAbnormal", message)
+        else:
+            self._events.normal(about, "VolumeConditionNormal", health.message)
+
+
+class _Publisher:
+    """One look at one pool. fault: why the class can have no volumes, "" when it can."""
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        scope: NodeScope,
+        driver: Driver,
+        pool: str,
+        storage_class: StorageClass,
+    ) -> None:
+        self._client, self._events, self._scope = client, events, scope
+        self._driver, self._pool, self._class = driver, pool, storage_class
+        self.fault = fault_of(storage_class) or _secrets_fault(storage_class)
+
+    async def publish(self, known: Sequence[PersistentVolume]) -> None:
+        """Give a PersistentVolume to each free disk, and to each volume that lacks one. Raises as reconcile()."""
+        if self.fault:
+            return
+        listed = [v for v in await self._driver.client.list_volumes() if self._is_ours(v)]
+        handles = {v.spec.csi.volume_handle for v in known if v.spec.csi}
+        lacking = [v for v in listed if v.id not in handles]
+        if lacking:  # live: a person may have adopted one under another name, or taken our label off
+            live = (await self._client.list(VOLUMES)).items
+            mine = [s for v in live if (s := v.spec.csi) and s.driver == self._driver.name and self._driver.reaches(v)]
+            handles = {source.volume_handle for source in mine}
+        modes = self._modes()
+        for volume in lacking:
+            if volume.id not in handles:
+                await self._complete(volume, modes)
+        taken = {v.context.get(names.CSI_PV_NAME, "") for v in listed} | {v.metadata.name for v in known}
+        faults = []
+        for mode in modes:
+            try:
+                while size := await self._largest(mode):
+                    await self._make(self._unused(taken), size, mode)
+            except CsiError as failure:
+                if not failure.infeasible:
+                    raise
+                faults.append(failure.message)
+        self.fault = faults[0] if len(faults) == len(modes) else ""
+
+    def _is_ours(self, volume: CreatedVolume) -> bool:
+        record = volume.context
+        mine = record.get(names.PARAM_CLUSTER) == self._scope.cluster_uid and names.PARAM_CLASS in record
+        return mine and volume.id.startswith(f"{self._pool}/")
+
+    def _modes(self) -> list[VolumeCapability]:
+        """What disks of the class are used as: with a file system that it names, else as whatever they are."""
+        fine = types.SINGLE_NODE_MULTI_WRITER in self._driver.controller
+        access = types.AccessMode.of(names.READ_WRITE_ONCE, single_node_multi_writer=fine)
+        fstype = fstype_of(self._class)
+        files = VolumeCapability(access, fstype=fstype, mount_flags=tuple(self._class.mount_options))
+        return [files] if fstype else [files, VolumeCapability(access, block=True)]
+
+    async def _largest(self, mode: VolumeCapability) -> int:
+        """Bytes of the largest free disk, 0 for none."""
+        topology = self._driver.segment if self._driver.topology else None
+        room = await self._driver.client.get_capacity(
+            capacity_parameters(self._class), topology=topology, capabilities=(mode,)
+        )
+        return room.maximum or 0
+
+    def _unused(self, taken: set[str]) -> str:
+        """The first name of this node, pool and class that is not taken; it is then."""
+        for number in range(len(taken) + 1):
+            text = "\0".join((self._scope.node, self._pool, self._class.metadata.name, str(number)))
+            name = f"static-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+            if name not in taken:
+                taken.add(name)
+                return name
+        raise AssertionError("unreachable")
+
+    async def _complete(self, volume: CreatedVolume, modes: Sequence[VolumeCapability]) -> None:
+        """Publish a volume that a kill left without PersistentVolume; one that somebody had is for people to look at
+        (sweep.py tells of it), and so is one that was made in another way."""
+        name = volume.context.get(names.CSI_PV_NAME, "")
+        if volume.context.get(names.PARAM_CLASS) != self._class.metadata.name or not name:
+            return
+        for mode in modes:
+            try:
+                await self._make(name, volume.size, mode)
+            except CsiError as failure:
+                if failure.code is not Code.ALREADY_EXISTS:
+                    raise
+                continue
+            return
+
+    async def _make(self, name: str, size: int, mode: VolumeCapability) -> None:
+        """Take a disk of that size and publish it. May be repeated with the same name."""
+        record = {
+            names.CSI_PV_NAME: name,
+            names.PARAM_CLUSTER: self._scope.cluster_uid,
+            names.PARAM_RECLAIM: self._class.reclaim_policy,
+            names.PARAM_CLASS: self._class.metadata.name,
+        }
+        place = types.TopologyRequirement((self._driver.segment,), (self._driver.segment,))
+        made = await self._driver.client.create_volume(
+            name,
+            size,
+            [mode],
+            parameters={**parameters_of(self._class), **record, names.PARAM_UNUSED: "true"},
+            topology=place if self._driver.topology else None,
+        )
+        body = pv.ahead(name, made, self._class, self._driver, self._scope, fstype=mode.fstype, block=mode.block)
+        try:
+            await self._client.create(VOLUMES, body)
+        except ApiAlreadyExists:
+            there = await self._client.get(VOLUMES, name)
+            if there.spec.csi is None or there.spec.csi.volume_handle != made.id or there.metadata.deleting:
+                raise Precondition(f"PersistentVolume {name} is in the way of volume {made.id}") from None
+        log.info("disk published volume=%s disk=%s", name, made.context.get(names.DISK, ""))
+
+
+def _secrets_fault(storage_class: StorageClass) -> str:
+    try:
+        pv.check_secrets(storage_class)
+    except Invalid as reason:
+        return f"{reason}: its volumes are there before their claims"
+    return ""
+
+
+def _is_ahead(volume: PersistentVolume) -> bool:
+    return names.DISK in volume.metadata.annotations
+
+
+def _is_in(volume: PersistentVolume, driver: Driver, pool: str) -> bool:
+    source = volume.spec.csi
+    return source is not None and source.driver == driver.name and source.volume_handle.startswith(f"{pool}/")
+
+
+def _rank(storage_class: StorageClass) -> tuple[bool, bool, str, str]:
+    chosen = bool({"pool", "kind"} & set(storage_class.parameters))
+    meta = storage_class.metadata
+    return not chosen, not storage_class.late, meta.creation_timestamp or "", meta.name

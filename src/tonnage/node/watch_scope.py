@@ -1,0 +1,157 @@
+"""Which claims an agent watches: those labelled with its node, or, where nobody writes that label, all of them.
+
+The label `tonnage.dev/node` is written by a MutatingAdmissionPolicy or by `tonnage controller`; a cluster may have
+neither, and volumes are made nevertheless. `all` reads of other nodes' claims no more than their metadata, and keeps
+none. PersistentVolumes are labelled by the agent that makes them, so they are watched by label in any case.
+
+`auto` looks who labels before the first watch. The policy is then watched (one object that never changes, so this
+costs nothing at rest); where there is none, the controller's Lease is looked at now and then, and that the label is
+written is believed for as long as the Lease is renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, LEASES, MUTATING_BINDINGS, MUTATING_POLICIES, VOLUMES
+from tonnage.api.meta import PartialObject
+from tonnage.claims.node_scope import NodeScope
+from tonnage.errors import ApiError, TonnageError
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+
+log = logging.getLogger(__name__)
+SCOPES = ("auto", "label", "all")
+LOOK_EVERY = 30.0
+"""Seconds between two looks where there is no policy; longer than a Lease is valid."""
+
+
+class ClaimScope:
+    """Sets the scope of the agent's claims. mode: one of SCOPES. namespace: where the controller's Lease lies."""
+
+    def __init__(
+        self, client: Client, informers: Informers, *, scope: NodeScope, mode: str, namespace: str, clock: Clock
+    ) -> None:
+        self._client, self._informers, self._clock = client, informers, clock
+        self._scope, self._mode, self._namespace = scope, mode, namespace
+        self._claims = informers.of(CLAIMS, labels=scope.selector)
+        self._claims.mine = scope.has_claim
+        informers.of(VOLUMES, labels=scope.selector).mine = scope.has_volume
+        self.by_label = True
+        """Whether claims are watched by label now."""
+        self._renewed: tuple[str | None, float] = (None, 0.0)
+        self._labeller = ""
+        self._policy_changed: asyncio.Event | None = None
+        self._refused = False
+        self._backoff = Backoff(initial=0.2, maximum=10.0)
+
+    async def decide(self) -> None:
+        """Choose the scope to begin with; before the informers start. Waits for the API server."""
+        if self._mode == "all":
+            self._watch_all()
+        if self._mode != "auto":
+            return
+        while True:
+            try:
+                self._choose(await self.labeller())
+                return
+            except TonnageError as failure:
+                delay = self._backoff.next("")
+                log.info("scope not known yet retry=%.1fs error=%s", delay, failure)
+                await self._clock.sleep(delay)
+
+    async def run(self) -> None:
+        """Follow what the cluster becomes, until cancelled; after decide(). Ends at once where there is no choice."""
+        while self._mode == "auto":
+            if self._labeller == "policy" and self.by_label:
+                await self._policy_changes()
+            else:
+                await self._clock.sleep(LOOK_EVERY)
+            with suppress(TonnageError):  # then it stays as it was
+                self._choose(await self.labeller())
+
+    async def _policy_changes(self) -> None:
+        """Return when the policy or its binding has changed; at once the first time, for what happened before."""
+        if self._policy_changed is None:
+            self._policy_changed = asyncio.Event()
+            self._policy_changed.set()
+            fields = f"metadata.name={names.SCOPE_POLICY}"
+            for kind in (MUTATING_BINDINGS, MUTATING_POLICIES):
+                informer = self._informers.of(kind, fields=fields)
+                informer.cache.on_change(self._policy_seen)
+                await informer.wait_synced()
+        await self._policy_changed.wait()
+        self._policy_changed.clear()
+
+    def _policy_seen(self, old: PartialObject | None, new: PartialObject | None) -> None:
+        """Only coming and going matter."""
+        if self._policy_changed is not None and (old is None or new is None):
+            self._policy_changed.set()
+
+    async def labeller(self) -> str:
+        """Who labels claims: "policy", "controller", or "" for nobody. Raises ApiError, Unavailable."""
+        if await self._has_policy():
+            return "policy"
+        return "controller" if await self._has_controller() else ""
+
+    async def _has_policy(self) -> bool:
+        """Whether the policy is there, and bound. It cannot label claims of nodes with long names: CEL has no hash."""
+        if self._scope.label != self._scope.node:
+            return False
+        return await self._is_there(lambda: self._client.get(MUTATING_BINDINGS, names.SCOPE_POLICY)) and (
+            await self._is_there(lambda: self._client.get(MUTATING_POLICIES, names.SCOPE_POLICY))
+        )
+
+    async def _is_there(self, get: Callable[[], Awaitable[object]]) -> bool:
+        try:
+            await get()
+        except ApiError as failure:
+            if failure.code == 403 and not self._refused:
+                self._refused = True
+                log.warning("the policy for labels may not be looked at node=%s error=%s", self._scope.node, failure)
+            if failure.code not in (403, 404):
+                raise
+            return False
+        return True
+
+    async def _has_controller(self) -> bool:
+        """Whether one leads. Not by its clock: the Lease has changed between two looks. The first one believes it."""
+        try:
+            lease = (await self._client.get(LEASES, names.CONTROLLER_LEASE, self._namespace)).spec
+        except ApiError as failure:
+            if failure.code in (403, 404):
+                return False
+            raise
+        if not lease.holder_identity:
+            return False
+        now = self._clock.monotonic()
+        if lease.renew_time != self._renewed[0]:
+            self._renewed = (lease.renew_time, now)
+        return now - self._renewed[1] < LOOK_EVERY
+
+    def _choose(self, labeller: str) -> None:
+        """From all to the label only once no claim would drop out by that."""
+        self._labeller = labeller
+        if not labeller and self.by_label:
+            self._watch_all()
+        elif labeller and not self.by_label and all(_label(c) == self._scope.label for c in self._claims.cache):
+            log.info("claims are watched by label node=%s labelled-by=%s", self._scope.node, labeller)
+            self.by_label = True
+            self._claims.rescope(labels=self._scope.selector)
+
+    def _watch_all(self) -> None:
+        if self._mode == "auto":
+            log.warning("nobody labels claims with their node: all are watched node=%s", self._scope.node)
+        self.by_label = False
+        self._claims.rescope(keep=self._scope.has_claim)
+
+
+def _label(claim: PersistentVolumeClaim) -> str:
+    return claim.metadata.labels.get(names.NODE_LABEL, "")

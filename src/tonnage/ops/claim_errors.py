@@ -1,0 +1,194 @@
+"""What is wrong with a claim or its class, so that no node can help: for `tonnage why`, on any cluster.
+
+Pure. What the driver would refuse is known here only as far as the claim, its class and its source tell; the rest is in
+Events of the claim. A claim that an existing PersistentVolume can serve has no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tonnage.api import names
+from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
+from tonnage.api.matching import class_name, is_bound, is_claimed_by, is_free_for, is_provisionable
+from tonnage.api.origin import is_clone, is_populated, origin_of, reference
+from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.capacity.published_faults import published_faults
+from tonnage.errors import Invalid
+from tonnage.node.capacity.class_errors import fault_of
+from tonnage.node.provisioner.data_source import copy_fault
+from tonnage.scheduler.plugins.messages import not_there
+from tonnage.scheduler.shortfalls import Lack
+
+_SHARED = (names.READ_WRITE_MANY, names.READ_ONLY_MANY)
+_FAILED = "ProvisioningFailed"
+_PROVISIONING = (_FAILED, "Provisioning", "ProvisioningSucceeded")
+"""Reasons of Events in which a provisioner says how far it is; others (ExternalProvisioning) say nothing of that."""
+SNAPSHOT_MISSING, SNAPSHOT_UNREADY, SNAPSHOT_READY = "does not exist", "is not ready", "is ready"
+
+
+class Said(msgspec.Struct, frozen=True, rename="camel"):
+    """An Event about a claim or its class. at: RFC 3339, "" where it does not say."""
+
+    about: str
+    type: str
+    reason: str
+    message: str
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimObjects:
+    """What claims are compared with. claims: by `namespace/name`. snapshots: the same for VolumeSnapshots -> one of
+    SNAPSHOT_...; is_registered: whether a node has the CSI driver; drivers: names of our own; events: by uid of what
+    they are about."""
+
+    claims: Callable[[str], PersistentVolumeClaim | None]
+    volumes: Sequence[PersistentVolume]
+    classes: Callable[[str], StorageClass | None]
+    capacities: Sequence[CSIStorageCapacity]
+    is_registered: Callable[[str], bool]
+    drivers: Collection[str] = (names.DRIVER,)
+    snapshots: Mapping[str, str] = field(default_factory=dict)
+    events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
+
+
+def faults_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> list[Lack]:
+    """What keeps these claims of one pod from having volumes anywhere; what Events say where nothing else tells."""
+    waiting = [c for c in claims if not is_bound(c) and not c.metadata.deleting and not _is_served(c, objects)]
+    together = {claim.key for claim in waiting}
+    found = [lack for claim in waiting for lack in _faults(claim, objects, together)]
+    return found or [lack for claim in waiting for lack in _told(claim, objects)]
+
+
+def said_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> list[Said]:
+    """What Events say of the claims without volume, and of their classes; the last of each reason."""
+    found: dict[tuple[str, str], Said] = {}
+    for claim in claims:
+        storage_class = objects.classes(class_name(claim))
+        abouts = [(f"claim {claim.metadata.name}", claim.metadata.uid)]
+        if storage_class is not None:
+            abouts.append((f"class {storage_class.metadata.name}", storage_class.metadata.uid))
+        for about, uid in abouts if not is_bound(claim) else ():
+            for event in sorted(objects.events.get(uid, ()), key=_when):
+                text = " ".join(event.message.split())
+                found[about, event.reason] = Said(about, event.type, event.reason, text, _when(event))
+    return list(found.values())
+
+
+def _is_served(claim: PersistentVolumeClaim, objects: ClaimObjects) -> bool:
+    """Whether a volume that exists may be the claim's."""
+    for volume in objects.volumes:
+        try:
+            if is_claimed_by(volume, claim) or claim.spec.volume_name == volume.metadata.name:
+                return True
+            if is_free_for(volume, claim):
+                return True
+        except Invalid:
+            continue
+    return False
+
+
+def _faults(claim: PersistentVolumeClaim, objects: ClaimObjects, together: Collection[str]) -> Iterator[Lack]:
+    name, wanted = claim.metadata.name, class_name(claim)
+    if is_populated(claim) and (source := reference(claim)) is not None:
+        kind = f"{source.kind}.{source.api_group}"
+        text = f"claim {name}: a volume populator for {kind} provides its volume, and has not yet"
+        yield Lack(text, f"see whether a populator for {kind} runs, and `kubectl describe pvc {name}`")
+    storage_class = objects.classes(wanted) if wanted else None
+    if storage_class is None:
+        if wanted:
+            yield _no_class(name, wanted, objects)
+        return
+    provisioner = storage_class.provisioner
+    if not is_provisionable(storage_class):
+        return
+    if provisioner not in objects.drivers:
+        if not objects.is_registered(provisioner):
+            text = f"claim {name}: StorageClass {wanted}: {not_there(provisioner)}"
+            yield Lack(text, f"start provisioner {provisioner}, or name a class of {names.DRIVER} in a new claim")
+        return
+    if fault := _class_fault(storage_class, objects):
+        todo = f"delete StorageClass {wanted} and make it anew without that mistake"
+        yield Lack(f"claim {name}: StorageClass {wanted}: {fault}", todo)
+    yield from _spec_faults(claim)
+    yield from _source_faults(claim, provisioner, objects, together)
+
+
+def _no_class(claim: str, wanted: str, objects: ClaimObjects) -> Lack:
+    if any(volume.spec.storage_class_name == wanted for volume in objects.volumes):
+        text = f"claim {claim}: no PersistentVolume of class {wanted} fits it, and there is no such StorageClass"
+        return Lack(text, f"make a PersistentVolume of class {wanted} that fits the claim")
+    todo = f"make the StorageClass {wanted}, or name one of `kubectl get storageclasses` in a new claim"
+    return Lack(f"claim {claim}: there is no StorageClass {wanted}", todo)
+
+
+def _class_fault(storage_class: StorageClass, objects: ClaimObjects) -> str:
+    """What is wrong with the class wherever it is published, "" for nothing."""
+    if fault := fault_of(storage_class):
+        return fault
+    published = [c for c in objects.capacities if c.storage_class_name == storage_class.metadata.name]
+    return "; ".join(published_faults(published))
+
+
+def _spec_faults(claim: PersistentVolumeClaim) -> Iterator[Lack]:
+    name, spec = claim.metadata.name, claim.spec
+    if shared := [mode for mode in spec.access_modes if mode in _SHARED]:
+        text = f"claim {name}: access mode {', '.join(shared)} is not possible: local volumes live on one node"
+        yield Lack(text, f"make claim {name} anew with {names.READ_WRITE_ONCE} or {names.READ_WRITE_ONCE_POD}")
+    if spec.selector is not None:
+        yield Lack(f"claim {name}: spec.selector is not supported", f"make claim {name} anew without selector")
+    if spec.volume_attributes_class_name:
+        text = f"claim {name}: VolumeAttributesClass {spec.volume_attributes_class_name} is not supported"
+        yield Lack(text, f"make claim {name} anew without volumeAttributesClassName")
+
+
+def _source_faults(
+    claim: PersistentVolumeClaim, driver: str, objects: ClaimObjects, together: Collection[str]
+) -> Iterator[Lack]:
+    ref, name = reference(claim), claim.metadata.name
+    if ref is None or is_populated(claim):
+        return
+    if ref.kind == "VolumeSnapshot":
+        key = f"{ref.namespace or claim.metadata.namespace}/{ref.name}"
+        state = objects.snapshots.get(key, "")
+        text = f"claim {name}: VolumeSnapshot {ref.name} as data source is not supported"
+        todo = f"make claim {name} anew, empty or as a copy of a claim of its namespace"
+        yield Lack(f"{text} (it {state})" if state else text, todo)
+        return
+    if not is_clone(claim):
+        text = f"claim {name}: its data source, claim {ref.name}, is in namespace {ref.namespace}"
+        yield Lack(text, f"make claim {name} anew: it can be a copy of a claim of its own namespace")
+        return
+    by_name = {volume.metadata.name: volume for volume in objects.volumes}
+    origin = origin_of(claim, objects.claims, by_name.get)
+    if origin is None:
+        return
+    if origin.volume is None and f"{claim.metadata.namespace}/{ref.name}" in together:
+        return  # the scheduler sends both to one node
+    if origin.volume is None:
+        todo = f"make claim {ref.name}, and a pod that uses it if its class binds late"
+        yield Lack(f"claim {name}: it is to be a copy, and {origin.missing}", todo)
+    elif fault := copy_fault(claim, origin.volume, driver):
+        todo = f"make claim {name} anew: a copy has the size of its source or more, its class's driver and volume mode"
+        yield Lack(f"claim {name}: {fault}", todo)
+
+
+def _told(claim: PersistentVolumeClaim, objects: ClaimObjects) -> Iterator[Lack]:
+    """The last word of a provisioner or controller on a claim that was sent to a node, or whose class binds at once.
+    Others wait for a scheduler, which goes by the nodes."""
+    storage_class = objects.classes(class_name(claim))
+    if storage_class is None or (storage_class.late and names.SELECTED_NODE not in claim.metadata.annotations):
+        return
+    events = [event for event in objects.events.get(claim.metadata.uid, ()) if event.reason in _PROVISIONING]
+    last = max(events, key=_when, default=None)
+    if last is not None and last.reason == _FAILED:
+        text = f"claim {claim.metadata.name}: {' '.join(last.message.split())}"
+        yield Lack(text, f"correct what that names: `kubectl describe pvc {claim.metadata.name}`")
+
+
+def _when(event: Event) -> str:
+    return event.last_timestamp or event.first_timestamp or event.metadata.creation_timestamp or ""

@@ -1,0 +1,282 @@
+"""What a cluster says of an installation, read once. Kinds that the reader may not see are told, not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from tonnage.api import names
+from tonnage.api.core import ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import (
+    CAPACITIES,
+    CLAIMS,
+    CONFIG_MAPS,
+    CSI_DRIVERS,
+    CSI_NODES,
+    EVENTS,
+    LEASES,
+    MUTATING_BINDINGS,
+    MUTATING_POLICIES,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Kind,
+)
+from tonnage.api.matching import class_name
+from tonnage.api.meta import KubeObject, Object, ObjectMeta, PartialObject
+from tonnage.api.pods import Pod
+from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
+from tonnage.capacity.node_template import is_template
+from tonnage.errors import ApiError, ApiNotFound, ApiUnreadable
+from tonnage.kube.client import Client
+from tonnage.node.config.node import NodeFile
+
+T = TypeVar("T", bound=KubeObject)
+AGENTS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=node"
+CONTROLLERS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=controller"
+SCHEDULERS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=scheduler"
+AGENT_POLICIES = (
+    "tonnage-agent",
+    "tonnage-agent-claims",
+    "tonnage-agent-volumes",
+    "tonnage-agent-capacity",
+    "tonnage-agent-classes",
+)
+MOST_EVENTS = 50
+"""Claims whose Events are read: who has more that wait has one cause for many."""
+_GROUPS = ("/api/v1", "/apis/storage.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1", "/apis/apps/v1")
+
+
+class WrittenMeta(ObjectMeta, frozen=True):
+    """Metadata with who wrote which fields."""
+
+    managed_fields: list[dict[str, Any]] = []
+
+
+class Published(CSIStorageCapacity, frozen=True):
+    """A capacity object with who wrote which of its fields."""
+
+    metadata: WrittenMeta = WrittenMeta()
+
+    def writers(self, *fields: str) -> list[str]:
+        """Who wrote those fields; empty where the API server does not keep that."""
+        owned = [(e.get("manager", ""), e.get("fieldsV1") or {}) for e in self.metadata.managed_fields]
+        return sorted({manager for manager, its in owned if any(f"f:{name}" in its for name in fields)})
+
+    @property
+    def written(self) -> str:
+        """When it was last written (RFC 3339); "" where the API server does not keep that."""
+        return max((str(entry.get("time") or "") for entry in self.metadata.managed_fields), default="")
+
+
+class WorkloadStatus(Object, frozen=True):
+    """Numbers of a DaemonSet's or Deployment's pods."""
+
+    desired_number_scheduled: int = 0
+    current_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class Workload(KubeObject, frozen=True):
+    """A DaemonSet or Deployment."""
+
+    status: WorkloadStatus = WorkloadStatus()
+
+
+_ADMISSION = MUTATING_POLICIES.group
+DAEMON_SETS = Kind("apps", "v1", "DaemonSet", "daemonsets", Workload)
+DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", Workload)
+PUBLISHED = Kind(CAPACITIES.group, "v1", CAPACITIES.kind, CAPACITIES.plural, Published)
+VALIDATING_POLICIES = Kind(
+    _ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
+)
+VALIDATING_BINDINGS = Kind(
+    _ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", PartialObject,
+    namespaced=False,
+)  # fmt: skip
+
+
+@dataclass
+class View:
+    """An installation in `namespace`, at `now` (seconds since the epoch). served: `<group>/<version>/<plural>`. there:
+    the policies and their bindings that were found, `<plural>/<name>`. files: ConfigMap -> its node's file, or what is
+    wrong with it. refused: kinds that the reader may not see -> what the API server said. unreadable: which objects are
+    left out, and why. is_box: its controllers are in the process that serves the API."""
+
+    namespace: str
+    now: float
+    version: str = ""
+    served: frozenset[str] = frozenset()
+    nodes: Sequence[Node] = ()
+    csi_nodes: Sequence[CSINode] = ()
+    driver: CSIDriver | None = None
+    classes: Sequence[StorageClass] = ()
+    capacities: Sequence[Published] = ()
+    claims: Sequence[PersistentVolumeClaim] = ()
+    volumes: Sequence[PersistentVolume] = ()
+    agents: Sequence[Pod] = ()
+    controllers: Sequence[Pod] = ()
+    pods: Sequence[Pod] = ()
+    daemon_sets: Sequence[Workload] = ()
+    deployments: Sequence[Workload] = ()
+    lease: Lease | None = None
+    schedulers: Sequence[Workload] = ()
+    scheduler_lease: Lease | None = None
+    there: frozenset[str] = frozenset()
+    files: Mapping[str, NodeFile | str] = field(default_factory=dict)
+    events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    is_box: bool = False
+
+    @property
+    def ours(self) -> list[StorageClass]:
+        """Classes of our driver."""
+        return [c for c in self.classes if c.provisioner == names.DRIVER]
+
+    @property
+    def our_claims(self) -> list[PersistentVolumeClaim]:
+        """Claims of our classes."""
+        known = {c.metadata.name for c in self.ours}
+        return [c for c in self.claims if class_name(c) in known]
+
+    @property
+    def our_volumes(self) -> list[PersistentVolume]:
+        """PersistentVolumes of our driver."""
+        return [v for v in self.volumes if v.spec.csi is not None and v.spec.csi.driver == names.DRIVER]
+
+    @property
+    def node_names(self) -> set[str]:
+        """All nodes."""
+        return {n.metadata.name for n in self.nodes}
+
+    @property
+    def serving(self) -> list[str]:
+        """Nodes whose kubelet lists our driver."""
+        return sorted(c.metadata.name for c in self.csi_nodes if c.driver(names.DRIVER) is not None)
+
+    def agent_of(self, node: str) -> Pod | None:
+        """The agent's pod of a node."""
+        found = [p for p in self.agents if p.spec.node_name == node and not p.metadata.deleting]
+        return next(iter(found), None)
+
+    def is_down(self, node: str) -> bool:
+        """Whether the node's agent is known not to work. Agents outside of pods are not seen from here."""
+        pod = self.agent_of(node)
+        return bool(self.daemon_sets) and (pod is None or not is_ready(pod))
+
+    def scopes(self) -> set[str]:
+        """Which claims agents watch, by their files."""
+        return {file.scope or "auto" for file in self.files.values() if isinstance(file, NodeFile)} or {"auto"}
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether the kubelet says that the pod serves."""
+    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+
+
+async def read(client: Client, namespace: str, *, now: float) -> View:
+    """Read all of it. Raises Unavailable without a connection, ApiError for an answer that is no refusal."""
+    view = View(namespace, now)
+    view.version = str(msgspec.json.decode(await client.read("/version")).get("gitVersion", ""))
+    view.served = await _served(client)
+    reader = _Reader(client, view)
+    view.nodes = await reader.all(NODES)
+    view.csi_nodes = await reader.all(CSI_NODES)
+    view.driver = await reader.one(CSI_DRIVERS, names.DRIVER)
+    view.classes = await reader.all(STORAGE_CLASSES)
+    view.capacities = [c for c in await reader.all(PUBLISHED) if not is_template(c)]  # those select no real node
+    view.claims = await reader.all(CLAIMS)
+    view.volumes = await reader.all(VOLUMES)
+    view.agents = await reader.all(PODS, namespace, labels=AGENTS)
+    view.controllers = await reader.all(PODS, namespace, labels=CONTROLLERS)
+    view.daemon_sets = await reader.all(DAEMON_SETS, namespace, labels=AGENTS)
+    view.deployments = await reader.all(DEPLOYMENTS, namespace, labels=CONTROLLERS)
+    view.lease = await reader.one(LEASES, names.CONTROLLER_LEASE, namespace)
+    view.schedulers = await reader.all(DEPLOYMENTS, namespace, labels=SCHEDULERS)
+    if view.schedulers:
+        view.scheduler_lease = await reader.one(LEASES, names.SCHEDULER, namespace)
+    view.there = await _policies(reader)
+    view.files = {c.metadata.name: _file(c) for c in await reader.all(CONFIG_MAPS, namespace, labels=AGENTS)}
+    await _read_waiting(reader, view)
+    return view
+
+
+class _Reader:
+    """Reads what may and can be read, and notes the rest in the view."""
+
+    def __init__(self, client: Client, view: View) -> None:
+        self._client, self._view = client, view
+
+    async def all(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> list[T]:
+        try:
+            found = await self._client.list(kind, namespace, labels=labels, fields=fields, tolerant=True)
+        except ApiError as failure:
+            self._note(kind, failure)
+            return []
+        self._view.unreadable += [str(one.error) for one in found.unreadable]
+        return found.items
+
+    async def one(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        try:
+            return await self._client.get(kind, name, namespace)
+        except ApiError as failure:
+            self._note(kind, failure)
+            return None
+
+    def _note(self, kind: Kind[T], failure: ApiError) -> None:
+        if failure.code == 403:
+            self._view.refused[kind.plural] = failure.message
+        elif isinstance(failure, ApiUnreadable):
+            self._view.unreadable.append(str(failure))
+        elif not isinstance(failure, ApiNotFound):
+            raise failure
+
+
+async def _served(client: Client) -> frozenset[str]:
+    found = set()
+    for path in _GROUPS:
+        try:
+            answer = msgspec.json.decode(await client.read(path))
+        except ApiNotFound:
+            continue
+        version = str(answer.get("groupVersion", ""))
+        found |= {f"{version}/{resource['name']}" for resource in answer.get("resources") or ()}
+    return frozenset(found)
+
+
+async def _policies(reader: _Reader) -> frozenset[str]:
+    wanted = [(kind, names.SCOPE_POLICY) for kind in (MUTATING_POLICIES, MUTATING_BINDINGS)]
+    wanted += [(kind, name) for kind in (VALIDATING_POLICIES, VALIDATING_BINDINGS) for name in AGENT_POLICIES]
+    return frozenset([f"{kind.plural}/{name}" for kind, name in wanted if await reader.one(kind, name) is not None])
+
+
+def _file(found: ConfigMap) -> NodeFile | str:
+    try:
+        content = yaml.safe_load(found.data.get("node.yaml", ""))
+        return msgspec.convert({} if content is None else content, NodeFile)
+    except yaml.YAMLError as failure:
+        return " ".join(str(failure).split())
+    except msgspec.ValidationError as failure:
+        return str(failure)
+
+
+async def _read_waiting(reader: _Reader, view: View) -> None:
+    """Pods and Events of claims that wait."""
+    waiting = [c for c in view.our_claims if c.status.phase == "Pending" or c.metadata.deleting]
+    pods: list[Pod] = []
+    for namespace in sorted({c.metadata.namespace for c in waiting}):
+        pods += await reader.all(PODS, namespace)
+    view.pods = pods
+    about: dict[str, Sequence[Event]] = {}
+    for claim in waiting[:MOST_EVENTS]:
+        meta = claim.metadata
+        about[meta.uid] = await reader.all(EVENTS, meta.namespace, fields=f"involvedObject.uid={meta.uid}")
+    view.events = about

@@ -1,0 +1,95 @@
+"""Checks of a box: its process, the machine that it runs on, its nodes and pools. Nothing is made or changed.
+
+The checks of classes, capacity, claims and volumes are those of an installation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+from tonnage.box import plan
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.errors import HostError, TonnageError
+from tonnage.ops import sources
+from tonnage.ops.cluster_snapshot import View
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+from tonnage.ops.doctor.machine import knows
+from tonnage.ops.report import PoolReport
+from tonnage.pools import config as pool_config
+
+_FORMATS = {"image": "ext4", "lvm": "ext4", "btrfs": "btrfs"}
+
+
+async def check(view: View, data: DataFolder | None) -> list[Finding]:
+    """The box whose objects the view shows. data: its folder on this machine, None where that is not known."""
+    found = list(_nodes(view))
+    if data is None or (settings := data.settings()) is None:
+        text = "the folder of this box is not known, so its machine and pools are not checked"
+        return [*found, warn("box", "data folder", text, "name it with --data, on the machine where the box runs")]
+    return [*await asyncio.to_thread(lambda: list(_machine(data, settings))), *found, *await _pools(data)]
+
+
+def _nodes(view: View) -> Iterator[Finding]:
+    ready = []
+    for node in view.nodes:
+        condition = next((c for c in node.status.conditions if c.type == "Ready"), None)
+        if condition is not None and condition.status == "True":
+            ready.append(node.metadata.name)
+        else:
+            text = f"it is not Ready: {condition.message if condition is not None else 'its kubelet says nothing'}"
+            yield fail("nodes", node.metadata.name, text, "look in the box's tonnage.log; start the box anew")
+    if ready:
+        yield ok("nodes", few(sorted(ready)), f"{len(ready)} nodes are Ready")
+
+
+def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
+    process = data.running() or 0
+    if process > 0:
+        yield ok("box", str(data.path), f"process {process} runs it")
+    else:
+        yield fail("box", str(data.path), "no process runs it", f"tonnage up --data {data.path}")
+    configs = [config for pools in plan.kept_nodes(data).values() for config in pools]
+    kinds = {config.kind for config in configs}
+    try:
+        plan.check_programs(settings.runtime, configs)
+        missing = [name for kind, name in _FORMATS.items() if kind in kinds and not knows(name)]
+        if missing:
+            raise HostError(f"the kernel cannot mount {few(missing)}: load these modules")
+    except HostError as failure:
+        yield fail("machine", "kernel and programs", str(failure), "install or load it")
+    else:
+        yield ok("machine", "kernel and programs", f"all that {few(sorted(kinds))} pools need is there")
+    for outlook in pool_config.outlook(configs):
+        about = f"disk of {outlook.disk}"
+        if outlook.fits:
+            yield ok("machine", about, str(outlook))
+        else:
+            yield warn("machine", about, str(outlook), "free space on it before the pools are full")
+
+
+async def _pools(data: DataFolder) -> list[Finding]:
+    if os.geteuid() != 0 and not os.access(data.path, os.W_OK):
+        text = "this user may not look at the pools"
+        return [warn("pools", str(data.path), text, "run it as the user who started the box")]
+    try:
+        async with sources.opened(sources.Wanted(data=data.path)) as found:
+            reports = await found.pools()
+    except TonnageError as failure:
+        return [fail("pools", str(data.path), str(failure), "look in the box's tonnage.log")]
+    return [finding for report in reports for finding in _pool(report)]
+
+
+def _pool(report: PoolReport) -> Iterator[Finding]:
+    about = f"{report.pool} of {report.node}"
+    if not report.readable:
+        yield fail("pools", about, f"it cannot be read: {report.state}", "put that right, and start the box anew")
+        return
+    if report.abnormal:
+        text = f"{report.abnormal} of its volumes are abnormal"
+        yield fail("pools", about, text, "tonnage volumes list says which, and why")
+    for lack in report.lacks:
+        yield warn("pools", about, lack, "do what it says")
+    if not report.abnormal and not report.lacks:
+        yield ok("pools", about, f"it is open, with {report.volumes or 0} volumes")

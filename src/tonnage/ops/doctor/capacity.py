@@ -1,0 +1,137 @@
+"""Capacity objects: for each node and class one, as its agent writes it, or one of a tier (tiers.py). The scheduler
+believes them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from tonnage.api import names
+from tonnage.api.core import Node
+from tonnage.api.quantity import to_bytes
+from tonnage.api.storage import StorageClass
+from tonnage.capacity.object import managed_by, object_name
+from tonnage.claims.create_request import allowed_in
+from tonnage.errors import Invalid
+from tonnage.ops.cluster_snapshot import Published, View
+from tonnage.ops.doctor import tiers
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+
+_CHECK = "capacity"
+_NUMBERS = ("capacity", "maximumVolumeSize")
+_WRITER = "tonnage"
+"""How agents begin to call themselves."""
+
+
+def check(view: View) -> Iterator[Finding]:
+    """Missing, strange and changed objects; nodes without room."""
+    if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
+        return
+    nodes = {n.metadata.name: n for n in view.nodes}
+    wanted = {
+        object_name(names.DRIVER, c.metadata.name, name): (nodes[name], c)
+        for name in view.serving
+        if name in nodes
+        for c in view.ours
+        if allowed_in(c, {names.TOPOLOGY_NODE: names.label_value(name)})
+    }
+    there = tiers.standing(view)
+    tiered = {key for key, (node, c) in wanted.items() if tiers.is_in(node, c.metadata.name, there)}
+    here = {c.metadata.name: c for c in view.capacities if c.metadata.namespace == view.namespace}
+    faults = [*_imagined(view), *_strange(view, set(wanted)), *_missing(view, wanted, here.keys() | tiered)]
+    for name, (node, storage_class) in wanted.items():
+        if name in here:
+            faults += _object(view, here[name], node, storage_class)
+    yield from faults
+    yield from _full(wanted, here)
+    if wanted and not faults:
+        own = [node.metadata.name for key, (node, _) in wanted.items() if key in here]
+        yield ok(_CHECK, "objects", f"{len(own)} objects on {len(set(own))} nodes are as their agents write them")
+
+
+def _imagined(view: View) -> Iterator[Finding]:
+    """Real nodes that have the label of those which the cluster autoscaler imagines."""
+    for node in view.nodes:
+        if names.TEMPLATE_NODE in node.metadata.labels:
+            name = node.metadata.name
+            text = f"its label {names.TEMPLATE_NODE} is for nodes that do not exist: pods may be sent past its room"
+            yield fail(_CHECK, name, text, f"kubectl label node {name} {names.TEMPLATE_NODE}-")
+
+
+def _missing(view: View, wanted: dict[str, tuple[Node, StorageClass]], here: Set[str]) -> Iterator[Finding]:
+    lacking: dict[str, list[str]] = {}
+    for name in wanted.keys() - here:
+        node, storage_class = wanted[name]
+        lacking.setdefault(node.metadata.name, []).append(storage_class.metadata.name)
+    for node_name, classes in sorted(lacking.items()):
+        why = "its agent is down" if view.is_down(node_name) else "its agent writes none"
+        text = f"no room is published for {few(sorted(classes))} ({why}): no pod with such volumes is sent there"
+        yield fail(_CHECK, node_name, text, f"see agents and access; {_log(view, node_name)}")
+
+
+def _strange(view: View, wanted: set[str]) -> Iterator[Finding]:
+    """Objects for our classes that no agent of this installation writes: the scheduler counts them as well."""
+    ours = {c.metadata.name for c in view.ours}
+    for found in view.capacities:
+        meta = found.metadata
+        if found.storage_class_name not in ours or (meta.namespace == view.namespace and meta.name in wanted):
+            continue
+        if tiers.is_kept(view, found):
+            continue
+        text = f"no agent of namespace {view.namespace} writes it, for class {found.storage_class_name}: "
+        text += "pods may be sent where no volume can be made"
+        yield fail(_CHECK, found.key, text, f"kubectl -n {meta.namespace} delete csistoragecapacity {meta.name}")
+
+
+def _object(view: View, found: Published, node: Node, storage_class: StorageClass) -> Iterator[Finding]:
+    wrong = list(_differences(found, node, storage_class))
+    if strangers := [w for w in found.writers(*_NUMBERS) if not w.startswith(_WRITER)]:
+        wrong.append(f"its numbers were written by {few(strangers)}, not by the agent")
+    if not wrong:
+        return
+    name = node.metadata.name
+    text = f"class {storage_class.metadata.name} on {name}: {'; '.join(wrong)}"
+    todo = f"kubectl -n {found.metadata.namespace} delete csistoragecapacity {found.metadata.name}: the agent makes it"
+    down = ", once it runs: it is down" if view.is_down(name) else " anew"
+    yield fail(_CHECK, found.key, text, f"{todo}{down}")
+
+
+def _differences(found: Published, node: Node, storage_class: StorageClass) -> Iterator[str]:
+    meta, name = found.metadata, node.metadata.name
+    value = names.label_value(name)
+    if found.storage_class_name != storage_class.metadata.name:
+        yield f"it is for class {found.storage_class_name}"
+    labels = found.node_topology.match_labels if found.node_topology else {}
+    if labels != {names.TOPOLOGY_NODE: value} or (found.node_topology and found.node_topology.match_expressions):
+        yield f"it counts for nodes with {labels or 'no label'} instead of {names.TOPOLOGY_NODE}={value}"
+    for label, right in (
+        (names.CAPACITY_DRIVER, names.DRIVER),
+        (names.CAPACITY_MANAGED_BY, managed_by(name)),
+        (names.NODE_LABEL, value),
+    ):
+        if meta.labels.get(label) != right:
+            yield f"label {label} is {meta.labels.get(label) or 'not there'}"
+    if not any(o.kind == "Node" and o.uid == node.metadata.uid for o in meta.owner_references):
+        yield "it does not belong to its Node, so it would stay when that goes"
+    try:
+        amount = to_bytes(found.capacity or "0")
+    except Invalid as failure:
+        yield str(failure)
+        return
+    if amount > 0 and meta.annotations.get(names.REASON):
+        yield f"it has room, and says that the class cannot be served: {meta.annotations[names.REASON]}"
+
+
+def _full(wanted: dict[str, tuple[Node, StorageClass]], here: dict[str, Published]) -> Iterator[Finding]:
+    full: dict[str, list[str]] = {}
+    for name, (node, storage_class) in wanted.items():
+        found = here.get(name)
+        if found is not None and found.capacity in (None, "0") and not found.metadata.annotations.get(names.REASON):
+            full.setdefault(storage_class.metadata.name, []).append(node.metadata.name)
+    for class_name, nodes in sorted(full.items()):
+        text = f"class {class_name}: no room is left on {few(sorted(nodes))}"
+        yield warn(_CHECK, class_name, text, "remove volumes (tonnage volumes list on the node), or add disks")
+
+
+def _log(view: View, node: str) -> str:
+    pod = view.agent_of(node)
+    return f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "look in its agent's log"

@@ -1,0 +1,195 @@
+"""Claims that wait for longer than they should, each with the reason in one sentence and the next step.
+
+A claim without room is a warning: nothing is broken. One that waits for something of the installation is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tonnage.aio.clock import parse_rfc3339
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.matching import class_name, requested
+from tonnage.api.origin import is_populated, reference
+from tonnage.api.pods import Pod
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.capacity.published_faults import published_faults
+from tonnage.claims.selected_node import withdrawals
+from tonnage.controller.expansion_events import growth_of
+from tonnage.errors import Invalid
+from tonnage.ops.cluster_snapshot import View
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+from tonnage.ops.doctor.installation import leader
+from tonnage.scheduler.plugins.volume_binding import NO_CLASS
+
+_CHECK = "claims"
+PATIENCE = 30.0
+"""Seconds that a claim may wait before somebody should know."""
+
+
+def check(view: View) -> Iterator[Finding]:
+    """Each claim of ours that waits, asks to grow, has lost its volume, or does not go."""
+    if "persistentvolumeclaims" in view.refused:
+        return
+    claims = view.our_claims
+    found = [finding for claim in claims for finding in _claim(view, claim)]
+    yield from found
+    if not found:
+        bound = sum(claim.status.phase == "Bound" for claim in claims)
+        yield ok(_CHECK, "claims", f"{bound} of {len(claims)} are bound, none waits for longer than it should")
+
+
+def _claim(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    meta = claim.metadata
+    if claim.status.phase == "Lost":
+        text = f"its volume {claim.spec.volume_name} is gone from Kubernetes"
+        todo = "on its node: tonnage volumes orphans, then adopt; without its data: delete the claim"
+        yield fail(_CHECK, meta.key, text, todo)
+    elif meta.deleting:
+        if _age(view, meta.deletion_timestamp) > PATIENCE:
+            yield _leaving(view, claim)
+    elif (growth := growth_of(claim)) is not None:
+        yield warn(_CHECK, meta.key, growth.text, growth.todo(claim))
+    elif not claim.spec.volume_name and _age(view, meta.creation_timestamp) > PATIENCE:
+        yield from _waiting(view, claim)
+
+
+def _leaving(view: View, claim: PersistentVolumeClaim) -> Finding:
+    meta = claim.metadata
+    users = [p.metadata.name for p in _users(view, claim) if not p.terminated]
+    if users:
+        text = f"it is deleted as soon as pods {few(users)} have ended"
+        return warn(_CHECK, meta.key, text, f"kubectl -n {meta.namespace} delete pod {' '.join(users)}")
+    text = f"its deletion waits for {few(meta.finalizers) or 'nobody'}"
+    return warn(_CHECK, meta.key, text, "see who takes these finalizers off; kubernetes.io/pvc-protection: its pods")
+
+
+def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    node = claim.metadata.annotations.get(names.SELECTED_NODE, "")
+    storage_class = next(c for c in view.ours if c.metadata.name == class_name(claim))
+    source = reference(claim)
+    if source is not None and is_populated(claim) and (node or not storage_class.late):
+        text = f"a volume populator provides its volume (data source {source.kind}.{source.api_group} {source.name})"
+        yield warn(_CHECK, claim.key, text, f"see whether a populator for {source.kind} runs, and its Events")
+    elif node:
+        yield _sent(view, claim, node)
+    elif not storage_class.late:
+        if not leader(view):
+            text = "its class binds at once, and no controller leads that would choose a node"
+            yield fail(_CHECK, claim.key, text, "see controller")
+        else:
+            yield _roomless(view, claim, "no node is chosen yet")
+    elif users := [p for p in _users(view, claim) if not p.terminated]:
+        yield _unscheduled(view, claim, users[0])
+
+
+def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
+    """The scheduler has chosen; its agent has to make the volume."""
+    meta = claim.metadata
+    if node not in view.node_names and "nodes" not in view.refused:
+        text = f"it was sent to node {node}, which is gone"
+        return fail(
+            _CHECK, meta.key, text, f"kubectl -n {meta.namespace} annotate pvc {meta.name} {names.SELECTED_NODE}-"
+        )
+    if view.is_down(node):
+        return fail(_CHECK, meta.key, f"it was sent to node {node}, whose agent is not ready", "see agents")
+    if node not in view.serving and "csinodes" not in view.refused:
+        return fail(_CHECK, meta.key, f"it was sent to node {node}, which has no driver", "see registration")
+    if meta.labels.get(names.NODE_LABEL, "") != names.label_value(node) and view.scopes() != {"all"}:
+        text = f"it was sent to node {node} and is not labelled with it, so its agent may not see it"
+        return fail(_CHECK, meta.key, text, "see scoping")
+    if told := _told(view, claim):
+        return warn(_CHECK, meta.key, f"node {node} cannot make its volume: {told}", "change what the text names")
+    if waits := _waits_for(view, claim, node):
+        return warn(_CHECK, meta.key, f"it has waited on node {node} for longer than a minute: {waits[0]}", waits[1])
+    pod = view.agent_of(node)
+    log = f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "its log"
+    return fail(_CHECK, meta.key, f"it was sent to node {node}, and its agent says nothing of it", f"look in {log}")
+
+
+def _waits_for(view: View, claim: PersistentVolumeClaim, node: str) -> tuple[str, str] | None:
+    """What keeps a claim on its node without a volume, and the next step; None when its group does not say."""
+    meta = claim.metadata
+    there = {c.metadata.name: c for c in view.claims if c.metadata.namespace == meta.namespace}
+    for pod in (p for p in _users(view, claim) if not p.spec.node_name and not p.terminated):
+        group = [there[name] for name in pod.claim_names() if name in there]
+        elsewhere = [
+            f"{c.metadata.name} (node {c.metadata.annotations.get(names.SELECTED_NODE) or 'none'})"
+            for c in group
+            if not c.spec.volume_name and c.metadata.annotations.get(names.SELECTED_NODE) != node
+        ]
+        if elsewhere:
+            text = (
+                f"claims {few(elsewhere)} of pod {pod.metadata.name} are not there, and it gets all its volumes or none"
+            )
+            return text, f"kubectl -n {meta.namespace} describe pod {pod.metadata.name}"
+        if times := max((withdrawals(c) for c in group), default=0):
+            own = [c for c in view.capacities if c.metadata.labels.get(names.NODE_LABEL) == names.label_value(node)]
+            free = next((c.capacity or "0" for c in own if c.storage_class_name == class_name(claim)), "0")
+            asks = ", ".join(c.spec.resources.requests.get("storage", "?") for c in group if not c.spec.volume_name)
+            text = f"insufficient storage for all volumes of pod {pod.metadata.name} ({asks}; {free} published)"
+            return f"{text}; rescheduled {times} times", "ask for less, remove other volumes, or add disks"
+    return None
+
+
+def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
+    """The scheduler has not chosen."""
+    said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
+    text = said[0].message if said else ""
+    if not text:
+        why = f"pod {pod.metadata.name} is looked at by no scheduler (schedulerName {pod.spec.scheduler_name})"
+        if pod.spec.node_name:
+            why = f"pod {pod.metadata.name} was put on node {pod.spec.node_name} by hand, past the scheduler"
+            return fail(_CHECK, claim.key, why, "the controller sends its claims there: see controller")
+        return warn(_CHECK, claim.key, why, "start that scheduler, or make the pod with another schedulerName")
+    if any(words in text for words in ("free storage", "CSIStorageCapacity", NO_CLASS)):
+        return _roomless(view, claim, f"pod {pod.metadata.name} fits on no node")
+    todo = f"kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}: it is not about its volumes"
+    return warn(_CHECK, claim.key, f"pod {pod.metadata.name} is not scheduled: {' '.join(text.split())[:300]}", todo)
+
+
+def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
+    """By what the nodes publish."""
+    name = class_name(claim)
+    objects = [c for c in view.capacities if c.storage_class_name == name and c.node_topology is not None]
+    if not objects:
+        text = f"{begin}: no node publishes room for class {class_name(claim)}"
+        return fail(_CHECK, claim.key, text, "see capacity and agents")
+    if faults := published_faults(objects):
+        return fail(_CHECK, claim.key, f"{begin}: {'; '.join(sorted(faults))}", "see classes")
+    try:
+        asked = requested(claim)
+        rooms = {c.metadata.labels.get(names.NODE_LABEL, c.key): _largest(c.maximum_volume_size, c.capacity)
+                 for c in objects}  # fmt: skip
+    except Invalid as failure:
+        return fail(_CHECK, claim.key, f"{begin}: {failure}", "see capacity")
+    node, room = max(rooms.items(), key=lambda item: item[1])
+    text = f"{begin}: it asks for {from_bytes(asked)}, and the most that a node can give is {from_bytes(room)} ({node})"
+    if asked <= room:
+        text += "; its pod needs more volumes than this one, or other things that this node lacks"
+    return warn(_CHECK, claim.key, text, "ask for less, remove other volumes, or add disks")
+
+
+def _largest(most: str | None, room: str | None) -> int:
+    available = to_bytes(room or "0")
+    return min(available, to_bytes(most)) if most is not None else available
+
+
+def _told(view: View, claim: PersistentVolumeClaim) -> str:
+    """The last warning about the claim."""
+    events = [e for e in view.events.get(claim.metadata.uid, ()) if e.type == "Warning"]
+    last = max(events, key=lambda e: e.last_timestamp or e.metadata.creation_timestamp or "", default=None)
+    return " ".join(last.message.split())[:300] if last is not None else ""
+
+
+def _users(view: View, claim: PersistentVolumeClaim) -> list[Pod]:
+    meta = claim.metadata
+    return [p for p in view.pods if p.metadata.namespace == meta.namespace and meta.name in p.claim_names()]
+
+
+def _age(view: View, since: str | None) -> float:
+    try:
+        return view.now - parse_rfc3339(since or "")
+    except ValueError:
+        return 0.0

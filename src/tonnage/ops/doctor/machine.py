@@ -1,0 +1,200 @@
+"""Checks that only the node itself can answer: its driver's socket, pools, kernel and programs, orphans."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.aio.clock import Clock
+from tonnage.api import names
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.api.storage import StorageClass
+from tonnage.capacity.object import object_name
+from tonnage.claims.create_request import allowed_here, capacity_parameters, fstype_of
+from tonnage.claims.node_scope import Driver
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.driver.registration import SUFFIX
+from tonnage.csi.errors import CsiError
+from tonnage.errors import ApiNotFound, Invalid, TonnageError, Unavailable
+from tonnage.host.run import PATH
+from tonnage.kube.client import Client
+from tonnage.node.config import preflight
+from tonnage.node.config.node import NodeConfig
+from tonnage.node.driver_set import attach
+from tonnage.ops import inventory
+from tonnage.ops.cluster_snapshot import PUBLISHED, View
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+from tonnage.ops.orphans import Owner, Registry
+
+SLACK = 64 << 20
+"""Bytes by which a number may be behind: others write to the disk as well, and it is read once a minute."""
+PAUSES = (0.0, 1.0, 1.0, 3.0, 10.0, 20.0, 40.0)
+"""Seconds before each look at numbers that do not agree: an agent reads what others do to the disk once a minute."""
+_MADE_IN = {"image": ("ext4",), "lvm": ("ext4",), "pmem": ("ext4",), "btrfs": ("btrfs",)}
+_LOOPS = frozenset({"image", "btrfs"})
+
+
+async def check(view: View, client: Client, config: NodeConfig, clock: Clock) -> list[Finding]:
+    """The node of that configuration. Nothing is made or changed. Raises Unavailable without an API server."""
+    found = [*await asyncio.to_thread(_configured, config), *_kernel(view, config)]
+    registration = config.driver.registry
+    if registration is not None and not (socket := registration / f"{config.driver.driver_name}{SUFFIX}").exists():
+        text = f"{socket} is not there: the kubelet does not find the driver"
+        found.append(
+            fail("driver", config.driver.node_name, text, "start the agent; is --kubelet the kubelet's folder?")
+        )
+    async with CsiClient(config.driver.endpoint) as csi:
+        try:
+            driver = await attach(csi, node=config.driver.node_name, started_ms=0, number=0)
+        except (CsiError, TonnageError) as failure:
+            text = f"its socket does not answer: {failure}"
+            found.append(fail("driver", str(config.driver.endpoint), text, "look in the agent's log"))
+            return found
+        found += _driver(config, driver)
+        found += await _capacities(view, client, config, driver, clock)
+    found += await _orphans(client, config, clock)
+    return found
+
+
+def _configured(config: NodeConfig) -> Iterator[Finding]:
+    for item in preflight.check(config.driver):
+        about = f"{item.what} of {config.driver.node_name}"
+        if item.fault is not None:
+            yield fail("node", about, item.text, "put it right; a pool that comes back is opened by itself")
+        elif item.warning:
+            yield warn("node", about, item.text, "tonnage node --check says more")
+        else:
+            yield ok("node", about, item.text)
+
+
+def _driver(config: NodeConfig, driver: Driver) -> Iterator[Finding]:
+    wanted = {config.driver.topology_key: names.label_value(config.driver.node_name)}
+    about = config.driver.node_name
+    if driver.name != config.driver.driver_name or driver.segment != wanted:
+        text = f"{config.driver.endpoint} is driver {driver.name} in {dict(driver.segment)}, not in {wanted}"
+        yield fail("driver", about, text, "another process has that socket: end it, and restart the agent")
+    elif lacking := [p.name for p in config.driver.pools if p.name not in driver.pools]:
+        text = f"the running driver has no pool {few(lacking)}, as the file says"
+        yield warn("driver", about, text, "restart the agent: pods keep reading and writing")
+    else:
+        yield ok("driver", about, f"its socket answers, with pools {few(driver.pools)}")
+
+
+# Kernel and programs
+
+
+def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
+    kinds = {pool.kind for pool in config.driver.pools}
+    if not kinds - {"fake"}:
+        return
+    about = config.driver.node_name
+    lacking = []
+    if kinds & _LOOPS and not Path("/dev/loop-control").exists():
+        lacking.append("loop devices (/dev/loop-control): load module loop")
+    wanted = {name for kind in kinds for name in _MADE_IN.get(kind, ())}
+    for storage_class in view.ours:
+        with suppress(Invalid):
+            wanted.add(fstype_of(storage_class) or "")
+    for name in sorted(filter(None, wanted)):
+        if shutil.which(f"mkfs.{name}", path=PATH) is None:
+            lacking.append(f"the program mkfs.{name}")
+        if not knows(name):
+            lacking.append(f"file system {name}: load module {name}")
+    if lacking:
+        yield fail("kernel", about, f"the node lacks {few(lacking, 9)}", "install or load it on the node")
+    else:
+        yield ok("kernel", about, f"it can make and mount {few(sorted(filter(None, wanted))) or 'what its pools need'}")
+
+
+def knows(filesystem: str, *, listed: Path = Path("/proc/filesystems"), modules: Path = Path("/lib/modules")) -> bool:
+    """Whether the kernel can mount a file system, or may load what it takes. A container may not see the modules of
+    its node: then it may."""
+    words = {line.split()[-1] for line in listed.read_text().splitlines() if line.split()}
+    folder = modules / os.uname().release
+    return filesystem in words or not folder.is_dir() or any(folder.glob(f"kernel/fs/{filesystem}/*.ko*"))
+
+
+# Numbers
+
+
+async def _capacities(view: View, client: Client, config: NodeConfig, driver: Driver, clock: Clock) -> list[Finding]:
+    """What is published against what the pool says now."""
+    found: list[Finding] = []
+    compared = 0
+    for storage_class in view.ours:
+        if not allowed_here(storage_class, driver) or driver.publishes_ahead(storage_class):
+            continue
+        finding = await _compare(view, client, config, driver, storage_class, clock)
+        compared += 1
+        if finding is not None:
+            found.append(finding)
+    if compared and not found:
+        text = f"what is published for {compared} classes is what the pools have, but for promises"
+        found.append(ok("room", config.driver.node_name, text))
+    return found
+
+
+async def _compare(
+    view: View, client: Client, config: NodeConfig, driver: Driver, storage_class: StorageClass, clock: Clock
+) -> Finding | None:
+    """Looked at again while they differ: numbers are published a moment later, and volumes come and go."""
+    node, name = config.driver.node_name, storage_class.metadata.name
+    about, object_ = f"{node}/{name}", object_name(driver.name, name, node)
+    waiting = _waiting(view, node)
+    published = has = 0
+    for pause in PAUSES:
+        await clock.sleep(pause)
+        try:
+            has = await _room(driver, storage_class)
+            published = to_bytes((await client.get(PUBLISHED, object_, config.namespace)).capacity or "0")
+        except CsiError as failure:
+            return fail("room", about, f"the driver does not say: {failure.message}", "look in the agent's log")
+        except ApiNotFound:
+            return None  # capacity.py tells
+        if abs(published - has) <= SLACK or (published < has and waiting):
+            return None
+    text = f"published are {from_bytes(published)}, and the pool has {from_bytes(has)}, for over a minute"
+    todo = f"kubectl -n {config.namespace} delete csistoragecapacity {object_}: a running agent makes it anew"
+    if published > has:
+        return fail("room", about, f"{text}: pods are sent where they do not fit", todo)
+    return warn("room", about, f"{text}: room is not given away", todo)
+
+
+async def _room(driver: Driver, storage_class: StorageClass) -> int:
+    """Bytes that the driver has for a class, 0 for one that it cannot serve. Raises CsiError."""
+    topology = driver.segment if driver.topology else None
+    try:
+        return (await driver.client.get_capacity(capacity_parameters(storage_class), topology=topology)).available
+    except CsiError as failure:
+        if not failure.infeasible:
+            raise
+        return 0
+
+
+def _waiting(view: View, node: str) -> bool:
+    """Whether claims are promised room on the node, which is less to give until their volumes are made."""
+    label = names.label_value(node)
+    return any(c.metadata.labels.get(names.NODE_LABEL) == label and not c.spec.volume_name for c in view.our_claims)
+
+
+async def _orphans(client: Client, config: NodeConfig, clock: Clock) -> list[Finding]:
+    about = config.driver.node_name
+    source = inventory.Served([config.driver.endpoint], config.driver.pools, node=about)
+    registry = Registry(client, clock)
+    try:
+        await registry.look()
+        contents = await source.contents()
+        nobodys = [v.id for v in (*contents.volumes, *contents.snapshots) if await registry.owner(v) is Owner.NOBODY]
+    except Unavailable:
+        raise
+    except (CsiError, TonnageError) as failure:
+        text = f"whose volumes these are cannot be told: {failure}"
+        return [warn("orphans", about, text, "run it with an administrator's kubeconfig")]
+    if nobodys:
+        text = f"{len(nobodys)} volumes belong to nobody and are kept: {few(nobodys)}"
+        return [warn("orphans", about, text, "tonnage volumes orphans on the node; then adopt or purge them")]
+    return [ok("orphans", about, f"each of {len(contents.volumes)} volumes belongs to somebody")]

@@ -1,0 +1,105 @@
+"""Who labels claims with their node, whether it works, and claims that lack the label; the policy that holds agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tonnage.api import names
+from tonnage.api.kinds import CLAIMS, MUTATING_BINDINGS, MUTATING_POLICIES
+from tonnage.kube.client import Client
+from tonnage.kube.transport import Request
+from tonnage.ops.cluster_snapshot import AGENT_POLICIES, VALIDATING_BINDINGS, VALIDATING_POLICIES, View
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+from tonnage.ops.doctor.installation import APPLY, leader
+
+_CHECK = "scoping"
+_PROBE_NODE = "doctor"
+
+
+async def check(view: View, client: Client) -> list[Finding]:
+    """All of this file; a claim is tried with dryRun, so that none is made. Raises Unavailable."""
+    return [*await _labeller(view, client), *_labels(view), *_restraint(view)]
+
+
+async def _labeller(view: View, client: Client) -> list[Finding]:
+    served = f"{MUTATING_POLICIES.api_version}/{MUTATING_POLICIES.plural}" in view.served
+    if {MUTATING_POLICIES.plural, MUTATING_BINDINGS.plural} & view.refused.keys() or view.scopes() == {"all"}:
+        return []
+    kinds = (MUTATING_POLICIES, MUTATING_BINDINGS)
+    lacking = [kind.kind for kind in kinds if f"{kind.plural}/{names.SCOPE_POLICY}" not in view.there]
+    if served and not lacking:
+        return await _try(view, client)
+    then = _without_policy(view)
+    if served:
+        text = f"there is no {' and no '.join(lacking)} {names.SCOPE_POLICY}, which the cluster could have: {then}"
+        return [fail(_CHECK, names.SCOPE_POLICY, text, APPLY)]
+    if leader(view):
+        return [ok(_CHECK, names.CONTROLLER_LEASE, f"Kubernetes {view.version} has no such policies: {then}")]
+    make = fail if "label" in view.scopes() else warn
+    return [make(_CHECK, names.SCOPE_POLICY, f"nobody labels claims: {then}", "see controller: it does without one")]
+
+
+def _without_policy(view: View) -> str:
+    if leader(view):
+        return "the controller labels claims, one write more for each"
+    if "label" in view.scopes():
+        return "agents watch by label, so no volume is made"
+    return "agents watch all claims of the cluster"
+
+
+async def _try(view: View, client: Client) -> list[Finding]:
+    """Ask the API server what it would make of a claim."""
+    if not view.ours:
+        return []
+    body = {
+        **CLAIMS.head(),
+        "metadata": {"generateName": "tonnage-doctor-", "annotations": {names.SELECTED_NODE: _PROBE_NODE}},
+        "spec": {
+            "accessModes": [names.READ_WRITE_ONCE],
+            "storageClassName": view.ours[0].metadata.name,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    path = CLAIMS.path(view.namespace)
+    answer = await client.transport.request(Request("POST", path, {"dryRun": "All"}, msgspec.json.encode(body)))
+    found = msgspec.json.decode(answer.body)
+    if answer.status >= 300:
+        text = f"the policy is there; whether it works was not tried: {str(found.get('message', ''))[:200]}"
+        return [warn(_CHECK, names.SCOPE_POLICY, text, "run it with an administrator's kubeconfig")]
+    label = (found["metadata"].get("labels") or {}).get(names.NODE_LABEL, "")
+    if label != _PROBE_NODE:
+        text = f"a claim of class {view.ours[0].metadata.name} got label {names.NODE_LABEL} {label or 'not'}"
+        return [fail(_CHECK, names.SCOPE_POLICY, f"the policy is there and does not work: {text}", APPLY)]
+    return [ok(_CHECK, names.SCOPE_POLICY, "claims are labelled in the write that sends them to a node (tried)")]
+
+
+def _labels(view: View) -> Iterator[Finding]:
+    wrong = []
+    for claim in view.our_claims:
+        meta = claim.metadata
+        wanted = names.label_value(meta.annotations.get(names.SELECTED_NODE, ""))
+        if not meta.deleting and not claim.spec.volume_name and meta.labels.get(names.NODE_LABEL, "") != wanted:
+            wrong.append(meta.key)
+    if wrong and view.scopes() != {"all"}:
+        text = f"{len(wrong)} claims are sent to a node and not labelled with it: agents that watch by label miss them"
+        todo = "the controller labels them within seconds: see controller"
+        yield fail(_CHECK, few(sorted(wrong)), text, todo)
+
+
+def _restraint(view: View) -> Iterator[Finding]:
+    kinds = (VALIDATING_POLICIES, VALIDATING_BINDINGS)
+    served = f"{VALIDATING_POLICIES.api_version}/{VALIDATING_POLICIES.plural}" in view.served
+    if {k.plural for k in kinds} & view.refused.keys():
+        return
+    lacking = [f"{k.kind} {n}" for n in AGENT_POLICIES for k in kinds if f"{k.plural}/{n}" not in view.there]
+    about = AGENT_POLICIES[0]
+    if not served:
+        text = f"Kubernetes {view.version} has no such policies: an agent's token may write other nodes' volumes"
+        yield warn("restraint", about, text, "use Kubernetes 1.30 or later (docs/security.md)")
+    elif lacking:
+        text = f"there is no {' and no '.join(lacking)}: an agent's token may write other nodes' volumes"
+        yield fail("restraint", about, text, APPLY)
+    else:
+        yield ok("restraint", about, "agents are held to their own node's objects")

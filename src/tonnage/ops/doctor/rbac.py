@@ -1,0 +1,147 @@
+"""What the service accounts of an installation may do: all that its roles say, and not more.
+
+The API server is asked (SubjectAccessReview), so it counts what holds, whichever object grants it. Who may not ask
+about others is asked about himself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import yaml
+
+from tonnage.api import names
+from tonnage.errors import ApiError
+from tonnage.kube.client import Client
+from tonnage.ops.cluster_snapshot import View
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+from tonnage.ops.doctor.installation import APPLY
+from tonnage.ops.install import manifests
+from tonnage.ops.install.options import Installation
+from tonnage.scheduler.plugins.storage_scoring import Strategy
+
+_CHECK = "access"
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+_AT_ONCE = 8
+_ROLES: tuple[tuple[str, str, Callable[[View], bool]], ...] = (
+    ("tonnage-node", "rbac-node.yaml", lambda view: True),
+    ("tonnage-controller", "rbac-controller.yaml", lambda view: bool(view.deployments)),
+    (names.SCHEDULER, "rbac-scheduler.yaml", lambda view: bool(view.schedulers)),
+)
+"""Account, template of its roles, and whether it is there to be asked about."""
+_TOO_MUCH = (
+    ("deletecollection", "", "persistentvolumes"),
+    ("deletecollection", "", "persistentvolumeclaims"),
+    ("list", "", "secrets"),
+    ("create", "", "pods"),
+    ("update", "", "nodes"),
+)
+"""What none needs, and what would let whoever has its token destroy or read what is not its own."""
+
+
+@dataclass(frozen=True)
+class Right:
+    """One verb on one resource; name "" for all, namespace "" for all of the cluster."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        of = f" {self.name}" if self.name else ""
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{of}{where}"
+
+    def attributes(self) -> dict[str, str]:
+        """As a review wants them."""
+        resource, _, subresource = self.resource.partition("/")
+        found = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource}
+        return {k: v for k, v in {**found, "name": self.name, "namespace": self.namespace}.items() if v}
+
+
+def rights(file: str, namespace: str) -> list[Right]:
+    """All that the roles of a template give."""
+    chosen = Installation(namespace=namespace, scheduler=Strategy.LEAST_ALLOCATED)
+    objects = yaml.safe_load_all(manifests.render_part(file, chosen))
+    return [right for found in objects for right in _of(found)]
+
+
+def _of(role: Mapping[str, Any]) -> Iterator[Right]:
+    where = role["metadata"].get("namespace", "") if role["kind"] == "Role" else ""
+    for rule in role.get("rules", ()):
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    # list and watch of a single name: told by a field selector, which a review calls a name as well.
+                    for name in rule.get("resourceNames", [""]):
+                        yield Right(verb, group, resource, name, where)
+
+
+async def check(view: View, client: Client) -> list[Finding]:
+    """Each account. Raises Unavailable."""
+    findings: list[Finding] = []
+    for account, file, is_there in _ROLES:
+        if not is_there(view):
+            continue
+        asker = _Asker(client, view.namespace, account)
+        try:
+            lacking = await asker.which(rights(file, view.namespace), allowed=False)
+            beyond = await asker.which([Right(*item) for item in _TOO_MUCH], allowed=True)
+        except ApiError as failure:
+            todo = "run it with an administrator's kubeconfig"
+            findings.append(warn(_CHECK, account, f"its rights may not be asked for: {failure.message[:200]}", todo))
+            continue
+        findings += _told(account, lacking, beyond)
+    return findings
+
+
+def _told(account: str, lacking: list[Right], beyond: list[Right]) -> Iterator[Finding]:
+    if lacking:
+        yield fail(_CHECK, account, f"it may not {few(map(str, lacking))}", APPLY)
+    if beyond:
+        todo = "look which binding gives it more: kubectl get clusterrolebindings,rolebindings -A -o wide"
+        yield warn(_CHECK, account, f"it may more than it needs: {few(map(str, beyond))}", todo)
+    if not lacking and not beyond:
+        yield ok(_CHECK, account, "it may do what it needs, and nothing of what it must not")
+
+
+class _Asker:
+    """Asks what an account may do."""
+
+    def __init__(self, client: Client, namespace: str, account: str) -> None:
+        self._client = client
+        self._user = f"system:serviceaccount:{namespace}:{account}"
+        self._groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        self._self: bool | None = None
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def which(self, found: list[Right], *, allowed: bool) -> list[Right]:
+        """Those that are (or are not) allowed. Raises ApiError when that may not be asked."""
+        if self._self is None:
+            self._self = await self._is_self()
+        answers = await asyncio.gather(*map(self._allowed, found))
+        return [right for right, answer in zip(found, answers, strict=True) if answer is allowed]
+
+    async def _is_self(self) -> bool:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = await self._client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        except ApiError:  # before Kubernetes 1.28
+            return False
+        return bool(msgspec.json.decode(answer)["status"]["userInfo"].get("username") == self._user)
+
+    async def _allowed(self, right: Right) -> bool:
+        kind = "SelfSubjectAccessReview" if self._self else "SubjectAccessReview"
+        spec: dict[str, Any] = {"resourceAttributes": right.attributes()}
+        if not self._self:
+            spec |= {"user": self._user, "groups": self._groups}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        async with self._slots:
+            answer = await self._client.post(f"{_REVIEWS}/{kind.lower()}s", body)
+        return bool(msgspec.json.decode(answer)["status"].get("allowed", False))

@@ -1,0 +1,71 @@
+"""Classes and the pools that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tonnage.api import names
+from tonnage.api.matching import is_default
+from tonnage.api.storage import StorageClass
+from tonnage.node.capacity.class_errors import fault_of
+from tonnage.node.config.node import NodeFile
+from tonnage.ops.cluster_snapshot import View
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+from tonnage.ops.doctor.installation import APPLY, leader
+
+_CHECK = "classes"
+_AGAIN = "a class cannot be changed: delete it and make it right; pods that wait go on by themselves"
+
+
+def check(view: View) -> Iterator[Finding]:
+    """Each class of ours; the configuration of the pools."""
+    if "storageclasses" in view.refused:
+        return
+    for name, file in sorted(view.files.items()):
+        if isinstance(file, str):
+            todo = f"kubectl -n {view.namespace} edit configmap {name}"
+            yield fail(_CHECK, f"configmap/{name}", f"node.yaml is not a node's file: {file}", todo)
+    if not view.ours:
+        yield warn(_CHECK, "storageclasses", f"no class has provisioner {names.DRIVER}: nobody can ask for one", APPLY)
+    for storage_class in view.ours:
+        yield from _class(view, storage_class)
+    defaults = [c.metadata.name for c in view.classes if is_default(c)]
+    if len(defaults) > 1 and any(c.metadata.name in defaults for c in view.ours):
+        text = "several classes are marked as default, the youngest is taken"
+        yield warn(_CHECK, few(defaults), text, f"leave {names.DEFAULT_CLASS} on one of them")
+
+
+def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
+    name = storage_class.metadata.name
+    if fault := fault_of(storage_class) or _unknown_pool(view, storage_class):
+        yield fail(_CHECK, name, fault, _AGAIN)
+        return
+    objects = [c for c in view.capacities if c.storage_class_name == name and c.node_topology is not None]
+    reasons: dict[str, list[str]] = {}
+    for found in objects:
+        reason = found.metadata.annotations.get(names.REASON, "")
+        if names.is_fault(reason):
+            reasons.setdefault(reason, []).append(found.metadata.labels.get(names.NODE_LABEL, "?"))
+    refusing = sum(map(len, reasons.values()))
+    told = "; ".join(f"{reason} ({few(sorted(nodes))})" for reason, nodes in sorted(reasons.items()))
+    if objects and refusing == len(objects):
+        yield fail(_CHECK, name, f"no node can serve it: {told}", _AGAIN)
+    elif reasons:
+        yield warn(
+            _CHECK, name, f"{refusing} of {len(objects)} nodes cannot serve it: {told}", "fine if it is meant so"
+        )
+    elif storage_class.volume_binding_mode != names.WAIT_FOR_FIRST_CONSUMER and not leader(view):
+        text = "it binds at once, which is the controller's work, and no controller leads"
+        yield fail(_CHECK, name, text, "see controller; or make it with volumeBindingMode WaitForFirstConsumer")
+    else:
+        yield ok(_CHECK, name, f"{len(objects)} nodes can serve it")
+
+
+def _unknown_pool(view: View, storage_class: StorageClass) -> str:
+    """Why no pool of any node is meant, "" when one is, or where their files are not seen from here."""
+    wanted = storage_class.parameters.get("pool", "")
+    files = [file for file in view.files.values() if isinstance(file, NodeFile)]
+    if not wanted or not files or len(files) < len(view.files):
+        return ""
+    known = sorted({str(pool.get("name") or pool.get("kind", "")) for file in files for pool in file.pools})
+    return "" if wanted in known else f"it asks for pool {wanted!r}, and no node has one (there is {few(known)})"

@@ -1,0 +1,59 @@
+"""PersistentVolumes that do not go, or whose node is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tonnage.aio.clock import parse_rfc3339
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume
+from tonnage.controller.node_labels import places_of
+from tonnage.ops.cluster_snapshot import View
+from tonnage.ops.doctor.claims import PATIENCE
+from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
+
+_CHECK = "volumes"
+
+
+def check(view: View) -> Iterator[Finding]:
+    """All of our driver."""
+    if {"persistentvolumes", "nodes"} & view.refused.keys():
+        return
+    known = {names.label_value(name): name for name in view.node_names}
+    found = [finding for volume in view.our_volumes for finding in _volume(view, volume, known)]
+    yield from found
+    if not found:
+        yield ok(_CHECK, "volumes", f"{len(view.our_volumes)}, each on a node that is there, none waits to be removed")
+
+
+def _volume(view: View, volume: PersistentVolume, known: dict[str, str]) -> Iterator[Finding]:
+    name, places = volume.metadata.name, places_of(volume, names.TOPOLOGY_NODE)
+    delete = volume.spec.persistent_volume_reclaim_policy == "Delete"
+    if not places:
+        text = f"it has no node affinity by {names.TOPOLOGY_NODE}: pods may be sent where it is not"
+        yield warn(_CHECK, name, text, "give it the one of its node, or make it anew (tonnage volumes adopt)")
+    elif not set(places) & known.keys():
+        since = volume.metadata.annotations.get(names.NODE_GONE_SINCE, "")
+        text = f"its node {few(places)} is gone{f' since {since}' if since else ''}"
+        todo = "bring the node back; or give its data up: docs/operations.md#node-replacement"
+        yield warn(_CHECK, name, text, todo)
+    elif volume.status.phase == "Failed":
+        text = f"its removal failed: {volume.status.message[:300] or 'nothing was said why'}"
+        yield fail(_CHECK, name, text, f"kubectl describe pv {name}")
+    elif delete and (volume.metadata.deleting or volume.status.phase == "Released") and _is_old(view, volume):
+        node = known[next(place for place in places if place in known)]
+        down = view.is_down(node)
+        text = f"it waits to be removed by node {node}{', whose agent is not ready' if down else ''}"
+        yield (fail if down else warn)(_CHECK, name, text, "see agents" if down else f"kubectl describe pv {name}")
+    elif not delete and volume.status.phase == "Released":
+        text = "nobody has it any more, and it is kept, as its reclaim policy is Retain"
+        yield warn(_CHECK, name, text, f"kubectl delete pv {name}: its data is then an orphan on the node")
+
+
+def _is_old(view: View, volume: PersistentVolume) -> bool:
+    """Whether it should have gone by now. When it was released is not written anywhere: that is taken as old."""
+    since = volume.metadata.deletion_timestamp
+    try:
+        return since is None or view.now - parse_rfc3339(since) > PATIENCE
+    except ValueError:
+        return True

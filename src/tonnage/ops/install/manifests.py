@@ -1,0 +1,219 @@
+"""The Kubernetes objects of an installation, out of the templates in tonnage/deploy.
+
+The templates are the one place of these objects: `tonnage manifests` fills them in, and the Helm chart is made from
+them (scripts/gen_chart.py). A template is YAML with `${name}` in it: within a line a text, alone on a line a block of
+YAML that is indented as the line is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from tonnage import __version__
+from tonnage.api import names
+from tonnage.ops.install.options import GROUP_LABEL, Class, Installation, pool_folders
+
+SCOPE_POLICY_SINCE = (1, 36)
+AGENT_POLICY_SINCE = (1, 30)
+METRICS_PORT = 9809
+API_PORTS = (443, 6443)
+RUNBOOKS = "https://tonnage.dev/docs/operations"
+"""Where docs/operations.md can be read; alerts lead to their headings there."""
+_EVERYWHERE = [{"operator": "Exists"}]
+_NODE_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+_CONTROLLER_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+_SCHEDULER_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}
+PLACE = re.compile(r"^(?P<indent> *)\$\{(?P<block>\w+)\}\n|\$\{(?P<word>\w+)\}", re.M)
+Values = Mapping[str, str]
+
+
+def _once(chosen: Installation) -> list[Values]:
+    return [{}]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One template, and for which things of an installation it is filled in: their values, beside those of all."""
+
+    file: str
+    each: Callable[[Installation], Iterable[Values]] = _once
+
+
+PARTS = (
+    Part("namespace.yaml"),
+    Part("csidriver.yaml"),
+    Part("class.yaml", lambda chosen: [_class(found) for found in chosen.classes]),
+    Part("rbac-node.yaml"),
+    Part("rbac-secrets.yaml", lambda chosen: [_secrets(*found) for found in chosen.secrets.items()]),
+    Part("rbac-controller.yaml"),
+    Part("rbac-evict.yaml", lambda chosen: [{}] if chosen.evict_unfit else []),
+    Part("rbac-scheduler.yaml", lambda chosen: [{}] if chosen.scheduler is not None else []),
+    Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
+    Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
+    Part("config.yaml", lambda chosen: _groups(chosen)),
+    Part("node.yaml", lambda chosen: _groups(chosen)),
+    Part("controller.yaml"),
+    Part("scheduler.yaml", lambda chosen: [{}] if chosen.scheduler is not None else []),
+    Part("networkpolicy.yaml", lambda chosen: [{}] if chosen.network_policy else []),
+    Part("podmonitor.yaml", lambda chosen: [{}] if chosen.monitoring else []),
+    Part("rules.yaml", lambda chosen: [{}] if chosen.monitoring else []),
+    Part("dashboard.yaml", lambda chosen: [{"dashboard": template("dashboard.json")}] if chosen.monitoring else []),
+)
+
+
+def template(file: str) -> str:
+    """A template's text."""
+    return (resources.files("tonnage") / "deploy" / file).read_text()
+
+
+def render(chosen: Installation) -> str:
+    """All objects as one text of YAML, in the order in which they are to be made. Raises Invalid."""
+    texts = [render_part(part.file, chosen) for part in PARTS]
+    return "---\n".join(text for text in texts if text)
+
+
+def render_part(file: str, chosen: Installation) -> str:
+    """The objects of one template, "" for none. Raises Invalid."""
+    common = _common(chosen)
+    part = next(part for part in PARTS if part.file == file)
+    return "---\n".join(fill(template(file), {**common, **values}) for values in part.each(chosen))
+
+
+def fill(text: str, values: Values) -> str:
+    """A template with its values. Raises KeyError for one that is not there."""
+
+    def value(found: re.Match[str]) -> str:
+        if word := found["word"]:
+            return values[word]
+        return "".join(f"{found['indent']}{line}\n" for line in values[found["block"]].splitlines())
+
+    return PLACE.sub(value, text)
+
+
+def _has_scope_policy(chosen: Installation) -> bool:
+    return chosen.scope != "all" and chosen.kubernetes >= SCOPE_POLICY_SINCE
+
+
+def _common(chosen: Installation) -> Values:
+    drivers = {names.DRIVER: names.TOPOLOGY_NODE, **chosen.drivers}
+    labels = {
+        "app.kubernetes.io/name": "tonnage",
+        "app.kubernetes.io/instance": "tonnage",
+        "app.kubernetes.io/version": __version__,
+        "app.kubernetes.io/managed-by": "tonnage",
+    }
+    return {
+        "namespace": chosen.namespace,
+        "image": json.dumps(chosen.image),
+        "kubelet": chosen.kubelet,
+        "metricsPort": str(METRICS_PORT),
+        "runbooks": RUNBOOKS,
+        "provisioners": _cel(list(drivers)),
+        "drivers": _cel(drivers),
+        "secrets": _cel({namespace: list(found) for namespace, found in chosen.secrets.items()}),
+        "labels": _yaml(labels),
+        "tolerations": _yaml(_EVERYWHERE),
+        "nodeSelector": "",
+        "nodeAnnotations": "",
+        "nodeResources": _yaml(_NODE_RESOURCES),
+        "controllerResources": _yaml(_CONTROLLER_RESOURCES),
+        "controllerReplicas": "2",
+        "capacity": chosen.capacity,
+        "controllerEvicts": _yaml(["--evict-unfit"] if chosen.evict_unfit else []),
+        "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
+        "controllerTemplates": _yaml(
+            [f"--node-group-label={label}" for label in chosen.group_labels]
+            + [f"--node-template={text}" for text in chosen.templates]
+        ),
+        "schedulerReplicas": "2",
+        "schedulerResources": _yaml(_SCHEDULER_RESOURCES),
+        "scoring": chosen.scheduler or "",
+        "lifecycleModes": json.dumps(["Persistent", "Ephemeral"] if chosen.inline else ["Persistent"]),
+        "pullPolicy": "IfNotPresent",
+        "pullSecrets": "",
+        "metricsFrom": "",
+        "apiPorts": _yaml([{"port": port, "protocol": "TCP"} for port in API_PORTS]),
+        "apiServers": "",
+        "moreEgress": "",
+    }
+
+
+def _groups(chosen: Installation) -> list[Values]:
+    """The nodes of no group, then those of each."""
+    others = {"key": GROUP_LABEL, "operator": "NotIn", "values": list(chosen.groups)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [others]}]}
+    affinity = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    return [
+        _group("", chosen.pools, chosen, affinity if chosen.groups else {}),
+        *(_group(name, pools, chosen, {}) for name, pools in chosen.groups.items()),
+    ]
+
+
+def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, affinity: dict[str, Any]) -> Values:
+    folders = list(enumerate(pool_folders(pools)))
+    return {
+        "nodeName": f"tonnage-node-{name}" if name else "tonnage-node",
+        "groupLabel": _yaml({GROUP_LABEL: name}) if name else "",
+        "nodeAffinity": _yaml(affinity),
+        "config": _yaml(_config(chosen, pools)),
+        "poolMounts": _yaml(
+            [{"name": f"pool-{n}", "mountPath": path, "mountPropagation": "Bidirectional"} for n, path in folders]
+        ),
+        "poolVolumes": _yaml(
+            [{"name": f"pool-{n}", "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for n, path in folders]
+        ),
+    }
+
+
+def _config(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A node's file (node_config.NodeFile)."""
+    endpoints = [f"unix://{chosen.kubelet}/plugins/{name}/csi.sock" for name in sorted(chosen.drivers)]
+    return {
+        "pools": [dict(pool) for pool in pools],
+        "bind": chosen.binding,
+        "scope": chosen.scope,
+        "capacity": chosen.capacity,
+        **({"holdBack": chosen.hold_back} if chosen.hold_back else {}),
+        "kubelet": chosen.kubelet,
+        "metrics": f"0.0.0.0:{METRICS_PORT}",
+        **({"csiEndpoints": endpoints} if endpoints else {}),
+    }
+
+
+def _class(found: Class) -> Values:
+    fields: dict[str, Any] = {
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER,
+        **({"parameters": dict(found.parameters)} if found.parameters else {}),
+        **found.fields,
+    }
+    return {
+        "className": found.name,
+        "classDefault": json.dumps(str(found.default).lower()),
+        "classFields": _yaml(fields),
+    }
+
+
+def _secrets(namespace: str, chosen: Sequence[str]) -> Values:
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    return {
+        "secretNamespace": namespace,
+        "secretRule": _yaml([rule | ({"resourceNames": list(chosen)} if chosen else {})]),
+    }
+
+
+def _cel(value: Any) -> str:
+    """A literal of CEL, which JSON is."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _yaml(value: Any) -> str:
+    """A block of YAML, nothing for what is empty."""
+    return str(yaml.safe_dump(value, sort_keys=True, width=1000)) if value else ""

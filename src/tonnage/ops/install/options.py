@@ -1,0 +1,162 @@
+"""What is to be installed on a Kubernetes cluster, as chosen on the command line of `tonnage manifests`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from tonnage import __version__
+from tonnage.api import names
+from tonnage.errors import Invalid
+from tonnage.node.config.node import KUBELET
+from tonnage.pools import config as pool_config
+from tonnage.scheduler.plugins.storage_scoring import Strategy
+
+IMAGE = f"tonnage.dev/tonnage:{__version__}"
+KUBERNETES = (1, 36)
+DEFAULT_POOL: Mapping[str, Any] = {"name": "scratch", "kind": "image", "path": "/var/lib/tonnage", "rootfs": True}
+"""Works on any node: on the disk that the node lives on, of which it leaves the kubelet its share."""
+GROUP_LABEL = "tonnage.dev/group"
+"""Label of nodes whose pools differ from those of the others."""
+LONGEST_GROUP = 40
+"""Characters: it is a part of the names of pods."""
+CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
+
+
+@dataclass(frozen=True)
+class Class:
+    """A StorageClass of ours. default: whether claims that name no class get it. fields: over what all classes have."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    default: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it.
+    drivers: other CSI drivers that agents serve, name -> topology key; their sockets are where the kubelet's plugins
+    are. kubernetes: the oldest version that has to take the objects. capacity: how room is published (tier.MODES).
+    monitoring: with PodMonitor, alert rules (the Prometheus operator's kinds) and dashboard. inline: whether pods may
+    have CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all
+    others have `pools`. network_policy: whether only metrics and the API server may be talked to. scheduler: how
+    `tonnage scheduler` chooses nodes, None for none. group_labels, templates: what the controller tells an autoscaler
+    of nodes to come, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume
+    does not fit on their node, where they say so. hold_back: after how many withdrawals a node keeps its room for a
+    pod, 0 for never.
+    """
+
+    namespace: str = names.SYSTEM_NAMESPACE
+    image: str = IMAGE
+    pools: Sequence[Mapping[str, Any]] = (DEFAULT_POOL,)
+    classes: Sequence[Class] = (Class(names.SCRATCH_CLASS),)
+    binding: str = "agent"
+    scope: str = "auto"
+    capacity: str = "auto"
+    hold_back: int = 0
+    kubelet: str = str(KUBELET)
+    secrets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    kubernetes: tuple[int, int] = KUBERNETES
+    monitoring: bool = False
+    inline: bool = True
+    evict_unfit: bool = False
+    groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    network_policy: bool = False
+    scheduler: Strategy | None = None
+    group_labels: Sequence[str] = ()
+    templates: Sequence[str] = ()
+
+
+def parse_class(text: str) -> Class:
+    """`NAME[,key=value...]`: fields of a StorageClass by their names, `default=yes`, all else parameters.
+
+    Raises Invalid.
+    """
+    name, *pairs = text.split(",")
+    if not names.is_dns_subdomain(name):
+        raise Invalid(f"class {text[:80]!r}: want NAME[,key=value...], as fast,pool=nvme")
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or key in values:
+            raise Invalid(f"class {name}: {pair[:80]!r}: want key=value, each key once")
+        values[key] = value
+    default = _is_yes(name, "default", values.pop("default", "no"))
+    fields: dict[str, Any] = {key: values.pop(key) for key in CLASS_FIELDS if key in values}
+    if "allowVolumeExpansion" in fields:
+        fields["allowVolumeExpansion"] = _is_yes(name, "allowVolumeExpansion", fields["allowVolumeExpansion"])
+    for key, known in (
+        ("reclaimPolicy", ("Delete", "Retain")),
+        ("volumeBindingMode", (names.IMMEDIATE, names.WAIT_FOR_FIRST_CONSUMER)),
+    ):
+        if fields.get(key, known[0]) not in known:
+            raise Invalid(f"class {name}: {key} {fields[key][:40]!r}: want {' or '.join(known)}")
+    return Class(name, values, default, fields)
+
+
+def parse_secrets(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Each `NAMESPACE/NAME`, or `NAMESPACE` for all of its secrets: namespace -> names. Raises Invalid."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        namespace, slash, name = text.partition("/")
+        if not names.is_dns_label(namespace) or (slash and not names.is_dns_subdomain(name)):
+            raise Invalid(f"secret {text[:80]!r}: want NAMESPACE or NAMESPACE/NAME")
+        found.setdefault(namespace, []).append(name)
+    return {namespace: [] if "" in given else given for namespace, given in found.items()}
+
+
+def parse_pool(text: str) -> dict[str, Any]:
+    """A pool as in --pool, as an entry of a node's file. Raises Invalid."""
+    config = pool_config.parse(text)
+    head, *pairs = text.split(",")
+    _, _, where = head.partition(":")
+    given = dict(pair.split("=", 1) for pair in pairs)
+    return {"name": config.name, "kind": config.kind, **({"path": where} if where else {}), **given}
+
+
+def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Each `GROUP:POOL`, the pool as in --pool: group -> pools, in their order. Raises Invalid."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for text in texts:
+        group, colon, pool = text.partition(":")
+        if not colon or not names.is_dns_label(group) or len(group) > LONGEST_GROUP:
+            raise Invalid(
+                f"group {text[:80]!r}: want NAME:POOL, as nvme:lvm:vg0,name=scratch; the name a DNS label of at most"
+                f" {LONGEST_GROUP} characters"
+            )
+        found.setdefault(group, []).append(parse_pool(pool))
+    return found
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """A version of Kubernetes, as 1.30. Raises Invalid."""
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise Invalid(f"version of Kubernetes {text[:40]!r}: want one as 1.36")
+    return int(found[1]), int(found[2])
+
+
+def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The folders of the node that pools lie in, each once; none of those that lie in another. Raises Invalid."""
+    found: list[str] = []
+    for pool in pools:
+        path = str(pool.get("path", ""))
+        if not path.startswith("/"):
+            continue  # a volume group or a region: reached through /dev
+        if ".." in PurePosixPath(path).parts or str(PurePosixPath(path)) != path:
+            raise Invalid(f"pool {pool.get('name', path)}: path {path[:120]!r}: want it absolute, without '..' or '//'")
+        if path not in found:
+            found.append(path)
+    return found
+
+
+def _is_yes(name: str, key: str, text: str) -> bool:
+    if text not in ("yes", "no", "true", "false"):
+        raise Invalid(f"class {name}: {key}={text[:40]}: want yes or no")
+    return text in ("yes", "true")

@@ -1,0 +1,210 @@
+"""What pools and volumes there are: through a driver's socket where one runs, for it holds its pools, else directly.
+
+Our own drivers list everything at their socket; of others there is what CSI has calls for. Reading directly opens a
+pool as a driver's start does, which removes what a kill left half done, and closes it at once.
+Pools that were never made are not made by looking at them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from tonnage.api import names
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import LIST_SNAPSHOTS, AccessMode, VolumeCapability
+from tonnage.csi.driver.services import inventory as inventories
+from tonnage.csi.errors import CsiError
+from tonnage.errors import HostError, NotFound, TonnageError, Unavailable
+from tonnage.ops.report import GONE, NOT_MADE, Contents, PoolReport, VolumeReport, contents_of, listed, listed_snapshot
+from tonnage.pools import config as pool_config
+from tonnage.pools.base import status
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.base.status import PoolStatus
+from tonnage.pools.config import PoolConfig
+from tonnage.pools.directory.directory import is_unmounted
+
+
+class Served:
+    """The pools of one node behind the sockets of a running driver. pools: what is known of them from elsewhere."""
+
+    def __init__(self, sockets: Sequence[Path], pools: Sequence[PoolConfig] = (), *, node: str = "") -> None:
+        self.sockets, self._pools, self._node = sockets, pools, node
+
+    async def pools(self) -> list[PoolReport]:
+        """All pools; of a driver of others those that are known by name: given here, its default one, and those that
+        have volumes. Raises CsiError when the driver does not answer."""
+        known = {pool.name: pool for pool in self._pools}
+        if (told := await inventories.read(self.sockets[0])) is not None:
+            found = [self._about(pool.pool, known).told(pool) for pool in told]
+            missing = [name for name in known if name not in {pool.pool for pool in told}]
+            there_is = ", ".join(pool.pool for pool in told)
+            state = "there is no pool {!r} (there is {})"
+            lost = [(self._about(name, known), state.format(name, there_is)) for name in missing]
+            return [*found, *(msgspec.structs.replace(report, state=state) for report, state in lost)]
+        volumes = (await self.contents()).volumes
+        async with CsiClient(self.sockets[0]) as client:
+            info = await client.plugin_info()
+            default = info.manifest.get(names.MANIFEST_DEFAULT_POOL, "")
+            pools = dict.fromkeys([*known, *([default] if default else []), *(v.pool for v in volumes)])
+            return [await self._asked(client, self._about(name, known), volumes) for name in pools]
+
+    def _about(self, name: str, known: dict[str, PoolConfig]) -> PoolReport:
+        return _about(known[name], self._node) if name in known else PoolReport(name, node=self._node)
+
+    async def _asked(self, client: CsiClient, about: PoolReport, volumes: Sequence[VolumeReport]) -> PoolReport:
+        mine = [v.size for v in volumes if v.pool == about.pool]
+        try:
+            room = await client.get_capacity({"pool": about.pool})
+        except CsiError as failure:
+            return msgspec.structs.replace(about, state=failure.message)
+        return msgspec.structs.replace(
+            about, free=room.available, largest=room.maximum, allocated=sum(mine), volumes=len(mine)
+        )
+
+    async def contents(self) -> Contents:
+        """All volumes, snapshots and erasures; of drivers of others no inline volumes, which no CSI call lists.
+
+        Raises CsiError.
+        """
+        volumes: dict[str, VolumeReport] = {}
+        snapshots: dict[str, VolumeReport] = {}
+        told = Contents()
+        for number, socket in enumerate(self.sockets):
+            async with CsiClient(socket) as client:
+                driver = (await client.plugin_info()).name
+                pools = await inventories.read(socket)
+                for made in await client.list_volumes():
+                    volumes.setdefault(made.id, listed(made, driver, self._node))
+                if pools is None and LIST_SNAPSHOTS in await client.controller_capabilities():
+                    for snapshot in await client.list_snapshots():
+                        snapshots.setdefault(snapshot.id, listed_snapshot(snapshot, driver, self._node))
+                if pools is not None and not number:  # all drivers of a node are over the same pools
+                    told = contents_of(pools, node=self._node, driver=driver)
+        for volume in told.volumes:
+            other = volumes.get(volume.id)
+            volumes[volume.id] = (
+                msgspec.structs.replace(volume, driver=other.driver, topology=other.topology) if other else volume
+            )
+        snapshots.update({snapshot.id: snapshot for snapshot in told.snapshots})
+        return Contents(_ordered(volumes), _ordered(snapshots), told.erasing)
+
+    async def delete(self, volume: VolumeReport) -> None:
+        """Delete a volume or snapshot. May be repeated. Raises CsiError, also while it is in use."""
+        async with CsiClient(await self._socket(volume)) as client:
+            if volume.snapshot_of:
+                await client.delete_snapshot(volume.id)
+            else:
+                await client.delete_volume(volume.id)
+
+    async def is_block(self, volume: VolumeReport) -> bool:
+        """Whether it is raw block. Raises CsiError."""
+        if volume.block is not None:
+            return volume.block
+        async with CsiClient(await self._socket(volume)) as client:
+            return await client.validate(volume.id, [VolumeCapability(AccessMode.SINGLE_NODE_WRITER)]) is not None
+
+    async def _socket(self, volume: VolumeReport) -> Path:
+        for socket in self.sockets:
+            async with CsiClient(socket) as client:
+                if (await client.plugin_info()).name == volume.driver:
+                    return socket
+        raise NotFound(f"no driver {volume.driver} answers any more")
+
+
+class Direct:
+    """The pools of one node, which no process serves."""
+
+    def __init__(self, pools: Sequence[PoolConfig], *, node: str = "") -> None:
+        self._pools, self._node = pools, node
+
+    async def pools(self) -> list[PoolReport]:
+        """All pools; one that cannot be opened says why."""
+        return [await self._pool(config) for config in self._pools]
+
+    async def _pool(self, config: PoolConfig) -> PoolReport:
+        about = _about(config, self._node)
+        if not _is_made(config):
+            return msgspec.structs.replace(about, state=GONE if config.kind == "fake" else NOT_MADE)
+        try:
+            return about.told(await _read(config))
+        except TonnageError as failure:
+            return msgspec.structs.replace(about, state=str(failure))
+
+    async def contents(self) -> Contents:
+        """All volumes, snapshots and erasures. Raises Unavailable when a pool cannot be read: a list with holes is
+        worse than none."""
+        return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
+
+    async def delete(self, volume: VolumeReport) -> None:
+        """Delete a volume or snapshot. May be repeated. Raises Precondition while it is in use, Unavailable."""
+        for config in self._pools:
+            if config.name == volume.pool:
+                async with _Open(config) as pool:
+                    await (pool.delete_snapshot if volume.snapshot_of else pool.delete)(volume.name)
+
+
+Source = Served | Direct
+
+
+async def answers(socket: Path) -> bool:
+    """Whether a driver serves that socket. Raises HostError where we may not ask."""
+    try:
+        _, writer = await asyncio.open_unix_connection(str(socket))
+    except PermissionError as failure:
+        raise HostError(f"socket {socket}: {failure.strerror}; run it as root (sudo)") from None
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+class _Open:
+    """A pool for a moment."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self._config = config
+        # Without a size of the thin pool: one that is missing is told, not made.
+        self._pool = pool_config.make(replace(config, thin_size=0))
+
+    async def __aenter__(self) -> Pool:
+        try:
+            await self._pool.open()
+        except Unavailable as failure:
+            if "in use" not in str(failure):
+                raise
+            hint = "read it through the socket of its driver with --endpoint, or through its cluster with --data"
+            raise Unavailable(f"pool {self._config.name} is held by another process: {hint}") from None
+        return self._pool
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+
+async def _read(config: PoolConfig) -> PoolStatus:
+    """Raises Unavailable and the like."""
+    async with _Open(config) as pool:
+        found = await status.read(pool)
+        if found.problem:
+            raise Unavailable(found.problem)
+        return found
+
+
+def _ordered(found: dict[str, VolumeReport]) -> list[VolumeReport]:
+    return [volume for _, volume in sorted(found.items())]
+
+
+def _about(config: PoolConfig, node: str) -> PoolReport:
+    where = str(config.where) if config.where else config.group
+    return PoolReport(config.name, node=node, kind=config.kind, where=where, size=config.size or None)
+
+
+def _is_made(config: PoolConfig) -> bool:
+    """Whether there is something to look at: a pool in a directory that was never used is not to be made by looking."""
+    if config.kind == "fake":
+        return False
+    return config.marker is None or config.marker.exists() or is_unmounted(config.marker.parent)

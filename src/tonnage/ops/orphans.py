@@ -1,0 +1,161 @@
+"""Whose a volume or snapshot is, by what its cluster says of it now; what a person may purge or adopt (as
+node/orphans.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Any
+
+from tonnage.aio.clock import Clock, parse_rfc3339
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume
+from tonnage.api.kinds import CLAIMS, NAMESPACES, VOLUMES, Kind
+from tonnage.api.quantity import from_bytes
+from tonnage.api.snapshot import VolumeSnapshotContent
+from tonnage.claims.node_scope import reaches
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.node.orphans import AGE
+from tonnage.ops.report import VolumeReport
+
+_CLUSTER_NAMESPACE = "kube-system"
+CONTENTS = Kind(
+    "snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents", VolumeSnapshotContent,
+    namespaced=False,
+)  # fmt: skip
+"""Of a custom resource that a cluster may lack."""
+
+
+class Owner(Enum):
+    """Whose a volume is."""
+
+    VOLUME = "has a PersistentVolume"
+    CONTENT = "has a VolumeSnapshotContent"
+    CLAIM = "is being made for its claim"
+    YOUNG = "was made just now"
+    POD = "is an inline volume: it ends with its pod"
+    FOREIGN = "belongs to another cluster"
+    NOBODY = "orphan"
+
+
+class Registry:
+    """What one cluster knows of volumes. Made anew for each look: nothing is kept."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._cluster = ""
+        self._former: frozenset[str] = frozenset()
+        self._volumes: dict[tuple[str, str], list[PersistentVolume]] = {}
+        self._contents: dict[tuple[str, str], str] = {}
+
+    async def look(self) -> None:
+        """Read all PersistentVolumes and VolumeSnapshotContents. Raises ApiError, Unavailable."""
+        metadata = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata
+        self._cluster = metadata.uid
+        self._former = frozenset(filter(None, metadata.annotations.get(names.FORMER_CLUSTERS, "").split(",")))
+        found = (await self._client.list(VOLUMES)).items
+        self._volumes = {}
+        for volume in found:
+            if volume.spec.csi is not None:
+                self._volumes.setdefault((volume.spec.csi.driver, volume.spec.csi.volume_handle), []).append(volume)
+        with suppress(ApiNotFound):  # a cluster without snapshots
+            contents = (await self._client.list(CONTENTS)).items
+            self._contents = {(c.spec.driver, c.handle): c.metadata.name for c in contents if c.handle}
+
+    def volume_of(self, volume: VolumeReport) -> str:
+        """Name of its PersistentVolume or VolumeSnapshotContent, "" for none."""
+        if volume.snapshot_of:
+            return self._contents.get((volume.driver, volume.id), "")
+        known = self._volumes.get((volume.driver, volume.id), ())
+        return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
+
+    async def owner(self, volume: VolumeReport) -> Owner:
+        """Whose it is; the claim is read live. Raises ApiError, Unavailable."""
+        if self.volume_of(volume):
+            return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
+        if volume.inline:
+            return Owner.POD
+        if volume.cluster in self._former:
+            return Owner.NOBODY
+        if volume.cluster and volume.cluster != self._cluster:
+            return Owner.FOREIGN
+        if volume.snapshot_of:
+            return Owner.YOUNG if self._age(volume) < AGE else Owner.NOBODY
+        if await self._is_wanted(volume):
+            return Owner.CLAIM
+        if await self._has_volume(volume):  # written since all were listed, and its claim bound
+            return Owner.VOLUME
+        # A volume that tells its claim needs no time: the claim was just looked at.
+        return Owner.YOUNG if not volume.claim and self._age(volume) < AGE else Owner.NOBODY
+
+    async def _is_wanted(self, volume: VolumeReport) -> bool:
+        """Whether the claim that it was made for is there and still has no volume."""
+        namespace, _, name = volume.claim.partition("/")
+        if not name:
+            return False
+        try:
+            claim = await self._client.get(CLAIMS, name, namespace)
+        except ApiNotFound:
+            return False
+        mine = volume.persistent_volume == names.volume_name(claim.metadata.uid)
+        return mine and not claim.spec.volume_name
+
+    async def _has_volume(self, volume: VolumeReport) -> bool:
+        if not volume.persistent_volume:
+            return False
+        try:
+            found = await self._client.get(VOLUMES, volume.persistent_volume)
+        except ApiNotFound:
+            return False
+        if found.spec.csi is None or found.spec.csi.volume_handle != volume.id or not reaches(found, volume.topology):
+            return False
+        self._volumes[volume.driver, volume.id] = [found]
+        return True
+
+    def _age(self, volume: VolumeReport) -> float:
+        try:
+            return self._clock.time() - parse_rfc3339(volume.created)
+        except ValueError:
+            return AGE
+
+    async def adopt(self, body: Mapping[str, Any]) -> None:
+        """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExists and the like."""
+        if body["kind"] == CONTENTS.kind:
+            await self._client.create(CONTENTS, dict(body))
+        else:
+            await self._client.create(VOLUMES, dict(body))
+
+
+def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, block: bool) -> dict[str, Any]:
+    """The PersistentVolume that makes an orphan usable again: a claim with spec.volumeName takes it. It is retained:
+    who adopts a volume decides on its end too."""
+    spec: dict[str, Any] = {
+        "capacity": {"storage": from_bytes(volume.size)},
+        "accessModes": [names.READ_WRITE_ONCE],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": storage_class,
+        "volumeMode": "Block" if block else "Filesystem",
+        "csi": {"driver": volume.driver, "volumeHandle": volume.id},
+    }
+    if volume.topology:
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [_term(volume.topology)]}}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block: bool) -> dict[str, Any]:
+    """The VolumeSnapshotContent that makes an orphan usable again: a VolumeSnapshot `name` in `namespace`, with
+    spec.source.volumeSnapshotContentName, takes it. It is retained."""
+    spec = {
+        "driver": snapshot.driver,
+        "deletionPolicy": "Retain",
+        "source": {"snapshotHandle": snapshot.id},
+        "sourceVolumeMode": "Block" if block else "Filesystem",
+        "volumeSnapshotRef": {"name": name, "namespace": namespace},
+    }
+    return {**CONTENTS.head(), "metadata": {"name": name}, "spec": spec}
+
+
+def _term(topology: Mapping[str, str]) -> dict[str, Sequence[Any]]:
+    return {"matchExpressions": [{"key": k, "operator": "In", "values": [topology[k]]} for k in sorted(topology)]}

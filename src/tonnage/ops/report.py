@@ -1,0 +1,253 @@
+"""What `tonnage pools` and `tonnage volumes` tell: pools, volumes, snapshots, and contents that are being erased."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tonnage.aio.clock import rfc3339
+from tonnage.api import names
+from tonnage.csi.client.types import CreatedVolume
+from tonnage.csi.client.types import Snapshot as ListedSnapshot
+from tonnage.csi.driver import volume_id
+from tonnage.csi.driver.driver import CONTEXT_CREATED, OWNER_DRIVER
+from tonnage.errors import Invalid
+from tonnage.pools.base.contract import Erasure, Snapshot, Volume, is_inline
+from tonnage.pools.base.parameters import ERASE, IoLimits, io_limits_of
+from tonnage.pools.base.status import PoolStatus
+
+NOT_MADE = "not made yet"
+GONE = "fake: ended with its driver"
+
+
+class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """A pool; sizes in bytes, None for what cannot be told. state: "ready", NOT_MADE, GONE, or what is wrong.
+    allocated: to volumes and snapshots. inline: reserved for inline volumes in all; inline_allocated: what those have.
+    erasing: what comes back when all deleted volumes are erased. abnormal: how many volumes are. lacks: what is wrong
+    with a pool that can be read, and what to do."""
+
+    pool: str
+    state: str = "ready"
+    node: str = ""
+    kind: str = ""
+    where: str = ""
+    size: int | None = None
+    free: int | None = None
+    largest: int | None = None
+    allocated: int | None = None
+    erasing: int | None = None
+    volumes: int | None = None
+    snapshots: int = 0
+    abnormal: int = 0
+    inline: int = 0
+    inline_allocated: int = 0
+    lacks: Sequence[str] = ()
+
+    @property
+    def readable(self) -> bool:
+        """Whether the numbers are there, or none is to be expected."""
+        return self.free is not None or self.state in (NOT_MADE, GONE)
+
+    def told(self, status: PoolStatus) -> PoolReport:
+        """With what the pool says of itself."""
+        if status.room is None:
+            return msgspec.structs.replace(self, kind=status.kind, state=status.problem)
+        failing = [f"volume {e.name} cannot be erased: {e.problem}" for e in status.erasing if e.problem]
+        return msgspec.structs.replace(
+            self,
+            kind=status.kind,
+            size=status.room.total,
+            free=status.room.free,
+            largest=status.room.largest,
+            allocated=status.promised,
+            erasing=status.erasing_bytes,
+            volumes=len(status.volumes),
+            snapshots=len(status.snapshots),
+            abnormal=len(status.abnormal),
+            inline=status.inline,
+            inline_allocated=status.inline_promised,
+            lacks=(*status.lacks, *(line for line in failing if line not in status.lacks)),
+        )
+
+
+class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """A volume or snapshot. id: its CSI id. snapshot_of: of a snapshot, the id of its volume. claim: namespace/name
+    that it was made for. pod: of an inline volume. condition: what is wrong with it. iops, bandwidth: what its pods may
+    do in a second, 0 for any number. block, fstype, erase: only where the driver is ours. topology: labels of its
+    node."""
+
+    id: str
+    size: int
+    node: str = ""
+    driver: str = ""
+    created: str = ""
+    snapshot_of: str = ""
+    condition: str = ""
+    claim: str = ""
+    persistent_volume: str = ""
+    cluster: str = ""
+    ephemeral: bool = False
+    reclaim: str = ""
+    inline: bool = False
+    pod: str = ""
+    block: bool | None = None
+    fstype: str = ""
+    erase: str = ""
+    iops: int = 0
+    bandwidth: int = 0
+    place: str = ""
+    topology: Mapping[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """Without its pool."""
+        return self.id.partition("/")[2]
+
+    @property
+    def pool(self) -> str:
+        """The pool it lies in."""
+        return self.id.partition("/")[0]
+
+    @property
+    def what(self) -> str:
+        """Whether it is a volume or a snapshot, in a word."""
+        return "snapshot" if self.snapshot_of else "volume"
+
+    @property
+    def used_by(self) -> str:
+        """Whom it was made for, in words."""
+        if self.inline:
+            return f"pod {self.pod}" if self.pod else "a pod (inline)"
+        return f"claim {self.claim}" if self.claim else ""
+
+
+class ErasureReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """A deleted volume whose content is being erased. id: the volume's while it lived. size: bytes that come back at
+    the end. done, total: bytes, of shred over all passes. problem: why it stands still."""
+
+    id: str
+    size: int
+    method: str
+    done: int
+    total: int
+    percent: int
+    node: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What pools hold, in the order of the ids."""
+
+    volumes: Sequence[VolumeReport] = ()
+    snapshots: Sequence[VolumeReport] = ()
+    erasing: Sequence[ErasureReport] = field(default=())
+
+
+def contents_of(pools: Sequence[PoolStatus], *, node: str = "", driver: str = "") -> Contents:
+    """What the pools say that they hold. driver: the name to be told for what does not say by which it was made."""
+    volumes = [_volume(volume, pool, node, driver) for pool in pools for volume in pool.volumes]
+    volumes += [report for pool in pools for report in _unlisted(pool, node, driver)]
+    snapshots = [_snapshot(snapshot, pool, node, driver) for pool in pools for snapshot in pool.snapshots]
+    erasing = [_erasure(erasure, pool.pool, node) for pool in pools for erasure in pool.erasing]
+    return Contents(
+        sorted(volumes, key=lambda v: v.id), sorted(snapshots, key=lambda s: s.id), sorted(erasing, key=lambda e: e.id)
+    )
+
+
+def _volume(volume: Volume, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
+    driver = volume.owner.get(OWNER_DRIVER, driver)
+    vid = volume_id.join(pool.pool, volume.name)
+    report = _recorded(vid, volume.size, node, driver, volume.owner, rfc3339(volume.created))
+    limits = _limits(volume)
+    return msgspec.structs.replace(
+        report,
+        block=volume.block,
+        fstype=volume.fstype,
+        inline=is_inline(volume.owner),
+        condition=pool.abnormal.get(volume.name, ""),
+        erase=volume.effective.get(ERASE, ""),
+        iops=limits.iops,
+        bandwidth=limits.bandwidth,
+        place=volume.place,
+    )
+
+
+def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
+    """Volumes of which no more is known than what is wrong with them: their records are damaged."""
+    known = {volume.name for volume in pool.volumes}
+    return [
+        VolumeReport(volume_id.join(pool.pool, name), 0, node=node, driver=driver, condition=fault)
+        for name, fault in sorted(pool.abnormal.items())
+        if name not in known
+    ]
+
+
+def _limits(volume: Volume) -> IoLimits:
+    try:
+        return io_limits_of(volume.effective)
+    except Invalid:  # of a record that somebody changed by hand: the driver says so where it matters
+        return IoLimits()
+
+
+def _snapshot(snapshot: Snapshot, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
+    return VolumeReport(
+        volume_id.join(pool.pool, snapshot.name),
+        snapshot.size,
+        node=node,
+        driver=snapshot.owner.get(OWNER_DRIVER, driver),
+        created=rfc3339(snapshot.created),
+        snapshot_of=volume_id.join(pool.pool, snapshot.volume),
+        cluster=snapshot.owner.get(names.PARAM_CLUSTER, ""),
+        block=snapshot.block,
+        fstype=snapshot.fstype,
+    )
+
+
+def _erasure(erasure: Erasure, pool: str, node: str) -> ErasureReport:
+    return ErasureReport(
+        volume_id.join(pool, erasure.name),
+        erasure.room,
+        erasure.method,
+        erasure.done,
+        erasure.total,
+        erasure.percent,
+        node=node,
+        problem=erasure.problem,
+    )
+
+
+def listed(made: CreatedVolume, driver: str, node: str) -> VolumeReport:
+    """A volume as CSI lists it."""
+    report = _recorded(made.id, made.size, node, driver, made.context, made.context.get(CONTEXT_CREATED, ""))
+    return msgspec.structs.replace(report, topology=dict(made.topologies[0]) if made.topologies else {})
+
+
+def listed_snapshot(made: ListedSnapshot, driver: str, node: str) -> VolumeReport:
+    """A snapshot as CSI lists it."""
+    created = rfc3339(made.created) if made.created else ""
+    return VolumeReport(
+        made.id, made.size, node=node, driver=driver, created=created, snapshot_of=made.volume_id or "unknown"
+    )
+
+
+def _recorded(vid: str, size: int, node: str, driver: str, record: Mapping[str, str], created: str) -> VolumeReport:
+    return VolumeReport(
+        vid,
+        size,
+        node=node,
+        driver=driver,
+        created=created,
+        claim=_pair(record, names.CSI_PVC_NAMESPACE, names.CSI_PVC_NAME),
+        persistent_volume=record.get(names.CSI_PV_NAME, ""),
+        cluster=record.get(names.PARAM_CLUSTER, ""),
+        ephemeral=record.get(names.PARAM_EPHEMERAL) == "true",
+        reclaim=record.get(names.PARAM_RECLAIM, ""),
+        pod=_pair(record, names.CSI_POD_NAMESPACE, names.CSI_POD_NAME),
+    )
+
+
+def _pair(record: Mapping[str, str], namespace: str, name: str) -> str:
+    return f"{record.get(namespace, '')}/{record[name]}" if name in record else ""

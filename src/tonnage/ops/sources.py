@@ -1,0 +1,139 @@
+"""Where `tonnage pools` and `tonnage volumes` look: a box's data folder, a driver's socket, a configuration, pools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.api import names
+from tonnage.box import plan
+from tonnage.box.bootstrap import COMPAT
+from tonnage.box.data_dir import DataFolder, default_folder, no_cluster
+from tonnage.errors import Busy, Invalid, NotFound, Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
+from tonnage.kube.kubeconfig import load
+from tonnage.node.config import driver as config_driver
+from tonnage.ops import inventory
+from tonnage.ops.inventory import Direct, Served, Source
+from tonnage.ops.report import ErasureReport, PoolReport, VolumeReport
+from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was given on the command line, "" or empty for what was not."""
+
+    data: Path | None = None
+    endpoint: str = ""
+    config: Path | None = None
+    pools: Sequence[str] = ()
+    kubeconfig: Path | None = None
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What all nodes hold; volumes and snapshots with where they came from."""
+
+    volumes: list[tuple[Source, VolumeReport]]
+    snapshots: list[tuple[Source, VolumeReport]]
+    erasing: list[ErasureReport]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """One source for each node. configs: pools that are known by configuration. kubeconfig: of the cluster whose
+    volumes they are, None for none that can be asked; why_none says how to have one."""
+
+    nodes: Sequence[Source]
+    configs: Sequence[PoolConfig] = ()
+    kubeconfig: Path | None = None
+    why_none: str = "name its kubeconfig with --kubeconfig"
+
+    async def pools(self) -> list[PoolReport]:
+        """All pools of all nodes. Raises CsiError when a driver does not answer."""
+        found: list[PoolReport] = []
+        for source in self.nodes:
+            found += await source.pools()
+        return found
+
+    async def contents(self) -> Holdings:
+        """All volumes, snapshots and what is being erased. Raises CsiError, Unavailable."""
+        found = Holdings([], [], [])
+        for source in self.nodes:
+            contents = await source.contents()
+            found.volumes.extend((source, volume) for volume in contents.volumes)
+            found.snapshots.extend((source, snapshot) for snapshot in contents.snapshots)
+            found.erasing.extend(contents.erasing)
+        return found
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client | None]:
+        """A client of the cluster, None where none can be asked."""
+        if self.kubeconfig is None:
+            yield None
+            return
+        client = Client(HttpTransport(load(self.kubeconfig)))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def opened(wanted: Wanted) -> AsyncIterator[Sources]:
+    """The sources that were asked for; a data folder that nobody uses is kept from others meanwhile.
+
+    Raises Invalid, NotFound, Busy, Unavailable.
+    """
+    if wanted.endpoint or wanted.config or wanted.pools:
+        if wanted.data:
+            raise Invalid("--data is a box; --endpoint, --config and --pool are a driver: choose one")
+        yield await _of_driver(wanted)
+        return
+    data = DataFolder(wanted.data or default_folder())
+    if data.settings() is None:
+        hint = "name a box's folder with --data, or a driver with --endpoint, --config or --pool"
+        raise NotFound(f"{no_cluster(data.path)}; {hint}")
+    running = data.running()
+    if running is not None:
+        if running < 0:
+            raise Busy(f"data folder {data.path} is being cleaned or opened by another process: repeat")
+        yield _of_running(data, wanted)
+        return
+    with data.held():
+        nodes = plan.kept_nodes(data)
+        why = f"its cluster does not run: `tonnage up --data {data.path}`"
+        sources = [Direct(pools, node=name) for name, pools in nodes.items()]
+        yield Sources(sources, _flat(nodes), wanted.kubeconfig, why)
+
+
+def _of_running(data: DataFolder, wanted: Wanted) -> Sources:
+    nodes = plan.kept_nodes(data)
+    settings = data.settings()
+    drivers = [names.DRIVER, *(COMPAT[word] for word in (settings.compat if settings else ()))]
+    sources = [
+        Served([data.sockets() / name / f"{driver}.sock" for driver in drivers], pools, node=name)
+        for name, pools in nodes.items()
+    ]
+    return Sources(sources, _flat(nodes), wanted.kubeconfig or data.kubeconfig)
+
+
+async def _of_driver(wanted: Wanted) -> Sources:
+    file = config_driver.read(wanted.config) if wanted.config else config_driver.DriverFile()
+    pools = [pool_config.parse(text) for text in wanted.pools]
+    pools += config_driver.pools_of(file, str(wanted.config))
+    text = wanted.endpoint or file.endpoint
+    socket = config_driver.socket_path(text) if text else None
+    if socket is not None and await inventory.answers(socket):
+        return Sources([Served([socket], pools, node=file.node_name)], pools, wanted.kubeconfig)
+    if wanted.endpoint and not pools:
+        raise Unavailable(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
+    return Sources([Direct(pools, node=file.node_name)], pools, wanted.kubeconfig)
+
+
+def _flat(nodes: dict[str, list[PoolConfig]]) -> list[PoolConfig]:
+    return [pool for pools in nodes.values() for pool in pools]

@@ -1,0 +1,113 @@
+"""Class parameters that several kinds of pools share: their values, read once and refused by name.
+
+A kind lists the keys it takes in `Pool.parameters`; what only one kind knows (`thin`, `nsmode` ...) is read there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.api.quantity import to_bytes
+from tonnage.errors import Invalid
+from tonnage.pools.base.contract import Pool, Volume
+
+ERASE, RESERVE, SOURCE, MKFS_OPTIONS = "erase", "reserve", "source", "mkfsOptions"
+IOPS, BANDWIDTH = "iops", "bandwidth"
+LIMITS = frozenset({IOPS, BANDWIDTH})
+ERASURES = ("none", "discard", "zero", "shred")
+_SOURCE_SCHEME = "dir://"
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class IoLimits:
+    """What a volume's pods may do to it, reads and writes each: operations and bytes in a second, 0 for any number."""
+
+    iops: int = 0
+    bandwidth: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.iops or self.bandwidth)
+
+
+def erase_of(parameters: Mapping[str, str], offered: Iterable[str] = ERASURES) -> str:
+    """How content is erased when the volume is deleted: `none`, `discard`, `zero` or `shred`. Raises Invalid."""
+    method = parameters.get(ERASE, "none")
+    if method not in (known := tuple(offered)):
+        raise Invalid(f"parameter erase: {method[:40]!r} is not offered here, want {' or '.join(known)}")
+    return method
+
+
+def io_limits_of(parameters: Mapping[str, str]) -> IoLimits:
+    """The limits of `iops` (a number) and `bandwidth` (a quantity of bytes in a second, as 50Mi). Raises Invalid."""
+    return IoLimits(_amount(parameters, IOPS), _amount(parameters, BANDWIDTH))
+
+
+def reserve_of(parameters: Mapping[str, str]) -> int:
+    """Bytes of the pool that volumes of the class leave to others. Raises Invalid."""
+    return _amount(parameters, RESERVE)
+
+
+def source_of(parameters: Mapping[str, str]) -> Path | None:
+    """The folder on the node whose content a new volume gets (`dir:///data/models`), None for none. Raises Invalid.
+
+    Whether that folder may be used is for the driver's allow-list to say.
+    """
+    text = parameters.get(SOURCE, "")
+    if not text:
+        return None
+    path = text.removeprefix(_SOURCE_SCHEME)
+    if path == text or not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        raise Invalid(f"parameter source: {text[:80]!r}: want a folder of the node, as dir:///data/models")
+    return Path(os.path.normpath(path))
+
+
+def check_refused(pool: Pool, parameters: Iterable[str]) -> None:
+    """Refuse parameters that a kind cannot have, with the reason. Raises Invalid."""
+    if names := sorted(pool.refused.keys() & set(parameters)):
+        raise Invalid(
+            f"parameter {names[0]}: pool {pool.name!r} ({pool.kind}) cannot have it: {pool.refused[names[0]]}"
+        )
+
+
+def check_shared(parameters: Mapping[str, str]) -> None:
+    """Check the values of all parameters above that are among these. Raises Invalid."""
+    if not parameters:
+        return  # as most classes
+    erase_of(parameters)
+    io_limits_of(parameters)
+    reserve_of(parameters)
+    source_of(parameters)
+
+
+def changed(pool: Pool, volume: Volume, parameters: Mapping[str, str]) -> dict[str, str]:
+    """What is to be kept as the volume's `mutable` after Pool.modify(): an empty value takes a parameter back to the
+    class's. Raises Invalid for one that `pool` cannot change, and for a bad value."""
+    check_modifiable(pool, parameters)
+    kept = {**volume.mutable, **parameters}
+    return {key: value for key, value in kept.items() if value}
+
+
+def check_modifiable(pool: Pool, parameters: Mapping[str, str]) -> None:
+    """Check parameters that are to be changed, or given above those of the class. Raises Invalid."""
+    check_refused(pool, parameters)
+    if unknown := sorted(set(parameters) - pool.modifiable):
+        there_is = f"what can be changed is {', '.join(sorted(pool.modifiable))}" if pool.modifiable else "none can be"
+        raise Invalid(f"pool {pool.name!r} ({pool.kind}) cannot change the parameter {unknown[0][:60]!r}: {there_is}")
+    check_shared({key: value for key, value in parameters.items() if value})
+
+
+def _amount(parameters: Mapping[str, str], key: str) -> int:
+    text = parameters.get(key, "")
+    if not text:
+        return 0
+    try:
+        amount = to_bytes(text)
+    except Invalid as reason:
+        raise Invalid(f"parameter {key}: {reason}") from None
+    if not 1 <= amount <= _MOST:
+        raise Invalid(f"parameter {key}: {text[:40]!r}: want 1 or more")
+    return amount

@@ -1,0 +1,76 @@
+"""All that can be told of a pool at one moment: for metrics, `tonnage pools` and `tonnage volumes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tonnage.errors import TonnageError
+from tonnage.pools.base.contract import Capacity, Erasure, Pool, Snapshot, Volume, is_inline
+
+
+class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: what is wrong with
+    volumes, by name; those that are not named are well. lacks: what is wrong with the pool although it can be read.
+    inline: bytes that are kept for inline volumes, those that are there included."""
+
+    pool: str
+    kind: str
+    problem: str = ""
+    room: Capacity | None = None
+    volumes: Sequence[Volume] = ()
+    snapshots: Sequence[Snapshot] = ()
+    erasing: Sequence[Erasure] = ()
+    abnormal: Mapping[str, str] = {}
+    lacks: Sequence[str] = ()
+    inline: int = 0
+
+    @property
+    def inline_promised(self) -> int:
+        """Bytes that inline volumes were promised."""
+        return sum(volume.size for volume in self.volumes if is_inline(volume.owner))
+
+    @property
+    def promised(self) -> int:
+        """Bytes that volumes and snapshots were promised."""
+        return sum(volume.size for volume in self.volumes) + sum(snapshot.size for snapshot in self.snapshots)
+
+    @property
+    def erasing_bytes(self) -> int:
+        """Bytes that come back when all is erased."""
+        return sum(erasure.room for erasure in self.erasing)
+
+
+async def read(pool: Pool) -> PoolStatus:
+    """Look at a pool and each of its volumes. What is wrong is told, not raised."""
+    try:
+        room, volumes = await pool.overall(), await pool.list()
+        snapshots, erasing = await pool.list_snapshots(), await pool.erasing()
+        abnormal, lacks = await _abnormal(pool, volumes), await pool.problems()
+    except TonnageError as failure:
+        return PoolStatus(pool.name, pool.kind, problem=str(failure))
+    return PoolStatus(
+        pool.name,
+        pool.kind,
+        room=room,
+        volumes=volumes,
+        snapshots=snapshots,
+        erasing=erasing,
+        abnormal=abnormal,
+        lacks=lacks,
+        inline=pool.inline,
+    )
+
+
+async def _abnormal(pool: Pool, volumes: Sequence[Volume]) -> dict[str, str]:
+    found = {name: f"its record is damaged: {fault}" for name, fault in (await pool.damaged()).items()}
+    for volume in volumes:
+        try:
+            condition = await pool.condition(volume.name)
+        except TonnageError as failure:  # deleted meanwhile, or the pool went
+            found[volume.name] = str(failure)
+            continue
+        if condition.abnormal:
+            found[volume.name] = condition.message
+    return found

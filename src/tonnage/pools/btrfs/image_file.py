@@ -1,0 +1,104 @@
+"""A btrfs of the pool's own, inside an image file in a directory of any other file system. Blocking.
+
+The image is made under a temporary name and renamed when it is complete, so it is never half formatted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from tonnage.errors import HostError, Invalid, Precondition, Unavailable
+from tonnage.host import loop, mount
+from tonnage.pools.base.contract import Bounds
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.record import Record
+from tonnage.pools.directory.directory import HALF, Directory
+from tonnage.pools.fs import mounts
+from tonnage.pools.fs.formats import BTRFS
+from tonnage.pools.image import file
+
+log = logging.getLogger(__name__)
+_NAME = "pool"
+ROOT = "mounted"
+"""Name of the folder beside the image where it is mounted."""
+IMAGE_FILES = frozenset({f"{_NAME}.img", ROOT})
+"""What a directory has that holds a btrfs. The image has no record beside it, as that of a volume has."""
+
+
+class BtrfsImage:
+    """`pool.img` in a directory, mounted at `mounted` beside it."""
+
+    def __init__(self, path: Path, bounds: Bounds, disks: Disks) -> None:
+        self.root = path / ROOT
+        self._image = path / f"{_NAME}.img"
+        self._bounds = bounds
+        self._disks = disks
+        self._directory = Directory(path, "btrfs-image")
+
+    def open(self) -> None:
+        """Take the directory, make the image if it is missing, mount it. Raises Unavailable, Exhausted, HostError."""
+        self._directory.open()
+        try:
+            self._directory.clean()
+            record = self._record()
+            if not self._image.exists():
+                self._make(record)
+            self._disks.of(self._image.parent).remember(self._image, os.stat(self._image).st_size)
+            mounts.make_directory(self.root)
+            self._mount(record)
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"pool directory {self._directory.path}: {failure.strerror}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def _record(self) -> Record:
+        size = self._bounds.size
+        if not size and not self._image.exists():
+            raise Invalid(f"{self._directory.path} is not on btrfs: give the pool a size= for a btrfs image there")
+        length = BTRFS.length(size)
+        return Record(_NAME, size, uuid4(), length=length, sparse=self._bounds.sparse, fstype="btrfs")
+
+    def _make(self, record: Record) -> None:
+        disk = self._disks.of(self._image.parent)
+        disk.promise(self._image, record.length, ratio=self._bounds.ratio, keep=self._bounds.keep)
+        half = self._image.with_name(f"{HALF}{self._image.name}")
+        try:
+            file.make(half, record)
+            fd = file.open_image(half)
+            try:
+                file.format_image(fd, half, record)
+            finally:
+                os.close(fd)
+            os.rename(half, self._image)
+            os.fsync(self._directory.at)
+        except BaseException:
+            disk.forget(self._image)
+            raise
+
+    def _mount(self, record: Record) -> None:
+        if mount.is_mount(self.root):
+            if not file.shows(self._image, self.root):
+                raise Unavailable(f"{self.root} is a mount of something else: unmount it first")
+            return
+        for index in loop.of_file(self._image):  # volumes of an earlier run are still mounted
+            mount.mount(loop.device(index), self.root, "btrfs", ("nodev",))
+            return
+        fd = file.open_image(self._image)
+        try:
+            file.mount_image(fd, self._image, record, self.root, ())
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Unmount the root, unless somebody is in it; volumes that are mounted stay. May be repeated."""
+        with suppress(Precondition, HostError):  # the directory must be let go in any case
+            mounts.unstage(self.root)
+        with suppress(OSError):
+            self._disks.of(self._image.parent).forget(self._image)
+        self._directory.close()

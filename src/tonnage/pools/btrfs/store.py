@@ -1,0 +1,220 @@
+"""The blocking half of the btrfs pool: a directory with one subvolume and one record for each volume, thread-safe.
+
+Nothing is synced here: the kernel keeps the order of steps within and between transactions, and the pool commits after
+create and delete, many at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import logging
+import os
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from uuid import UUID
+
+from msgspec import structs
+
+from tonnage.aio.clock import Clock
+from tonnage.errors import Exhausted, HostError, Unavailable, Unsupported
+from tonnage.host import btrfs, tree
+from tonnage.pools.base.contract import Bounds
+from tonnage.pools.base.overcommit import NO_KEEP, Disks
+from tonnage.pools.base.record import Record
+from tonnage.pools.btrfs.image_file import BtrfsImage
+from tonnage.pools.directory.bind_store import BindStore, limit_for
+
+log = logging.getLogger(__name__)
+_AT_ONCE = 4  # groups of deleted subvolumes tried at each commit, beside two for each that was deleted
+
+
+class BtrfsStore(BindStore):
+    """Subvolumes in a directory of a btrfs, or of a btrfs image made there."""
+
+    kind = "btrfs"
+    durable = False
+    shares = True
+
+    def __init__(self, path: Path, bounds: Bounds, *, disks: Disks, clock: Clock) -> None:
+        super().__init__(path, bounds, disks=disks, clock=clock)
+        self._image: BtrfsImage | None = None
+        self._fs: UUID | None = None
+        self._stale: dict[int, None] = {}
+        self._deleted = 0
+
+    def prepare(self) -> None:
+        """See FolderStore: find or make the btrfs."""
+        if not self._is_btrfs():
+            self._image = BtrfsImage(self.path, self.bounds, self.disks)
+            self._image.open()
+            self.settle_in(self._image.root)
+            self.bounds = dataclasses.replace(self.bounds, keep=NO_KEEP)  # of the disk outside
+
+    def rebound(self, bounds: Bounds) -> None:
+        """See RecordStore."""
+        if self._image is not None:
+            if (bounds.size, bounds.sparse) != (self.bounds.size, self.bounds.sparse):
+                raise Unsupported(f"{self.where} lies in an image, which was made as large as it is")
+            bounds = dataclasses.replace(bounds, keep=NO_KEEP)  # of the disk outside
+        super().rebound(bounds)
+
+    def _is_btrfs(self) -> bool:
+        existing = next(path for path in (self.path, *self.path.parents) if path.exists())
+        at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return btrfs.fsid(at) is not None
+        finally:
+            os.close(at)
+
+    def found(self, records: dict[str, Record]) -> None:
+        """See FolderStore: switch quotas on."""
+        self._fs = btrfs.fsid(self.at)
+        if self._fs is None:
+            raise Unavailable(f"{self.directory.path} is not on btrfs")
+        if not btrfs.has_quota(self._fs):
+            btrfs.enable_quota(self.at)
+        self.binds.find("btrfs")
+
+    def ready(self) -> None:
+        """See FolderStore."""
+        for name in self.records:
+            with suppress(HostError):  # condition() tells of one that is damaged
+                self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
+
+    def close(self) -> None:
+        """Give directory and image back. May be repeated."""
+        super().close()
+        if self._image is not None:
+            self._image.close()
+
+    @property
+    def at(self) -> int:
+        """The open directory of the subvolumes."""
+        return self.directory.at
+
+    def changed(self, name: str) -> None:
+        """See FolderStore: set a volume's limit to what its record says."""
+        if (record := self.records.get(name)) is None or self._fs is None:
+            return
+        size = limit_for(record.size)
+        if btrfs.has_simple_quota(self._fs):
+            others = (*self.snapshots.records.values(), *self.records.values())
+            size += sum(other.length for other in others if other.from_volume == name)
+        try:
+            btrfs.limit(self.at, self._id(self.content(name)), size)
+        except OSError as failure:
+            raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
+
+    def make(self, record: Record) -> Record:
+        """See FolderStore."""
+        path = self.content(record.name)
+        try:
+            self._create(path, limit_for(record.size))
+            os.chmod(path, 0o755)
+        except OSError as failure:
+            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Exhausted(f"no room for a subvolume in {self.path}: {failure.strerror}") from failure
+            raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
+        self.seed(record)
+        return record
+
+    def _create(self, path: Path, limit: int) -> None:
+        try:
+            btrfs.create(self.at, path.name, limit)
+        except FileExistsError:  # a leftover
+            self.remove(path)
+            btrfs.create(self.at, path.name, limit)
+
+    def remove(self, content: Path) -> None:
+        """See FolderStore: delete a subvolume with those that a pod made inside it."""
+        try:
+            identity = self._id(content)
+            at = os.open(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                tree.remove_subvolume(at, content.name)
+            finally:
+                os.close(at)
+        except FileNotFoundError:
+            return
+        except OSError as failure:
+            raise HostError(f"cannot delete subvolume {content}: {failure.strerror}") from failure
+        self._stale[identity] = None
+        self._deleted += 1
+
+    def _id(self, path: Path) -> int:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return btrfs.subvolume_id(fd)
+        finally:
+            os.close(fd)
+
+    def commit(self) -> None:
+        """Make everything durable, and remove the groups of deleted subvolumes. Raises HostError."""
+        try:
+            btrfs.commit(self.at)
+            self._remove_groups()
+        except OSError as failure:
+            raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
+
+    def _remove_groups(self) -> None:
+        """Remove groups of subvolumes that were deleted, the oldest first: a few, and more than have come since the
+        last time. Newer kernels (6.11) remove them themselves."""
+        count, self._deleted = _AT_ONCE + 2 * self._deleted, 0
+        for identity in list(islice(self._stale, count)):
+            del self._stale[identity]
+            # One that still counts something would, when removed, make all limits void until a rescan.
+            is_empty = self._fs is not None and btrfs.is_unused(self._fs, identity)
+            if not is_empty or not btrfs.remove_qgroup(self.at, identity):
+                self._stale[identity] = None  # at the end: a snapshot may keep it for long
+
+    def held(self, content: Path) -> int:
+        """See FolderStore: bytes that a subvolume refers to."""
+        if self._fs is None:
+            return 0
+        try:
+            return btrfs.usage(self._fs, self._id(content)).referenced
+        except (OSError, ValueError):
+            return 0
+
+    def fill(self, record: Record, origin: Record) -> Record:
+        """Make the subvolume of a volume from another; the record as it is then. Raises Exhausted, HostError."""
+        source = self.snapshots.content(origin.name) if record.from_snapshot else self.content(origin.name)
+        with suppress(FileNotFoundError):
+            self.remove(self.content(record.name))
+        self._copy(self.at, self.content(record.name), source, readonly=False)
+        return structs.replace(record, length=0 if record.from_snapshot else self.held(source))
+
+    def _copy(self, at: int, target: Path, source: Path, *, readonly: bool) -> None:
+        try:
+            fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                btrfs.snapshot(at, target.name, fd, readonly=readonly)
+            finally:
+                os.close(fd)
+        except OSError as failure:
+            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Exhausted(f"no room for a snapshot in {self.path}: {failure.strerror}") from failure
+            raise HostError(f"cannot make a snapshot of {source} at {target}: {failure.strerror}") from failure
+
+    def keep(self, record: Record, origin: Record, content: Path) -> Record:
+        """See FolderStore."""
+        with suppress(FileNotFoundError):
+            self.remove(content)
+        self._copy(self.snapshots.directory.at, content, self.content(origin.name), readonly=True)
+        return record
+
+    def fault(self, record: Record, path: Path | None) -> str:
+        """See RecordStore."""
+        content = self.content(record.name)
+        try:
+            if os.lstat(content).st_ino != btrfs.FIRST_INODE:
+                return f"{content} is no subvolume: its content is not what the pool made"
+            if os.fstatvfs(self.at).f_flag & os.ST_RDONLY:
+                return f"the btrfs under {self.path} is read-only: look at the kernel's log"
+        except FileNotFoundError:
+            return f"its subvolume {content} is gone, and its content with it"
+        except OSError as failure:
+            return f"its subvolume cannot be reached: {failure.strerror}; look at the disk under {self.path}"
+        return self.mount_fault(path)

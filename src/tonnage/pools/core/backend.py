@@ -1,0 +1,217 @@
+"""The blocking half of a pool whose volumes have records: the table of them, whatever they are written on.
+
+A kind writes records where its volumes are (files beside them, tags, labels) and keeps them in `records` as long as it
+is open; storedpool.py is the half that waits. Called from threads, with a lock held for each volume's name; what all
+volumes share, the sum of what is promised, is counted under one lock here.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tonnage.aio.clock import Clock
+from tonnage.errors import Exhausted, HostError, NotFound, Unavailable, Unsupported
+from tonnage.pools.base.contract import WELL, Bounds, Capacity, Condition, Source, Stats, VolumeRequest
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.request import Want
+from tonnage.pools.core.wipe import EraseRecords
+
+
+class RecordStore(ABC):
+    """Volumes and their records. where: the pool and its place, as messages name it. most: bytes that may be promised,
+    0 for any number."""
+
+    remedy = "put a copy of the record back and restart the driver, or save its content and remove both by hand"
+    """What to do about a damaged record."""
+
+    def __init__(self, where: str, *, most: int = 0, clock: Clock) -> None:
+        self.where = where
+        self.most = most
+        self.clock = clock
+        self.pool = ""
+        """The pool's name, which the ids of its volumes begin with; "" where nobody gives it one."""
+        self.records: dict[str, Record] = {}
+        self.damaged: dict[str, str] = {}
+        """Volumes whose records cannot be trusted, and why: they are left alone."""
+        self.used = 0
+        """Bytes promised."""
+        self.problem = ""
+        """Why the pool could not be opened the last time, "" when it was or nobody tried."""
+        self.lock = threading.RLock()
+        self.erasures: EraseRecords | None = None
+        """What was deleted and is still to be erased, for kinds that erase."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Take the pool, read the records, finish or undo what a kill left half done. Raises Unavailable, HostError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the process holds. May be repeated."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether the records are known."""
+
+    @property
+    def knows_room(self) -> bool:
+        """Whether room() is computed without a look at the disk, which could hold up its caller."""
+        return False
+
+    @abstractmethod
+    def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
+        """Room for volumes of a class with that file system, "" for raw block. Raises Unavailable."""
+
+    @abstractmethod
+    def create(self, request: VolumeRequest, want: Want, origin: Record | None = None) -> Record:
+        """Make a volume, which is not there yet. origin: what it is filled from. Raises Exhausted, HostError."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a volume; an unknown one is success. Raises Precondition while it is in use, HostError."""
+
+    @abstractmethod
+    def write(self, record: Record) -> None:
+        """Write a volume's record: it is so from here on. Raises Exhausted, HostError."""
+
+    @abstractmethod
+    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
+        """See Pool.stage."""
+
+    @abstractmethod
+    def unstage(self, name: str, path: Path) -> None:
+        """See Pool.unstage."""
+
+    @abstractmethod
+    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+        """See Pool.publish."""
+
+    @abstractmethod
+    def unpublish(self, name: str, target: Path) -> None:
+        """See Pool.unpublish."""
+
+    @abstractmethod
+    def stats(self, name: str, path: Path) -> Stats:
+        """See Pool.stats."""
+
+    def check_open(self) -> None:
+        """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
+        if not self.is_open:
+            raise Unavailable(f"{self.where} is not open{self.problem and ': '}{self.problem}")
+
+    def check_damaged(self, name: str) -> None:
+        """Raises HostError when a damaged record has that name."""
+        if (fault := self.damaged.get(name)) is not None:
+            raise HostError(
+                f"the record of volume {name} in {self.where} is damaged ({fault}), nothing was touched: {self.remedy}"
+            )
+
+    def record(self, name: str) -> Record:
+        """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
+        self.check_open()
+        self.check_damaged(name)
+        try:
+            return self.records[name]
+        except KeyError:
+            raise NotFound(f"{self.where} has no volume {name[:128]!r}") from None
+
+    def all(self) -> list[Record]:
+        """All records in the order of their names. Raises Unavailable."""
+        self.check_open()
+        return [record for _, record in sorted(self.records.items())]
+
+    def rebound(self, bounds: Bounds) -> None:
+        """Promise within other bounds from now on. Raises Unsupported."""
+        self.most = bounds.size
+
+    def book(self, name: str, size: int) -> None:
+        """Count bytes of a volume or snapshot, less when negative. Raises Exhausted."""
+        with self.lock:
+            if size > 0 and self.most and self.used + size > self.most:
+                raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.where}")
+            self.used += size
+
+    def modify(self, name: str, mutable: Mapping[str, str]) -> Record:
+        """Write down a volume's changed parameters. Raises NotFound, Exhausted, HostError."""
+        record = replace(self.record(name), mutable=dict(mutable))
+        self.write(record)
+        return record
+
+    def condition(self, name: str, path: Path | None) -> Condition:
+        """See Pool.condition."""
+        try:
+            record = self.record(name)
+        except HostError as failure:
+            return Condition(abnormal=True, message=str(failure))
+        if fault := self.pool_fault() or self.fault(record, path):
+            return Condition(abnormal=True, message=f"volume {name}: {fault}")
+        if record.pending:
+            return Condition(abnormal=False, message="the volume is well; its file system is still to be grown")
+        return WELL
+
+    def pool_fault(self) -> str:
+        """What is wrong with the pool, and so with all its volumes; "" for nothing."""
+        return ""
+
+    def problems(self) -> list[str]:
+        """What is wrong with what the pool keeps beside its volumes, and what to do about it, a line each."""
+        return []
+
+    def put_back(self, record: Record) -> None:
+        """Count a volume as there again whose deletion was not made durable: it may come back."""
+        self.records[record.name] = record
+        with self.lock:
+            self.used += record.size
+
+    def fault(self, record: Record, path: Path | None) -> str:
+        """What is wrong with a volume, and with its mount at path if one is given; "" for nothing."""
+        return ""
+
+    def expand(self, name: str, size: int) -> Record:
+        """Make room for `size` bytes, more than it has. Raises Exhausted, HostError."""
+        raise self._unsupported("larger volumes")
+
+    def grow(self, name: str, path: Path) -> Record:
+        """See Pool.grow; here for kinds where expand() is effective at once."""
+        self.stats(name, path)  # raises NotFound
+        return self.record(name)
+
+    def device(self, name: str) -> tuple[int, int] | None:
+        """See Pool.device. Raises NotFound, Unsupported."""
+        self.record(name)
+        raise self._unsupported("block devices of its volumes")
+
+    def origin(self, source: Source) -> Record:
+        """What a volume shall be filled from. Raises NotFound."""
+        return self.snapshot_record(source.snapshot) if source.snapshot else self.record(source.volume)
+
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+        """Make a snapshot, which is not there yet. Raises NotFound, Exhausted, Precondition, HostError."""
+        raise self._unsupported("snapshots")
+
+    def delete_snapshot(self, name: str) -> None:
+        """Remove a snapshot; an unknown one is success. Raises HostError."""
+        raise self._unsupported("snapshots")
+
+    def find_snapshot(self, name: str) -> Record | None:
+        """A snapshot's record, None for none. Raises Unavailable, HostError for a damaged one."""
+        raise self._unsupported("snapshots")
+
+    def snapshot_record(self, name: str) -> Record:
+        """A snapshot's record. Raises NotFound, Unavailable, HostError for a damaged one."""
+        if (found := self.find_snapshot(name)) is None:
+            raise NotFound(f"{self.where} has no snapshot {name[:128]!r}")
+        return found
+
+    def all_snapshots(self) -> Sequence[Record]:
+        """All snapshots' records in the order of their names. Raises Unavailable."""
+        raise self._unsupported("snapshots")
+
+    def _unsupported(self, what: str) -> Unsupported:
+        return Unsupported(f"{self.where} does not offer {what}")

@@ -1,0 +1,164 @@
+"""What every pool asks of a VolumeRequest before it acts, so that all kinds refuse alike and by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import AlreadyExists, Invalid, OutOfRange, Unsupported
+from tonnage.pools.base.contract import Pool, Snapshot, Volume, VolumeRequest, check_name
+from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused
+from tonnage.pools.base.record import Record
+from tonnage.pools.base.reservation import LARGEST
+from tonnage.pools.fs.formats import form_of
+
+
+@dataclass(frozen=True)
+class Want:
+    """A checked request: the size that will be made and the file system, "" for raw block."""
+
+    size: int
+    fstype: str
+
+
+def fstype_of(pool: Pool, fstype: str, *, block: bool) -> str:
+    """The file system meant, "" for raw block. Raises Unsupported."""
+    if block:
+        if not pool.blocks:
+            raise Unsupported(f"pool {pool.name!r} ({pool.kind}) has no raw block volumes: ask for a file system")
+        return ""
+    wanted = fstype or pool.fstypes[0]
+    if wanted not in pool.fstypes:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) has no file system {wanted[:40]!r}: it has {_list(pool)}")
+    return wanted
+
+
+def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> Want:
+    """Check a request and round its size up to `least` and to a multiple of `step`, both in bytes.
+
+    Raises Invalid, Unsupported, and OutOfRange when the rounded size passes the request's limit.
+    """
+    check_name(request.name)
+    if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
+        raise Invalid(f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes")
+    fstype = fstype_of(pool, request.fstype, block=request.block)
+    if request.source and not pool.clones:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer volumes made from a {request.source}")
+    check_refused(pool, request.parameters)
+    if unknown := sorted(set(request.parameters) - pool.parameters):
+        raise Invalid(f"pool {pool.name!r} ({pool.kind}) does not know the parameter {unknown[0][:60]!r}")
+    if request.limit and request.size > request.limit:
+        raise OutOfRange(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
+    size = -(-max(request.size, least) // step) * step
+    if request.limit and size > request.limit:
+        raise OutOfRange(
+            f"volume {request.name}: a {fstype or 'block'} volume here has at least {from_bytes(size)},"
+            f" which is more than its limit {from_bytes(request.limit)}"
+        )
+    return Want(size, fstype)
+
+
+def check_content(parameters: Mapping[str, str], fstype: str, origin: Record | None = None) -> None:
+    """Check what a class says of a new volume's file system and content. origin: what it is filled from.
+
+    Raises Invalid for what a raw block volume cannot have, or a copy, whose file system is there already.
+    """
+    options = parameters.get(MKFS_OPTIONS, "")
+    if not fstype:
+        if named := sorted({MKFS_OPTIONS, SOURCE} & {key for key, value in parameters.items() if value}):
+            raise Invalid(f"parameter {named[0]}: a raw block volume has no file system: use another class for it")
+        return
+    wanted = form_of(fstype, options).options
+    if origin is not None and options and wanted != form_of(fstype, origin.mkfs).options:
+        raise Invalid(
+            f"parameter mkfsOptions: what the volume is filled from was made with {origin.mkfs or 'none'!r} and is"
+            " copied as it is: use a class with the same or none"
+        )
+
+
+def existing(volume: Volume, request: VolumeRequest, want: Want) -> Volume:
+    """Return the volume of that name if it is what the request asks for. Raises AlreadyExists saying what differs.
+
+    A volume larger than asked is as good as the limit allows (CSI, CreateVolume). The owner is not compared.
+    """
+    differs = []
+    if volume.size < request.size or (request.limit and volume.size > request.limit):
+        differs.append(f"its size is {volume.size}, asked are {request.size} to {request.limit or 'any'} bytes")
+    if volume.block != request.block:
+        differs.append("it is raw block" if volume.block else "it is a file system")
+    elif volume.fstype != want.fstype:
+        differs.append(f"its file system is {volume.fstype}, asked is {want.fstype}")
+    if dict(volume.parameters) != dict(request.parameters):
+        differs.append(f"its parameters are {dict(volume.parameters)}, asked are {dict(request.parameters)}")
+    if volume.source != request.source:
+        differs.append(f"it was made from {volume.source or 'nothing'}, asked is {request.source or 'an empty one'}")
+    if differs:
+        raise AlreadyExists(f"volume {request.name} exists and {'; '.join(differs)}")
+    return volume
+
+
+def filled(pool: Pool, request: VolumeRequest, origin: Volume | Snapshot) -> VolumeRequest:
+    """The request for a volume that is filled from origin, completed by what origin is.
+
+    Raises Unsupported, Invalid when it is of another kind, OutOfRange when the size is below origin's.
+    """
+    if not pool.clones:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer volumes made from a {request.source}")
+    if request.block != origin.block:
+        is_ = "raw block" if origin.block else "a file system"
+        raise Invalid(f"volume {request.name}: its source, {request.source}, is {is_}: ask for the same")
+    if request.fstype not in ("", origin.fstype):
+        raise Invalid(
+            f"volume {request.name}: its source, {request.source}, has the file system {origin.fstype}, asked is"
+            f" {request.fstype[:40]}: content is copied as it is, ask for {origin.fstype}"
+        )
+    if request.size < origin.size:
+        raise OutOfRange(
+            f"volume {request.name}: size {request.size} is less than that of its source, {request.source}:"
+            f" ask for {origin.size} bytes or more"
+        )
+    return replace(request, fstype=origin.fstype)
+
+
+def again(volume: Volume, request: VolumeRequest) -> VolumeRequest:
+    """The request as it was when volume was made: fstype "" with a source meant the source's."""
+    return replace(request, fstype=volume.fstype) if request.source and not request.fstype else request
+
+
+def existing_snapshot(snapshot: Snapshot, volume: str) -> Snapshot:
+    """Return the snapshot if it is of that volume. Raises AlreadyExists."""
+    if snapshot.volume != volume:
+        raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, asked is {volume}")
+    return snapshot
+
+
+def larger(pool: Pool, volume: Volume, size: int, limit: int, *, step: int = 1) -> int:
+    """The size that a volume is to have after expand(), its own when it is large enough.
+
+    Raises Invalid, Unsupported, and OutOfRange when it is larger than limit or would be: none is made smaller.
+    """
+    if not pool.expansion:
+        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer larger volumes")
+    if not 0 <= size <= LARGEST or not 0 <= limit <= LARGEST:
+        raise Invalid(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {LARGEST} bytes")
+    if limit and volume.size > limit:
+        raise OutOfRange(
+            f"volume {volume.name} has {volume.size} bytes, asked are at most {limit}: a volume is never made smaller,"
+            " its content could be cut off; make a new one and copy"
+        )
+    wanted = max(volume.size, -(-size // step) * step)
+    if limit and wanted > limit:
+        raise OutOfRange(f"volume {volume.name}: {wanted} bytes (whole blocks) are more than the limit {limit}")
+    return wanted
+
+
+def _list(pool: Pool) -> str:
+    return ", ".join(pool.fstypes)
+
+
+def source_of(request: VolumeRequest) -> tuple[str, ...]:
+    """The name to lock for what a volume is filled from; a snapshot's has a sign that no volume's has."""
+    if request.source is None:
+        return ()
+    return (f"{request.source.snapshot}@",) if request.source.snapshot else (request.source.volume,)

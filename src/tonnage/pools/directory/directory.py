@@ -1,0 +1,360 @@
+"""A pool's directory: taken by one process, marked as ours, with a record beside each volume. Blocking.
+
+Layout: `.tonnage-pool` (marker, locked while in use), `<name>.json` (record), `<name>.img` or `<name>` (content, the
+pool's own affair), `.new-...` (half-written, removed at the next start). A volume exists when its record does.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID, uuid4
+
+import msgspec
+
+from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
+from tonnage.host import fstab
+from tonnage.pools.base import checksum
+from tonnage.pools.base.contract import MAX_NAME
+from tonnage.pools.base.record import VERSION, Record, check
+
+log = logging.getLogger(__name__)
+MARKER = ".tonnage-pool"
+NOTE = ".nothing-is-mounted-here"
+"""A file in a mount point, below what is mounted there: it is seen when the disk is missing."""
+OWN = ".tonnage"
+"""The folder for records in a directory that is not tonnage's own."""
+_COPY = "trusted.tonnage.marker"
+"""The extended attribute of a pool's directory that has the marker a second time."""
+_RECORD = ".json"
+HALF = ".new-"
+_MARK = 512  # bytes of a marker, spaces at its end: so it is one sector, and written again as a whole or not at all
+_DAMAGE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG)  # one bad block is no end of the others
+_LONGEST = 1 << 20  # bytes of a record
+_OURS = frozenset({MARKER, "lost+found"})
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Marker(msgspec.Struct):
+    """Content of the marker file. name: of the pool, which the ids of its volumes begin with."""
+
+    kind: str
+    id: UUID
+    version: int = VERSION
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A record that is not what was written. name: of its file, and so of its volume. fault: what is wrong."""
+
+    name: str
+    fault: str
+
+
+def read_marker(text: bytes) -> Marker:
+    """What a marker says. Raises ValueError when it is damaged or of a newer tonnage."""
+    marker = checksum.decode(text.rstrip(), Marker)
+    if marker.version == VERSION and text != _marker_text(marker):
+        raise ValueError(f"it has {len(text)} bytes")
+    return marker
+
+
+def marker_of(directory: Path) -> Marker | None:
+    """The marker of a pool's directory, or its copy; None where its maker was killed. Raises OSError, ValueError."""
+    text = (directory / MARKER).read_bytes()
+    try:
+        return read_marker(text)
+    except ValueError:
+        if (kept := _copy(directory)) is None and text:
+            raise
+        return kept
+
+
+def _marker_text(marker: Marker) -> bytes:
+    return checksum.encode(marker).ljust(_MARK)
+
+
+def _copy(directory: Path | int) -> Marker | None:
+    """The second marker of a directory, None where it has none that is whole."""
+    try:
+        return read_marker(os.getxattr(directory, _COPY))
+    except (OSError, ValueError):
+        return None
+
+
+class Directory:
+    """One pool directory. All methods raise Unavailable when it cannot be reached, HostError when a write fails."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path = path
+        self._kind = kind
+        self._marker = -1
+        self._at = -1
+
+    def open(self, name: str = "", *, inside: bool = False) -> None:
+        """Make the directory if it is missing, check that it is ours, take it. name: the pool's, "" for any. inside:
+        it is a folder of a pool that was checked, so that a damaged marker is written anew.
+
+        Raises Unavailable when it is not a plain directory, holds foreign files, belongs to another kind of pool, to
+        one of another name that has volumes, or a newer version, or is in use by another process; when its marker is
+        damaged and it has no copy of it; and when the disk that it should be on is not mounted: what is below a mount
+        point is not the pool, and its volumes are not gone.
+        """
+        try:
+            self._check()
+            self._take(name, inside=inside)
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"pool directory {self.path}: {failure.strerror}{_hint(failure)}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        if point := fstab.missing(self.path):
+            raise Unavailable(
+                f"pool directory {self.path}: its disk is not mounted: mount {point}, or take it out of {fstab.FSTAB}"
+            )
+        with suppress(FileExistsError):
+            self.path.mkdir(mode=0o700, parents=True)
+        mode = os.lstat(self.path).st_mode
+        if stat.S_ISLNK(mode):
+            raise Unavailable(f"pool directory {self.path} is a symlink: name the directory itself")
+        if not stat.S_ISDIR(mode):
+            raise Unavailable(f"pool directory {self.path} is not a directory")
+        names = {entry for entry in os.listdir(self.path) if not entry.startswith(HALF)}
+        if NOTE in names:
+            raise Unavailable(
+                f"pool directory {self.path}: its disk is not mounted: mount it, or remove {self.path / NOTE} if"
+                " volumes are to be made without it"
+            )
+        if MARKER not in names and (foreign := sorted(names - _OURS)):
+            raise Unavailable(
+                f"pool directory {self.path} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
+            )
+
+    def _take(self, name: str, *, inside: bool) -> None:
+        self._at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if os.fstatvfs(self._at).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._marker = os.open(MARKER, os.O_RDONLY | flags, 0o600, dir_fd=self._at)
+        try:
+            fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unavailable(f"pool directory {self.path} is in use by another process: stop that one first") from None
+        marker = self._read_marker(name, inside=inside)
+        if marker.kind != self._kind:
+            raise Unavailable(f"pool directory {self.path} belongs to a pool of kind {marker.kind}, not {self._kind}")
+        if name and marker.name != name:
+            self._rename(marker, name)
+        elif marker.version != VERSION:
+            self._mark(marker)
+
+    def _read_marker(self, name: str, *, inside: bool) -> Marker:
+        text = os.pread(self._marker, 4096, 0)
+        try:
+            marker = read_marker(text)
+        except ValueError as failure:
+            if "newer" in str(failure):
+                raise Unavailable(f"pool directory {self.path}: {failure}") from failure
+            marker = self._restored(name, text, str(failure), inside=inside)
+        if marker.version == VERSION and _copy(self._at) != marker:
+            self._mark(marker)
+        return marker
+
+    def _restored(self, name: str, text: bytes, fault: str, *, inside: bool) -> Marker:
+        """The marker of a directory whose own is damaged. Raises Unavailable."""
+        made = Marker(self._kind, uuid4(), name=name)
+        is_new = not text and not {entry for entry in os.listdir(self._at) if not entry.startswith(HALF)} - _OURS
+        if is_new:  # or killed before the marker was written: nothing can be in it then
+            self._mark(made)
+            return made
+        if (kept := _copy(self._at)) is None and not inside:
+            example = msgspec.json.encode(msgspec.structs.replace(made, version=1)).decode()
+            raise Unavailable(
+                f"pool directory {self.path}: its marker {MARKER} is damaged ({fault}), nothing was touched: put a copy"
+                f" of it back; or if this is that pool's directory, write this line to it: {example}"
+            )
+        log.error("marker is damaged, written anew path=%s error=%s", self.path / MARKER, fault)
+        marker = kept or made
+        self._mark(marker)
+        return marker
+
+    def _rename(self, marker: Marker, name: str) -> None:
+        """Two pools whose names are swapped by mistake would each say of the other's volumes that they are gone."""
+        if marker.name and any(entry.endswith(_RECORD) for entry in os.listdir(self._at)):
+            raise Unavailable(
+                f"pool directory {self.path} has volumes of a pool named {marker.name!r}, which their ids begin with:"
+                f" call it name={marker.name} instead of {name}, or delete them first"
+            )
+        marker.name = name
+        self._mark(marker)
+
+    def _mark(self, marker: Marker) -> None:
+        marker.version = VERSION
+        text = _marker_text(marker)
+        fd = os.open(MARKER, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
+        try:
+            os.pwrite(fd, text, 0)
+            os.ftruncate(fd, len(text))
+            os.fsync(fd)
+            with suppress(OSError):  # a file system without such attributes, or a user who may not set them
+                os.setxattr(self._at, _COPY, text)
+            os.fsync(self._at)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let it go. May be repeated."""
+        for fd in (self._marker, self._at):
+            if fd >= 0:
+                os.close(fd)
+        self._marker = self._at = -1
+
+    @property
+    def at(self) -> int:
+        """The open directory. Raises Unavailable when it is not open."""
+        if self._at < 0:
+            raise Unavailable(f"pool directory {self.path} is not open")
+        return self._at
+
+    def check_place(self) -> None:
+        """Raises Unavailable unless its path still leads to it: content is named by paths, which lead elsewhere when
+        the disk is unmounted under us (umount -l) or another one mounted over it."""
+        try:
+            here, opened = os.stat(self.path, follow_symlinks=False), os.fstat(self.at)
+        except OSError as failure:
+            raise Unavailable(f"pool directory {self.path}: {failure.strerror}") from failure
+        if (here.st_dev, here.st_ino) != (opened.st_dev, opened.st_ino):
+            raise Unavailable(
+                f"pool directory {self.path} is not the one that was opened: its disk was unmounted, or something"
+                " mounted over it; mount it there as it was and start anew"
+            )
+
+    def fault(self) -> str:
+        """What is wrong with the disk under it, "" for nothing. Listing and looking may be answered from memory, so a
+        file is opened, which a disk that is gone refuses."""
+        try:
+            self.check_place()
+            fd = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.at)
+            try:
+                is_readonly = os.fstatvfs(fd).f_flag & os.ST_RDONLY
+            finally:
+                os.close(fd)
+        except OSError as failure:
+            return f"the disk under {self.path} cannot be read: {failure.strerror}"
+        except Unavailable as failure:
+            return str(failure)
+        return f"the file system under {self.path} is read-only: look at the kernel's log" if is_readonly else ""
+
+    def clean(self) -> None:
+        """Remove half-written files."""
+        for entry in os.listdir(self.path):
+            if entry.startswith(HALF):
+                log.info("removing half-written file path=%s", self.path / entry)
+                os.unlink(self.path / entry)
+
+    def records(self) -> Iterator[Record | Damage]:
+        """All records; for one that is damaged what is wrong with it, logged."""
+        for entry in sorted(os.listdir(self.path)):
+            name = entry.removesuffix(_RECORD)
+            if name == entry or entry.startswith(".") or len(name) > MAX_NAME:
+                continue
+            try:
+                yield self.read(name)
+            except NotFound:
+                continue  # it went while we looked
+            except (ValueError, OSError) as failure:
+                if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
+                    raise
+                log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
+                yield Damage(name, str(failure))
+
+    def read(self, name: str) -> Record:
+        """One record. Raises NotFound, OSError, ValueError when it is damaged or of a newer tonnage."""
+        record = self.read_as(name, Record)
+        check(record)
+        if record.name != name:
+            raise ValueError(f"it is of volume {record.name!r}")
+        return record
+
+    def read_as(self, name: str, kind: type[T]) -> T:
+        """What put() wrote by that name. Raises NotFound, OSError, ValueError when it is anything else."""
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
+            fd = os.open(f"{name}{_RECORD}", flags, dir_fd=self.at)
+        except FileNotFoundError:
+            raise NotFound(f"no record of volume {name}") from None
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ValueError("it is no file")
+            text = os.pread(fd, _LONGEST + 1, 0)
+        finally:
+            os.close(fd)
+        if len(text) > _LONGEST:
+            raise ValueError(f"it has more than {_LONGEST} bytes")
+        return checksum.decode(text, kind)
+
+    def write(self, record: Record, *, durable: bool = True) -> None:
+        """Write or replace a record, in one step for whoever looks. durable: on the disk when this returns; without
+        it the caller commits the file system. Raises Exhausted, HostError."""
+        self.put(record.name, record, durable=durable)
+
+    def put(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
+        """Write or replace the record of that name, whatever a kind writes there; as write()."""
+        text = checksum.encode(value)
+        half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(half, flags, 0o600, dir_fd=self._at)
+            try:
+                if os.write(fd, text) != len(text):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                if durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
+            if durable:
+                os.fsync(self._at)
+        except OSError as failure:
+            with suppress(OSError):
+                os.unlink(half, dir_fd=self._at)
+            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Exhausted(f"no room to write {self.path / final}: {failure.strerror}") from failure
+            raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
+
+    def remove(self, name: str, *, durable: bool = True) -> None:
+        """Remove a record, which is the end of the volume; durable as with write(). May be repeated."""
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(f"{name}{_RECORD}", dir_fd=self._at)
+            if durable:
+                os.fsync(self._at)
+        except OSError as failure:
+            raise HostError(f"cannot remove the record of volume {name}: {failure.strerror}") from failure
+
+
+def is_unmounted(path: Path) -> bool:
+    """Whether the disk that a pool's directory should be on is not mounted."""
+    return bool(fstab.missing(path)) or (path / NOTE).exists()
+
+
+def _hint(failure: OSError) -> str:
+    hints = {
+        errno.EACCES: ": run as root, or choose a directory that you may write",
+        errno.EPERM: ": run as root, or choose a directory that you may write",
+        errno.EROFS: ": choose one on a writable file system",
+        errno.ENOSPC: ": make room on its disk",
+    }
+    return hints.get(failure.errno or 0, "")

@@ -1,0 +1,192 @@
+"""The folder of a pool in a directory where the content of deleted volumes waits to be erased: `.erasing`. Blocking.
+
+It is a Directory of its own, made with the first. Order of steps, so that a kill between any two loses nothing and
+brings nothing back: the job is written down, the content is moved here (the volume is deleted from then on), the
+volume's record is removed; at the end content, then job. A job without content is therefore one whose volume was never
+deleted, or whose content is gone: it is dropped at the next open either way.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+
+from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.wipe import VERSION, EraseJob, EraseRecords, check
+from tonnage.pools.directory.directory import Directory
+
+log = logging.getLogger(__name__)
+FOLDER = ".erasing"
+_RECORD, _CONTENT = ".json", ".content"
+
+
+class _Entry(EraseJob, frozen=True, kw_only=True):
+    """A job as it is written down. volume: the UUID of the volume's record."""
+
+    volume: UUID
+
+
+class Erasures(EraseRecords):
+    """The jobs, and the contents beside them. freed: told the job when its room is free."""
+
+    def __init__(self, pool: Path, kind: str, freed: Callable[[EraseJob], None]) -> None:
+        self._folder = pool / FOLDER
+        self._freed = freed
+        self._entries: dict[str, _Entry] = {}
+        self._unreadable: dict[str, str] = {}
+        self._is_open = False
+        self._lock = threading.Lock()
+        self._directory = Directory(self._folder, f"{kind}-erasing")
+
+    def open(self) -> None:
+        """Read the jobs. Raises Unavailable, HostError, OSError."""
+        self._entries, self._unreadable = {}, {}
+        if not self._folder.is_symlink() and not self._folder.exists():
+            return
+        self._take()
+        self._directory.clean()
+        for name in sorted(os.listdir(self._folder)):
+            key = name.removesuffix(_RECORD)
+            if key == name or name.startswith(".") or (entry := self._read(key)) is None:
+                continue
+            if self._content(key).exists():
+                self._entries[key] = entry
+            else:
+                log.info("nothing left to erase volume=%s key=%s", entry.name, key)
+                self._directory.remove(key)
+
+    def _read(self, key: str) -> _Entry | None:
+        path = self._folder / f"{key}{_RECORD}"
+        try:
+            entry = self._directory.read_as(key, _Entry)
+            if entry.key != key:
+                raise ValueError(f"it is of {entry.key!r}")
+            check(entry)
+        except (ValueError, OSError) as failure:
+            log.error("record is damaged, content is neither erased nor removed path=%s error=%s", path, failure)
+            self._unreadable[key] = str(failure)
+            return None
+        if entry.version != VERSION:
+            entry = msgspec.structs.replace(entry, version=VERSION)
+            self._directory.put(key, entry)
+        return entry
+
+    def faults(self) -> list[str]:
+        """What is wrong with jobs, and what to do."""
+        return [
+            f"deleted content {self._content(key)} is neither erased nor removed: its job {self._folder / key}{_RECORD}"
+            f" is damaged ({fault}): erase the content yourself (shred), then remove both"
+            for key, fault in sorted(self._unreadable.items())
+        ]
+
+    def _take(self) -> None:
+        with self._lock:  # of the first two at once, one makes the folder
+            if not self._is_open:
+                self._directory.open(inside=True)
+                self._is_open = True
+
+    def _prepare(self) -> None:
+        """Make the folder if this is the first job. Raises Exhausted, Unavailable."""
+        try:
+            self._take()
+        except Unavailable as failure:
+            why = failure.__cause__
+            if isinstance(why, OSError) and why.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Exhausted(str(failure)) from failure
+            raise
+
+    def close(self) -> None:
+        """Let the folder go. May be repeated."""
+        self._is_open, self._entries = False, {}
+        self._directory.close()
+
+    def add(self, record: Record, method: str, content: Path) -> None:
+        """Take over a volume's content: when this returns it is here, durably. Raises Exhausted when the job cannot be
+        written down (nothing has happened then), HostError, Unavailable."""
+        self._add(
+            _Entry(uuid4().hex, record.name, method, record.length, room=record.size, volume=record.uuid), content
+        )
+
+    def add_rubbish(self, content: Path) -> None:
+        """Take over what no volume ever was, but holds bytes that are to be overwritten. Raises as add()."""
+        length = os.stat(content).st_size
+        self._add(_Entry(uuid4().hex, content.stem, "zero", length, volume=uuid4()), content)
+
+    def _add(self, entry: _Entry, content: Path) -> None:
+        try:
+            self._prepare()
+            self._directory.put(entry.key, entry)
+            self._move(entry, content)
+        except OSError as failure:
+            raise HostError(f"cannot move {content} to {self._folder}: {failure.strerror}") from failure
+
+    def _move(self, entry: _Entry, content: Path) -> None:
+        try:
+            os.rename(content, self._content(entry.key))
+        except OSError:
+            self._directory.remove(entry.key)
+            raise
+        self._entries[entry.key] = entry
+        _sync(self._folder)  # here first: a content that is nowhere would be one that nobody erases
+        _sync(content.parent)
+
+    def holds(self, record: Record) -> bool:
+        """Whether a volume's content was taken over, also by an add() that failed after that."""
+        entries = list(self._entries.values())  # at once: others add and finish meanwhile
+        return any(entry.volume == record.uuid and entry.name == record.name for entry in entries)
+
+    def jobs(self) -> Sequence[EraseJob]:
+        """See EraseRecords."""
+        return list(self._entries.values())
+
+    def path(self, job: EraseJob) -> Path | None:
+        """See EraseRecords."""
+        self._check()
+        path = self._content(job.key)
+        return path if path.exists() else None
+
+    def save(self, job: EraseJob) -> None:
+        """See EraseRecords."""
+        self._check()
+        entry = msgspec.structs.replace(self._entries[job.key], method=job.method, done=job.done)
+        self._directory.put(job.key, entry)
+        self._entries[job.key] = entry
+
+    def finish(self, job: EraseJob) -> None:
+        """See EraseRecords."""
+        self._check()
+        try:
+            self._content(job.key).unlink(missing_ok=True)
+        except OSError as failure:
+            raise HostError(f"cannot remove {self._content(job.key)}: {failure.strerror}") from failure
+        self._directory.remove(job.key)
+        if self._entries.pop(job.key, None) is not None:
+            self._freed(job)
+
+    def used(self) -> int:
+        """Bytes that count until they are erased."""
+        sizes = (os.stat(path).st_size for path in map(self._content, self._unreadable) if path.exists())
+        return sum(entry.room for entry in self._entries.values()) + sum(sizes)
+
+    def _content(self, key: str) -> Path:
+        return self._folder / f"{key}{_CONTENT}"
+
+    def _check(self) -> None:
+        if not self._is_open:
+            raise Unavailable(f"{self._folder} is not open")
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

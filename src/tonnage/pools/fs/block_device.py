@@ -1,0 +1,238 @@
+"""One logical volume's content: make it ready once, show it. Blocking.
+
+While content is made the device node is locked (flock) by a descriptor that mkfs inherits: should we be killed, the
+lock lasts as long as the orphaned mkfs, and nobody formats or mounts under its hands.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tonnage.errors import Busy, HostError
+from tonnage.host import device, loop, mount
+from tonnage.host.run import CommandFailed, run
+from tonnage.pools.base.parameters import SOURCE
+from tonnage.pools.base.parameters import source_of as folder_of
+from tonnage.pools.base.record import Record
+from tonnage.pools.fs import mounts
+from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.formats import FORMATS, form_of
+
+log = logging.getLogger(__name__)
+_MKFS_TIMEOUT = 600.0
+_OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
+_PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: udev looks at a device for a moment after it was made or written
+_ZEROOUT = 0x127F  # BLKZEROOUT
+_DISCARD = 0x1277  # BLKDISCARD
+_STEP = 256 * 1024**2
+
+
+@contextmanager
+def locked(path: str) -> Iterator[int]:
+    """The device open and locked. Raises Busy while somebody else has it locked, HostError."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+    try:
+        for pause in _PAUSES:
+            if pause:
+                time.sleep(pause)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                continue
+        else:
+            raise Busy(f"{path} is being formatted, by a process of an earlier run or another program")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def prepare(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
+    """Make the file system of a volume in state new, with what its source folder has; one that was used is kept. What
+    raw block has to begin with was made with the volume. May be repeated.
+
+    zeroed: what was never written is read as zeros. What an interrupted mkfs of ours left is made anew. Raises
+    Precondition when something foreign is on it, HostError, and what fill_once() raises.
+    """
+    try:
+        if record.block:
+            return
+        if must_format(fd, path, record):
+            _mkfs(fd, path, record, zeroed=zeroed)
+        if folder := folder_of({SOURCE: record.from_folder}):
+            from tonnage.pools.fs import populate
+
+            with mount.unseen(path, record.fstype, _OPTIONS[record.fstype]) as root:
+                populate.fill_once(folder, root, record.size)
+        os.fsync(fd)
+    except OSError as failure:
+        raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
+
+
+def _mkfs(fd: int, path: str, record: Record, *, zeroed: bool) -> None:
+    def command(*, prezeroed: bool) -> list[str]:
+        words = form_of(record.fstype, record.mkfs).mkfs(path, record.length, record.uuid, prezeroed=prezeroed)
+        # Without discard mkfs writes zeros, which take real blocks of a thin pool.
+        return [word for word in words if word != "-K"] if zeroed else words
+
+    try:
+        run(command(prezeroed=zeroed), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+    except CommandFailed as failure:
+        if "prezeroed" not in failure.stderr:
+            raise
+        run(command(prezeroed=False), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))  # e2fsprogs before 1.47
+
+
+def stays(condition: Callable[[], bool]) -> bool:
+    """Whether a condition still holds after some time."""
+    for pause in _PAUSES:
+        if pause:
+            time.sleep(pause)
+        if not condition():
+            return False
+    return True
+
+
+def zero(fd: int, start: int = 0) -> None:
+    """Overwrite a device up to its end, by the disk itself where it can. Raises OSError."""
+    end = device.size(fd)
+    for at in range(start, end, _STEP):
+        zero_range(fd, at, min(_STEP, end - at))
+    os.fsync(fd)
+
+
+def discard(fd: int) -> None:
+    """Hand back all blocks of a device; where it cannot, its content stays. Raises OSError."""
+    with suppress(OSError):
+        fcntl.ioctl(fd, _DISCARD, struct.pack("=QQ", 0, device.size(fd)))
+    os.fsync(fd)
+
+
+def zero_range(fd: int, start: int, length: int) -> None:
+    """Overwrite a piece of a device, both in multiples of 512. Not yet durable. Raises OSError."""
+    fcntl.ioctl(fd, _ZEROOUT, struct.pack("=QQ", start, length))
+
+
+def mount_at(path: str, record: Record, target: Path, options: Sequence[str]) -> None:
+    """Mount a formatted volume. options: more of them. Raises HostError."""
+    mount.mount(path, target, record.fstype, (*_OPTIONS[record.fstype], *options))
+
+
+def is_shown(path: str, node: Path) -> bool:
+    """Whether the node at a place is of that device. A block and a character device may have the same number."""
+    wanted, shown = device.find(path), device.find(node, follow=False)
+    if wanted is None or shown is None or stat.S_IFMT(wanted.st_mode) != stat.S_IFMT(shown.st_mode):
+        return False
+    return wanted.st_rdev == shown.st_rdev != 0
+
+
+def is_published(path: str, target: Path, *, readonly: bool) -> bool:
+    """Whether the node at target is of that device, or of a read-only view of it."""
+    if (index := loop_of(target)) is not None:
+        return readonly and loop.is_readonly(index) and loop.backs(index, os.path.realpath(path))
+    return not readonly and is_shown(path, target)
+
+
+def publish_readonly(path: str, target: Path) -> None:
+    """Show a device at target so that nobody can write to it. For a device a read-only bind would not do, a read-only
+    loop device over it does. Raises HostError, Precondition."""
+    mounts.make_file(target)
+    real = os.path.realpath(path)
+    try:
+        fd = os.open(real, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+    try:
+        attached = loop.attach(fd, real, readonly=True, autoclear=False)
+    finally:
+        os.close(fd)
+    try:
+        mount.bind(attached.path, target)
+    except BaseException:
+        loop.detach(attached.index)
+        raise
+    finally:
+        attached.close()
+
+
+def unpublish(target: Path) -> None:
+    """Take away what shows a volume at target, and target. Raises Precondition while it is in use, HostError."""
+    index = loop_of(target)
+    is_view = index is not None and loop.is_readonly(index)
+    mounts.unpublish(target)
+    if index is not None and is_view:
+        loop.detach(index)
+
+
+def free_loops(paths: Collection[str]) -> None:
+    """Free read-only views of these devices that are shown nowhere: a kill left them. Raises HostError."""
+    ours = {os.path.realpath(path) for path in paths}
+    shown = {f"/dev{entry.root}" for entry in mount.mounts() if entry.fstype == "devtmpfs"}
+    for index, backing in loop.attached():
+        if backing in ours and loop.device(index) not in shown and not loop.is_autoclear(index):
+            log.info("freeing loop device that is shown nowhere device=%s", loop.device(index))
+            loop.detach(index)
+
+
+def roots(path: str) -> Iterator[int]:
+    """The roots of all mounts of a device's file system that can be seen, opened; the caller closes them."""
+    number = _own_number(path)
+    for entry in mount.mounts():
+        if _number(entry.source) != number or entry.fstype not in FORMATS:
+            continue
+        with suppress(OSError):
+            fd = os.open(entry.target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if entry.fstype == "btrfs" or os.fstat(fd).st_dev == number:
+                yield fd
+            else:
+                os.close(fd)  # another mount covers it
+
+
+def is_mounted(path: str, target: Path) -> bool:
+    """Whether the mount at target is of that device's file system."""
+    wanted, shown = device.find(path), device.find(target)
+    if wanted is None or shown is None:
+        return False
+    if wanted.st_rdev == shown.st_dev:
+        return True
+    real = str(target.resolve())  # btrfs has device numbers of its own
+    return any(entry.target == real and _number(entry.source) == wanted.st_rdev for entry in mount.mounts())
+
+
+def is_bound(path: str) -> bool:
+    """Whether the device's node is bound to some place, so that a pod could open it."""
+    number = _own_number(path)
+    return any(
+        entry.fstype == "devtmpfs" and entry.root != "/" and _number(entry.target) == number for entry in mount.mounts()
+    )
+
+
+def _own_number(path: str) -> int:
+    found = device.find(path)
+    return found.st_rdev or -1 if found is not None else -1
+
+
+def _number(path: str) -> int:
+    """For what others have mounted, which may be out of order for reasons of its own."""
+    try:
+        return os.stat(path).st_rdev or -1
+    except OSError:
+        return -1
+
+
+def loop_of(path: Path) -> int | None:
+    """The number of the loop device whose node is at path, None when there is none. Raises HostError when that cannot
+    be seen: an error of the machine is not an absence."""
+    found = device.find(path, follow=False)
+    return loop.index_of(found.st_rdev) if found is not None and found.st_rdev else None

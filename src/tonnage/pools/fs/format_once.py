@@ -1,0 +1,34 @@
+"""Whether the file system of a volume in state new may be made: what is on the device decides, never the record alone.
+
+A record may be of an earlier moment, from before the volume was used. Blocking.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tonnage.errors import Precondition
+from tonnage.host import device, ondisk
+from tonnage.pools.base.record import Record
+
+log = logging.getLogger(__name__)
+
+
+def must_format(fd: int, path: str, record: Record) -> bool:
+    """Whether the file system is still to be made: there is none, or an unused one that an interrupted mkfs left.
+
+    False when the volume's own is there and was ever mounted, or holds a file: it is kept, with its content. Raises
+    Precondition when something foreign is there, OSError.
+    """
+    found = device.probe(fd)
+    if found is None:
+        return True
+    if found.uuid != record.uuid or found.kind != record.fstype:
+        raise Precondition(
+            f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
+            " it will not be formatted; look at it, then delete the volume"
+        )
+    if ondisk.is_unused(fd):
+        return True
+    log.warning("record says new, the file system was used, kept volume=%s path=%s", record.name, path)
+    return False

@@ -1,0 +1,124 @@
+"""What pools with real mounts share: stage a device, show a volume to a pod and take it away. Blocking."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
+from tonnage.host import mount, nofollow
+from tonnage.pools.base.contract import Stats
+
+_READONLY = 1  # ST_RDONLY of statvfs
+
+
+def make_directory(path: Path, *, mode: int = 0o750) -> None:
+    """Make a mount point, or accept the directory that is there. Raises Precondition for anything else and for a
+    symlink in the path, HostError."""
+    try:
+        with nofollow.parent(path) as (at, name):
+            with suppress(FileExistsError):
+                os.mkdir(name, mode, dir_fd=at)
+            found = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+    except OSError as failure:
+        raise HostError(f"cannot make directory {path}: {failure.strerror}") from failure
+    if not stat.S_ISDIR(found):
+        raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(found) else 'not a directory'}: remove it")
+
+
+def make_file(path: Path) -> None:
+    """Make a file to bind a device node onto, or accept the one there. Raises Precondition, also for a symlink in the
+    path, HostError."""
+    try:
+        with nofollow.parent(path) as (at, name):
+            with suppress(FileExistsError):
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=at))
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+    except OSError as failure:
+        raise HostError(f"cannot make file {path}: {failure.strerror}") from failure
+    if stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
+        raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(mode) else 'a directory'}: remove it")
+
+
+def publish(source: Path, target: Path, *, block: bool, readonly: bool) -> None:
+    """Bind source to target; the same again is success.
+
+    Raises AlreadyExists when target shows something else or differs in readonly, Precondition, HostError.
+    """
+    if mount.is_mount(target):
+        _same(source, target, readonly=readonly)
+        return
+    make_file(target) if block else make_directory(target)
+    try:
+        with nofollow.opened(source) as at:
+            mount.bind(nofollow.by_fd(at), target, readonly=readonly)
+    except OSError as failure:
+        raise HostError(f"cannot open {source}: {failure.strerror}") from failure
+
+
+def _same(source: Path, target: Path, *, readonly: bool) -> None:
+    try:
+        with nofollow.opened(source) as at, nofollow.opened(target) as there:
+            wanted, shown = os.fstat(at), os.fstat(there)
+            is_readonly = bool(os.fstatvfs(there).f_flag & _READONLY)
+            forced = bool(os.fstatvfs(at).f_flag & _READONLY)
+    except OSError as failure:
+        raise HostError(f"cannot look at {target}: {failure.strerror}") from failure
+    if (wanted.st_dev, wanted.st_ino) != (shown.st_dev, shown.st_ino):
+        raise AlreadyExists(f"{target} already shows something else: unpublish it first")
+    if is_readonly != readonly and not (is_readonly and forced):
+        now = "read-only" if is_readonly else "writable"
+        raise AlreadyExists(f"{target} is already published {now}, asked is readonly={readonly}")
+
+
+def unpublish(target: Path) -> None:
+    """Take away all mounts at target and target itself, which is never followed; nothing there is success.
+
+    Raises Precondition while it is in use, when it holds files without being a mount, and for a symlink on the way,
+    HostError.
+    """
+    try:
+        with nofollow.parent(target) as (at, name):
+            while mount.umount_in(at, target):
+                pass
+            found = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_size:
+                raise Precondition(f"{target} is a file with content, which nothing of ours is: look at it")
+            os.rmdir(name, dir_fd=at) if stat.S_ISDIR(found.st_mode) else os.unlink(name, dir_fd=at)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as failure:
+        if failure.errno == errno.ENAMETOOLONG:
+            return
+        if failure.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise Precondition(f"{target} is not a mount and not empty: its files are kept, look at them") from failure
+        raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
+
+
+def unstage(path: Path) -> None:
+    """Take away all mounts at a staging path; the directory stays. Raises Precondition while in use, HostError."""
+    while mount.umount(path):
+        pass
+
+
+def stats(path: Path) -> Stats:
+    """Usage of the file system at path. Raises NotFound, Precondition for a symlink in the path, HostError."""
+    try:
+        with nofollow.opened(path) as at:
+            found = os.fstatvfs(at)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"nothing is at {path}") from None
+    except OSError as failure:
+        raise HostError(f"cannot read the usage of {path}: {failure.strerror}") from failure
+    unit = found.f_frsize
+    return Stats(
+        total=found.f_blocks * unit,
+        used=(found.f_blocks - found.f_bfree) * unit,
+        available=found.f_bavail * unit,
+        inodes=found.f_files,
+        inodes_used=found.f_files - found.f_ffree,
+        inodes_free=found.f_ffree,
+    )

@@ -1,0 +1,90 @@
+"""File systems of volumes while they are mounted: growing one, and what is wrong with one. Blocking."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from tonnage.errors import Exhausted, HostError, NotFound, Precondition, TonnageError
+from tonnage.host import mount, superblock
+from tonnage.pools.base.record import Record
+
+
+def grow(record: Record, roots: Iterable[int]) -> None:
+    """Let a volume's mounted file system take the length of its record. roots: its mounts, opened; they are closed.
+
+    Raises Precondition when that cannot be done while it is mounted (so), NotFound when there is no mount, HostError.
+    """
+    failure: OSError | None = None
+    for fd in roots:
+        try:
+            superblock.grow(fd, record.fstype, record.length)
+            return
+        except OSError as error:
+            failure = error
+            if error.errno != errno.EROFS:  # read-only there: another mount of it may do
+                break
+        finally:
+            os.close(fd)
+    raise _cannot_grow(record, failure)
+
+
+def _cannot_grow(record: Record, failure: OSError | None) -> TonnageError:
+    if failure is None:
+        return NotFound(f"volume {record.name} is not mounted where this process can see it")
+    if failure.errno == errno.EPERM and record.fstype == "ext4" and not superblock.may_grow_ext4():
+        return Precondition(
+            f"volume {record.name}: the kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, which is lacking;"
+            " it grows when the volume is staged the next time: restart its pod, or run the driver with that capability"
+        )
+    if failure.errno == errno.EROFS:
+        return Precondition(f"volume {record.name} is mounted read-only: it grows when it is staged writable")
+    if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Exhausted(f"volume {record.name}: no room to grow its file system: {failure.strerror}")
+    return HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}")
+
+
+def fault(path: Path) -> str:
+    """What is wrong with the file system that should be mounted at path, "" for nothing."""
+    try:
+        if not mount.is_mount(path):
+            return f"it is not mounted at {path}"
+        if _stopped(path):
+            return f"its file system went read-only after an error: look at the kernel's log, then at {path}"
+        if count := _ext4_errors(path):
+            return (
+                f"its file system has found {count} errors in itself and may take no more writes: look at the kernel's"
+                " log, then check it with e2fsck while it is not mounted"
+            )
+        os.stat(path / ".")  # xfs and btrfs that have shut down answer EIO
+    except OSError as failure:
+        return f"its mount at {path} cannot be read: {failure.strerror}"
+    return ""
+
+
+def _ext4_errors(path: Path) -> int:
+    """How many errors an ext4 has written down since it was last checked. Some kernels tell nowhere else that it has
+    stopped writing. 0 for other file systems."""
+    number = os.stat(path).st_dev
+    name = os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
+    try:
+        return int(Path("/sys/fs/ext4", name, "errors_count").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _stopped(path: Path) -> bool:
+    """Whether a file system takes no more writes, though it was mounted writable: after an error ext4 and btrfs say
+    `ro` of the file system and not of the mount, ext4 since Linux 6.15 `emergency_ro`."""
+    if not os.statvfs(path).f_flag & os.ST_RDONLY:
+        return False
+    real = os.fsencode(path.resolve()).decode(errors="replace")
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split(" ")[4:5] != [real]:
+            continue
+        ours, its = left.split(" ")[5].split(","), right.rpartition(" ")[2].split(",")
+        return "emergency_ro" in its or ("ro" in its and "ro" not in ours)
+    return False

@@ -1,0 +1,4 @@
+"""The image pool: each volume is a file behind a loop device, thick or sparse, shared where the disk can.
+
+Called through the pool contract. It works in one directory, and on loop devices of files in it.
+"""

@@ -1,0 +1,146 @@
+"""Copies of an image of one moment: its file system is frozen while it is read, if it is mounted. Blocking.
+
+A file system that a killed process left frozen would stop its pods for ever: a mark beside the image says so, and
+thaw_all() lets them go on at the next start.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tonnage.errors import HostError, Precondition
+from tonnage.host import btrfs, loop, mount, superblock
+from tonnage.pools.base.record import Record
+from tonnage.pools.image import copy as image_copy
+from tonnage.pools.image import ext4_resize, file
+
+log = logging.getLogger(__name__)
+_MARK = ".frozen-"
+
+
+def copy(image: Path, record: Record, target: Path, *, share: bool = True) -> tuple[int, bool]:
+    """Copy the image of a volume to the new file target, locked and not yet durable: its descriptor, and whether they
+    share blocks, which they must not unless `share`.
+
+    Raises Exhausted, Precondition (in use in a way that allows no copy of one moment), HostError.
+    """
+    fd = image_copy.make(target)
+    try:
+        with still(image, record, fd, share=share) as source:
+            return fd, image_copy.copy(fd, source, target, share=share)
+    except BaseException:
+        os.close(fd)
+        file.remove(target)
+        raise
+
+
+@contextmanager
+def still(image: Path, record: Record, fd: int, *, share: bool = True) -> Iterator[int]:
+    """The image opened for reading; while the body runs nobody writes to it. fd: the empty file it is copied to; share:
+    whether that may share its blocks."""
+    ext4_resize.settle(image, record)
+    is_used = file.is_used(image)
+    try:
+        source = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {image}: {failure.strerror}; the volume's content is lost if it is") from failure
+    try:
+        if not is_used:
+            yield source
+        elif record.block:
+            if not share or not image_copy.can_share(fd, source):
+                why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
+                raise Precondition(
+                    f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
+                    " pod first" + (", or put the pool on xfs or btrfs" if share else "")
+                )
+            _flush(image)
+            yield source
+        else:
+            with _frozen(image, record):
+                yield source
+    finally:
+        os.close(source)
+
+
+def _flush(image: Path) -> None:
+    for index in loop.of_file(image):
+        fd = os.open(loop.device(index), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def _frozen(image: Path, record: Record) -> Iterator[None]:
+    with mounted(image, record) as at:
+        if at is None:
+            raise Precondition(
+                f"volume {record.name} is in use, but not mounted where this process can see it: its file system cannot"
+                " be frozen for a copy of one moment; unstage the volume first"
+            )
+        mark = image.with_name(f"{_MARK}{record.name}")
+        try:
+            mark.touch(0o600)
+            try:
+                superblock.freeze(at)
+                yield
+            finally:
+                superblock.thaw(at)
+                mark.unlink()
+        except OSError as failure:
+            if failure.errno == errno.EBUSY:
+                raise Precondition(
+                    f"volume {record.name} is frozen by somebody else: thaw it (fsfreeze -u)"
+                ) from failure
+            raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
+
+
+@contextmanager
+def mounted(image: Path, record: Record) -> Iterator[int | None]:
+    """The root of the image's mounted file system, opened; None where it is not mounted in our sight."""
+    at = next(roots(image, record), None)
+    try:
+        yield at
+    finally:
+        if at is not None:
+            os.close(at)
+
+
+def roots(image: Path, record: Record) -> Iterator[int]:
+    """The roots of all mounts of an image, opened; the caller closes them."""
+    for entry in mount.mounts():
+        number = entry.source.removeprefix("/dev/loop")
+        if number == entry.source or not number.isdigit() or not loop.backs(int(number), image):
+            continue
+        with suppress(OSError):
+            fd = os.open(entry.target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if _is_of(fd, int(number), record):
+                yield fd
+            else:
+                os.close(fd)  # another mount covers it
+
+
+def _is_of(fd: int, index: int, record: Record) -> bool:
+    if record.fstype == "btrfs":  # which has device numbers of its own
+        return btrfs.fsid(fd) == record.uuid
+    return os.fstat(fd).st_dev == os.makedev(loop.MAJOR, index)
+
+
+def thaw_all(pool: Path, records: dict[str, Record], suffix: str) -> None:
+    """Thaw what a killed process left frozen. Raises HostError."""
+    for entry in os.listdir(pool):
+        name = entry.removeprefix(_MARK)
+        if name == entry:
+            continue
+        if record := records.get(name):
+            with mounted(pool / f"{name}{suffix}", record) as at:
+                if at is not None and superblock.thaw(at):
+                    log.warning("thawed what a killed process left frozen volume=%s", name)
+        os.unlink(pool / entry)

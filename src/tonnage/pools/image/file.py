@@ -1,0 +1,273 @@
+"""One image file: make it, format it once, attach and mount it, remove it. Blocking.
+
+While mkfs runs the file is locked by a descriptor that mkfs inherits: should we be killed, the lock lasts as long as
+the orphaned mkfs, and nobody formats or mounts under its hands.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.errors import Busy, Exhausted, HostError
+from tonnage.host import device, loop, mount
+from tonnage.host.run import CommandFailed, run
+from tonnage.pools.base.parameters import erase_of
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.wipe import OVERWRITES
+from tonnage.pools.fs import ext4_template
+from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.formats import form_of
+
+_MKFS_TIMEOUT = 300.0
+_mkfs_at_once = threading.BoundedSemaphore((os.cpu_count() or 1) + 1)
+_templates = ext4_template.Templates()
+_IN_MEMORY_MOST = 256 * 1024**3  # bytes: above, copying what mkfs wrote costs more than it saves
+_OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
+_PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
+
+
+def make(path: Path, record: Record) -> None:
+    """Make the file of a new volume: a hole, or allocated. Replaces a leftover without a record.
+
+    Raises Exhausted when the disk is full, HostError.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _extend(fd, record)
+            if record.block:
+                os.fsync(fd)  # a file system's image can be made again until it is formatted, this is used as it is
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+    except OSError as failure:
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise Exhausted(f"no room for the {record.length} bytes of {path}: {failure.strerror}") from failure
+        raise HostError(f"cannot make {path}: {failure.strerror}") from failure
+
+
+def _extend(fd: int, record: Record) -> None:
+    if record.sparse:
+        os.ftruncate(fd, record.length)
+    else:
+        os.posix_fallocate(fd, 0, record.length)
+
+
+def open_image(path: Path, *, shared: bool = False) -> int:
+    """Open the file for use. Unless shared it is locked; the lock belongs to the open file, so a loop device that is
+    attached to it keeps it as well, and a file system is never mounted from two devices at once.
+
+    Raises Busy while somebody else has it locked, HostError when the file is gone.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}; the volume's content is lost if it is") from failure
+    try:
+        if not shared and not _lock(fd):
+            raise Busy(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
+    except OSError as failure:
+        os.close(fd)
+        raise HostError(f"cannot lock {path}: {failure.strerror}") from failure
+    except Busy:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _lock(fd: int) -> bool:
+    for pause in _PAUSES:
+        if pause:
+            time.sleep(pause)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            continue
+    return False
+
+
+def format_image(fd: int, path: Path, record: Record) -> None:
+    """Make the file system of a volume in state new, unless it was used already: then it is kept.
+
+    What an interrupted mkfs of ours left is thrown away. Raises Precondition when something foreign is on it,
+    HostError.
+    """
+    try:
+        is_pristine = device.is_pristine(fd)
+        if not is_pristine and not must_format(fd, str(path), record):
+            return
+        if not is_pristine or os.fstat(fd).st_size != record.length:
+            os.ftruncate(fd, 0)
+            _extend(fd, record)
+    except OSError as failure:
+        raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
+    template = _templates.find(record.length, record.mkfs) if record.fstype == "ext4" else None
+    try:
+        if template is not None:
+            template.apply(fd, record.uuid)
+        elif not _copied(fd, record):
+            _mkfs(fd, record)
+        os.fsync(fd)
+    except OSError as failure:
+        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
+
+
+def _copied(fd: int, record: Record) -> bool:
+    """Run mkfs on a file in memory and copy that. False where it cannot be had. Raises HostError, OSError."""
+    if record.fstype != "ext4" or record.length > _IN_MEMORY_MOST:
+        return False
+    try:
+        memory = os.memfd_create("mkfs", os.MFD_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.ftruncate(memory, record.length)
+        _run_mkfs(memory, record)
+        ext4_template.copy(memory, fd)
+        _templates.learn(record.length, record.mkfs, memory)
+        return True
+    except CommandFailed as failure:
+        if _is_old(failure):
+            return False  # it would fill the memory with zeros
+        raise
+    finally:
+        os.close(memory)
+
+
+def _run_mkfs(fd: int, record: Record, *, prezeroed: bool = True) -> None:
+    """Run mkfs on an open file. Raises CommandFailed."""
+    command = form_of(record.fstype, record.mkfs).mkfs(f"/dev/fd/{fd}", record.length, record.uuid, prezeroed=prezeroed)
+    with _mkfs_at_once:
+        run(command, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
+
+
+def _mkfs(fd: int, record: Record) -> None:
+    try:
+        _run_mkfs(fd, record)
+    except CommandFailed as failure:
+        if not _is_old(failure):
+            raise
+        _run_mkfs(fd, record, prezeroed=False)
+
+
+def _is_old(failure: CommandFailed) -> bool:
+    """Whether it is mkfs.ext4 of e2fsprogs before 1.47, which does not know assume_storage_prezeroed."""
+    return "prezeroed" in failure.stderr
+
+
+def fill_image(fd: int, path: Path, record: Record, folder: Path) -> None:
+    """Put what is in a folder of the node into the new file system of an image, which nobody sees yet.
+
+    Should we be killed meanwhile, it is filled anew; one that was used is left alone. Raises Exhausted, OutOfRange,
+    Precondition, Invalid, HostError.
+    """
+    from tonnage.pools.fs import populate
+
+    attached = loop.attach(fd, str(path))
+    try:
+        with mount.unseen(attached.path, record.fstype, _OPTIONS[record.fstype]) as root:
+            populate.fill_once(folder, root, record.size)
+    finally:
+        attached.close()
+    try:
+        os.fsync(fd)
+    except OSError as failure:
+        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
+
+
+def mount_image(fd: int, path: Path, record: Record, target: Path, options: Sequence[str]) -> None:
+    """Attach and mount a formatted image. The device frees itself with the last mount. Raises HostError."""
+    attached = loop.attach(fd, str(path))
+    try:
+        # What a pod deletes is handed back to the disk at once, unless it has to be overwritten first.
+        hands_back = record.sparse and erase_of(record.volume().effective) not in OVERWRITES
+        defaults = (*_OPTIONS[record.fstype], *(("discard",) if hands_back else ()))
+        mount.mount(attached.path, target, record.fstype, (*defaults, *options))
+    finally:
+        attached.close()
+
+
+def attach_block(fd: int, path: Path, *, readonly: bool = False) -> int:
+    """Attach a raw block volume until it is detached, and say which loop device it is. Raises HostError."""
+    attached = loop.attach(fd, str(path), readonly=readonly, autoclear=False)
+    attached.close()
+    return attached.index
+
+
+def fill_holes(fd: int, path: Path, record: Record) -> None:
+    """Allocate again what a discard from inside has freed of a thick image; it was kept for it meanwhile.
+
+    Raises HostError.
+    """
+    try:
+        if not record.sparse and os.fstat(fd).st_blocks * 512 < record.length:
+            os.posix_fallocate(fd, 0, record.length)
+    except OSError as failure:
+        raise HostError(f"cannot allocate {path}: {failure.strerror}") from failure
+
+
+def is_used(path: Path, *, wait: bool = True) -> bool:
+    """Whether anything has the file open: a loop device, so a mount in any namespace, or an orphaned mkfs.
+
+    wait: a quarter of a second, for whoever is about to close it. A lease can be had only on a file that nobody else
+    has open. Raises HostError.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as failure:
+        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+    try:
+        for pause in _PAUSES if wait else _PAUSES[:1]:
+            if pause:
+                time.sleep(pause)
+            try:
+                fcntl.fcntl(
+                    fd, fcntl.F_SETSIG, signal.SIGURG
+                )  # whoever opens it meanwhile would send SIGIO, which kills
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                return False
+            except BlockingIOError:
+                continue
+            except OSError:  # a file system without leases: ask the loop devices
+                return bool(loop.of_file(path))
+        return True
+    finally:
+        os.close(fd)
+
+
+def remove(path: Path) -> None:
+    """Remove the file. May be repeated. Raises HostError."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as failure:
+        raise HostError(f"cannot remove {path}: {failure.strerror}") from failure
+
+
+def shows(image: Path, path: Path) -> bool:
+    """Whether the mount at path is of that image."""
+    number = os.stat(path).st_dev
+    if (index := loop.index_of(number)) is not None:
+        return loop.backs(index, image)
+    real = str(path.resolve())  # btrfs has device numbers of its own
+    for entry in mount.mounts():
+        if entry.target == real and entry.source.startswith("/dev/loop"):
+            return loop.backs(int(entry.source.removeprefix("/dev/loop")), image)
+    return False

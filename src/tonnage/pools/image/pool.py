@@ -1,0 +1,71 @@
+"""The image pool: each volume is a file in a directory, shown through a loop device. Any disk will do.
+
+Thick by default (space is allocated when the volume is made); sparse ones are counted against the pool's size and
+against what the disk has free, together with all pools of this process on that disk. The image is longer than the
+volume by what its file system needs for itself, so the size asked can be used in full; the pool's size counts what
+was asked. Raw block volumes are exactly as long as asked. Needs root, e2fsprogs for ext4, xfsprogs for xfs,
+btrfs-progs for btrfs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.host import loop
+from tonnage.pools.base import overcommit as accounts
+from tonnage.pools.base.contract import Bounds, VolumeRequest
+from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, erase_of
+from tonnage.pools.core import request as requests
+from tonnage.pools.core.pool import StoredPool
+from tonnage.pools.core.wipe import OVERWRITES, check_overwrites
+from tonnage.pools.fs.formats import BLOCK, FORMATS, form_of
+from tonnage.pools.image.snapshots import ImageDepot
+
+
+class ImagePool(StoredPool[ImageDepot]):
+    """Image files in directory. The class parameter `erase` says what becomes of a volume's content when it is deleted
+    (a new volume never shows old content in any case); erase_rate: bytes in a second that are overwritten then.
+
+    A mounted file system is frozen while it is copied for a snapshot or clone: a moment where the disk can share blocks
+    between files (xfs, btrfs), else as long as copying its data takes. A raw block volume in use can be copied only
+    where it can. xfs and btrfs grow while they are mounted, ext4 only with CAP_SYS_RESOURCE.
+    """
+
+    kind = "image"
+    fstypes = tuple(FORMATS)
+    parameters = frozenset({ERASE, RESERVE, MKFS_OPTIONS, SOURCE}) | LIMITS
+    modifiable = LIMITS | {ERASE}
+    snapshots = clones = expansion = shares_limit = True
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        bounds: Bounds | None = None,
+        *,
+        disks: accounts.Disks | None = None,
+        clock: Clock | None = None,
+        erase_rate: int | None = None,
+    ) -> None:
+        self.directory = directory
+        self.bounds = bounds or Bounds()
+        store = ImageDepot(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
+        super().__init__(name, store, erase_rate=erase_rate)
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """See StoredPool."""
+        if erase_of(parameters) in OVERWRITES:
+            check_overwrites(self.directory, self._store.medium)
+
+    async def volume_limit(self) -> int:
+        """See Pool: each volume in use takes a loop device."""
+        return loop.most()
+
+    async def want(self, request: VolumeRequest) -> requests.Want:
+        """See StoredPool."""
+        fstype = requests.fstype_of(self, request.fstype, block=request.block)
+        requests.check_content(request.parameters, fstype)
+        least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least if fstype else BLOCK
+        return requests.check(self, request, least=least, step=BLOCK)

@@ -1,0 +1,95 @@
+"""Pools on the disk that the node itself lives on: a full one makes the kubelet evict pods and remove images.
+
+The kubelet acts when less than 10 % (its own file system, nodefs) or 15 % (imagefs) is available, its thresholds unless
+they are set. A node's configuration must therefore say `rootfs=yes` for such a pool, and the pool leaves a share free;
+where a person names the pool on the command line, the share is kept and a warning says so. Blocking.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import Invalid, Unavailable
+from tonnage.host import mount
+from tonnage.host.mount import Mount
+from tonnage.pools.base.overcommit import Keep
+from tonnage.pools.config import PoolConfig
+
+_MI = 1024**2
+EVICTION = Keep(percent=15.0)
+"""What the kubelet wants free, the larger of its default thresholds."""
+# Root of the machine, or in a container of the image; then a file there that the kubelet mounts from its own folder.
+_NODE = (Path("/"), Path("/etc/hosts"))
+
+
+def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
+    """The pool with what it is to keep free. kubelet: folders of the kubelet, when they are known.
+
+    Raises Unavailable for a pool on the node's disk that may not be there (its own may not be mounted yet), Invalid for
+    one that could not keep anything free.
+    """
+    if not (shared := shares(config, kubelet)):
+        return config
+    keep = EVICTION if config.keep is None else config.keep
+    if config.rootfs is False:
+        raise Unavailable(
+            f"pool {config.name}: {config.where} is on the node's root file system (with {shared}): mount its disk,"
+            f" give it a disk of its own or say rootfs=yes, which keeps {_amount(config, keep)} free for the kubelet's"
+            " eviction threshold"
+        )
+    if config.rootfs and config.keep is None and config.overcommit == float("inf"):
+        raise Invalid(
+            f"pool {config.name}: overcommit=yes on the node's root file system can keep nothing free: say"
+            " overcommit=RATIO, or keep=0 if the disk may be filled"
+        )
+    return replace(config, keep=keep)
+
+
+def check(config: PoolConfig, kubelet: Sequence[Path] = ()) -> None:
+    """Raises Unavailable for a pool that may not lie on the node's own disk and does, as while its own is missing."""
+    if config.rootfs is False:
+        settle(config, kubelet)
+
+
+def remark(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
+    """What somebody should know who named a pool without `rootfs`, "" for nothing."""
+    if config.rootfs is not None or not (shared := shares(config, kubelet)):
+        return ""
+    keep = EVICTION if config.keep is None else config.keep
+    told = f"it keeps {_amount(config, keep)} free (keep=), rootfs=yes says that it is meant"
+    if config.overcommit == float("inf"):
+        told = "with overcommit=yes it may fill that, give it a disk of its own or overcommit=RATIO"
+    return f"on the node's root file system (with {shared}): {told}"
+
+
+def shares(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
+    """Which folder of the node's own lies on the same file system as a pool in a directory, "" for none."""
+    if config.where is None or not config.takes_disk:
+        return ""
+    table = list(mount.mounts())
+    disk = _device(config.where, table)
+    return next((str(path) for path in (*_NODE[:1], *kubelet, *_NODE[1:]) if _is_on(path, disk, table)), "")
+
+
+def _is_on(path: Path, disk: str, table: Sequence[Mount]) -> bool:
+    return path.exists() and _device(path, table) == disk
+
+
+def _device(path: Path, table: Iterable[Mount]) -> str:
+    """The device of the file system under a path, or under what is there of it; one btrfs has one, whatever stat()
+    says of its subvolumes."""
+    real = next(found for found in (path, *path.parents) if os.path.lexists(found)).resolve()
+    covers = [entry for entry in table if real.is_relative_to(entry.target)]
+    deepest = max((len(entry.target) for entry in covers), default=0)
+    return next((entry.device for entry in reversed(covers) if len(entry.target) == deepest), "")
+
+
+def _amount(config: PoolConfig, keep: Keep) -> str:
+    assert config.where is not None
+    found = os.statvfs(next(path for path in (config.where, *config.where.parents) if path.exists()))
+    size = keep.of(found.f_blocks * found.f_frsize)
+    return f"{keep} ({from_bytes(size // _MI * _MI)})" if keep.percent else str(keep)

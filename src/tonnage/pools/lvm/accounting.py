@@ -1,0 +1,223 @@
+"""The account of a volume group: what it has, what is promised, what our commands have changed since it was read.
+
+One `lvm fullreport` reads everything. A command of ours is booked before it runs and settled by its result, so the
+account stays right without another report; after a failure, or when something that we did not expect was found, it is
+read anew before the next answer. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tonnage.errors import Exhausted, NotFound, Unavailable
+from tonnage.host import lvm
+from tonnage.host.lvm import Group, LogicalVolume
+from tonnage.pools.lvm.layout import Layout
+
+MAX_AGE = 60.0
+"""Seconds after which a report is read anew when somebody asks: others may change the group as well."""
+
+
+@dataclass(frozen=True)
+class Booking:
+    """A logical volume being made, or made larger. extents, size: what it has at the end, the latter in bytes. had:
+    extents that it has already. origin: what it is a snapshot of."""
+
+    name: str
+    layout: Layout
+    extents: int
+    size: int
+    tags: tuple[str, ...] = ()
+    origin: str = ""
+    had: int = 0
+
+    @property
+    def cost(self) -> int:
+        """Extents of the group that it takes now."""
+        return self.layout.cost(self.extents) - (self.layout.cost(self.had) if self.had else 0)
+
+    @property
+    def more(self) -> int:
+        """Bytes that it has more than before."""
+        return self.size - self.size // max(1, self.extents) * self.had
+
+
+class Account:
+    """A group's extents and a thin pool's promises.
+
+    thin: name of the thin pool, "" for none. ratio: how often its size may be promised. on_read: told each report that
+    was read, under the lock, before anybody else sees it. monotonic: seconds.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        thin: str,
+        ratio: float,
+        on_read: Callable[[Group], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.name = group
+        self.lock = threading.RLock()
+        self.volumes: dict[str, LogicalVolume] = {}
+        """All logical volumes by name: as last read, and what our commands have made of that."""
+        self._thin = thin
+        self._ratio = ratio
+        self._on_read = on_read
+        self._monotonic = monotonic
+        self._group: Group | None = None
+        self._free = 0
+        self._promised = 0  # bytes of the volumes in the thin pool
+        self._scattered = False  # whether we no longer know which disk has how much
+        self._stale = True
+        self._read_at = 0.0
+        self.reads = 0
+        """How often everything was read."""
+        self._pending: dict[str, Booking] = {}
+
+    def read(self) -> Group:
+        """Read everything anew. Raises Unavailable when the group is not there or cannot be used, HostError."""
+        with self.lock:
+            try:
+                group = lvm.read(self.name)
+            except NotFound as failure:
+                raise Unavailable(str(failure)) from failure
+            self._group, self._free = group, sum(disk.free for disk in group.disks)
+            self.volumes = dict(group.volumes)
+            self._promised = sum(v.size for v in group.volumes.values() if self._thin and v.pool == self._thin)
+            for booking in self._pending.values():
+                found = group.volumes.get(booking.name)
+                if found is None or found.size < booking.size:
+                    self._take(booking)
+            self._scattered, self._stale = bool(self._pending), False
+            self._read_at = self._monotonic()
+            self.reads += 1
+            self._on_read(group)
+            return group
+
+    def fresh(self, *, max_age: float = float("inf")) -> Group:
+        """What is known, read anew where needed. Raises Unavailable, HostError."""
+        with self.lock:
+            if self._group is None or self._stale or self._monotonic() - self._read_at > max_age:
+                return self.read()
+            return self._group
+
+    def distrust(self) -> None:
+        """Read anew before the next answer."""
+        self._stale = True
+
+    def forget(self) -> None:
+        """Know nothing any more."""
+        with self.lock:
+            self._group, self._stale = None, True
+
+    def find(self, name: str) -> LogicalVolume | None:
+        """A logical volume, None for none. Raises Unavailable, HostError."""
+        with self.lock:
+            self.fresh()
+            return self.volumes.get(name)
+
+    def thick_snapshots(self, origin: str) -> list[LogicalVolume]:
+        """The thick snapshots of a logical volume, which would go with it. Raises Unavailable, HostError."""
+        with self.lock:
+            self.fresh()
+            return [v for v in self.volumes.values() if v.origin == origin and v.is_thick_snapshot]
+
+    def change_ratio(self, ratio: float) -> None:
+        """Promise the thin pool's size that often from now on."""
+        with self.lock:
+            self._ratio = ratio
+
+    @property
+    def pool(self) -> LogicalVolume:
+        """The thin pool as last read. Raises Unavailable when it is gone."""
+        found = self.find(self._thin)
+        if found is None:
+            raise Unavailable(f"volume group {self.name} has no thin pool {self._thin} any more")
+        return found
+
+    def room(self, layout: Layout, *, max_age: float = float("inf")) -> int:
+        """Bytes of the largest volume that fits. Raises Unavailable, HostError."""
+        with self.lock:
+            group = self.fresh(max_age=max_age)
+            if self._scattered and not layout.thin and not layout.is_linear:
+                group = self.read()
+            if group.missing or not group.writable:
+                return 0
+            if layout.thin:
+                left = min(self.pool.size * self._ratio, 2.0**62) - self._promised
+                return int(max(0.0, left)) // group.extent * group.extent
+            return layout.room(group.disks, self._free) * group.extent
+
+    @contextmanager
+    def making(self, booking: Booking) -> Iterator[None]:
+        """Keep the room of a volume while it is made or extended, for good when that succeeds. Raises Exhausted."""
+        with self.lock:
+            if booking.more > self.room(booking.layout):
+                raise Exhausted(f"logical volume {booking.name} does not fit any more into volume group {self.name}")
+            self._take(booking)
+            self._pending[booking.name] = booking
+        try:
+            yield
+        except BaseException:
+            with self.lock:
+                del self._pending[booking.name]
+                self._stale = True  # it may be there all the same
+            raise
+        with self.lock:
+            del self._pending[booking.name]
+            made = LogicalVolume(booking.name, booking.size, booking.tags, "", origin=booking.origin)
+            if booking.layout.thin:
+                made = replace(made, pool=self._thin)
+            known = self.volumes.get(booking.name)
+            self.volumes[booking.name] = replace(known, size=booking.size) if known and booking.had else made
+
+    def _take(self, booking: Booking) -> None:
+        self._free -= booking.cost
+        self._scattered = True
+        if booking.layout.thin:
+            self._promised += booking.more
+
+    @contextmanager
+    def removing(self, name: str, layout: Layout) -> Iterator[None]:
+        """Give the room of a volume back when what is done inside has succeeded."""
+        reads = self.reads
+        try:
+            yield
+        except BaseException:
+            self._stale = True
+            raise
+        with self.lock:
+            gone = self.volumes.pop(name, None)
+            if gone is None or self._group is None or self.reads != reads:
+                self._stale = True  # nobody knows whether that report had it still
+                return
+            self._free += layout.cost(gone.size // self._group.extent)
+            self._scattered = True
+            if layout.thin:
+                self._promised -= gone.size
+
+    def renamed(self, name: str, to: str) -> None:
+        """A logical volume has another name now."""
+        with self.lock:
+            if found := self.volumes.pop(name, None):
+                self.volumes[to] = replace(found, name=to)
+            for volume in list(self.volumes.values()):
+                if volume.origin == name:
+                    self.volumes[volume.name] = replace(volume, origin=to)
+
+    def retagged(self, name: str, tags: Sequence[str]) -> None:
+        """A logical volume has other tags of ours now."""
+        with self.lock:
+            if found := self.volumes.get(name):
+                self.volumes[name] = replace(found, tags=tuple(tags))
+
+    def split(self, name: str) -> None:
+        """A thick snapshot is a logical volume like others now."""
+        with self.lock:
+            if found := self.volumes.get(name):
+                self.volumes[name] = replace(found, origin="")

@@ -1,0 +1,69 @@
+"""All of one logical volume written onto another. Blocking.
+
+Every byte is read and compared with zero: what is zero is not copied but zeroed, which a thin volume need not be. It
+begins anew after a kill: what was copied by then is not to be told from what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+
+from tonnage.errors import HostError
+from tonnage.pools.fs import block_device
+
+log = logging.getLogger(__name__)
+_CHUNK = 4 * 1024**2
+_ZEROS = bytes(_CHUNK)
+_TELL = 1024**3  # bytes between two words on the progress
+_SYNC = 64 * 1024**2  # bytes that may be waiting to be written
+
+
+def copy(source: str, fd: int, length: int, *, zeroed: bool, rest: bool, what: str) -> None:
+    """Copy the first `length` bytes of the device `source` onto the open device fd, durably.
+
+    zeroed: what was never written there is read as zeros. rest: zero what comes after, for raw block, where everybody
+    could read it. what: for messages. Raises HostError.
+    """
+    try:
+        origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as failure:
+        raise HostError(f"cannot open {source}: {failure.strerror}") from failure
+    try:
+        os.posix_fadvise(origin, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        for at in range(0, length, _CHUNK):
+            _copy_some(origin, fd, at, min(_CHUNK, length - at), zeroed=zeroed)
+            done = at + min(_CHUNK, length - at)
+            if done % _SYNC == 0:
+                _let_go(origin, fd)
+            if done % _TELL == 0:
+                log.info("copying %s bytes=%d of=%d", what, done, length)
+        if rest and not zeroed:
+            block_device.zero(fd, length)
+        _let_go(origin, fd)
+    except OSError as failure:
+        raise HostError(f"cannot copy {what}: {failure.strerror}") from failure
+    finally:
+        os.close(origin)
+
+
+def _copy_some(origin: int, fd: int, at: int, count: int, *, zeroed: bool) -> None:
+    data = os.pread(origin, count, at)
+    if len(data) < count:
+        raise HostError(f"the device became shorter while it was copied: {at + len(data)} bytes")
+    if data == (_ZEROS if count == _CHUNK else bytes(count)):
+        if not zeroed:
+            block_device.zero_range(fd, at, count)
+        return
+    done = 0
+    while done < count:
+        done += os.pwrite(fd, memoryview(data)[done:], at + done)
+
+
+def _let_go(origin: int, fd: int) -> None:
+    """Bring it to the disk, and out of the cache, which belongs to the pods."""
+    os.fsync(fd)
+    for number in (origin, fd):
+        with suppress(OSError):
+            os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,107 @@
+"""The LVM pool: each volume is a logical volume of one volume group, its record is in its tags.
+
+Thick by default: linear, or striped and raid1 by class parameters; thin where the pool names a thin pool. The group may
+hold other volumes too: they are counted and left alone. The volume is longer than asked by what its file system needs
+for itself, so the size asked can be used in full. Needs root and lvm2, and the tools of the file systems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import Exhausted, OutOfRange
+from tonnage.host.lvm import check_group
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE
+from tonnage.pools.base.record import Record
+from tonnage.pools.base.reservation import LARGEST
+from tonnage.pools.core import request as requests
+from tonnage.pools.core.pool import StoredPool
+from tonnage.pools.fs.ext4_layout import BLOCK
+from tonnage.pools.fs.formats import FORMATS, form_of
+from tonnage.pools.lvm import layout as lvm_layout
+from tonnage.pools.lvm.snapshots import LvmDepot
+from tonnage.pools.lvm.thin_pool import Bounds
+
+
+class LvmPool(StoredPool[LvmDepot]):
+    """Logical volumes of a group. Class parameters: `thin`, `type` (linear, striped, raid1), `stripes`, `mirrors`,
+    `cowSize` (what a snapshot of a thick volume keeps of changes), `erase`, and those of all pools.
+
+    Snapshots and clones of thin volumes share blocks. A volume made from a thick one or its snapshot is a full copy.
+    Raw block sizes are whole extents.
+    """
+
+    kind = "lvm"
+    fstypes = tuple(FORMATS)
+    parameters = lvm_layout.PARAMETERS | {RESERVE, MKFS_OPTIONS, SOURCE} | LIMITS
+    modifiable = LIMITS | {ERASE}
+    snapshots = clones = expansion = True
+
+    def __init__(
+        self,
+        name: str,
+        group: str,
+        bounds: Bounds | None = None,
+        *,
+        clock: Clock | None = None,
+        erase_rate: int | None = None,
+    ) -> None:
+        self.group = check_group(group)
+        self.bounds = bounds or Bounds()
+        super().__init__(name, LvmDepot(name, group, self.bounds, clock=clock or RealClock()), erase_rate=erase_rate)
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """See StoredPool."""
+        self._store.layout(parameters)
+
+    async def want(self, request: VolumeRequest) -> requests.Want:
+        """See StoredPool."""
+        fstype = requests.fstype_of(self, request.fstype, block=request.block)
+        requests.check_content(request.parameters, fstype)
+        if fstype:
+            least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least
+            return requests.check(self, request, least=least, step=BLOCK)
+        step = await self._threads.run(self._store.extent) * self._store.layout(request.parameters).stripes
+        return requests.check(self, request, least=step, step=step)
+
+    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
+        self._store.check_disks(self._store.layout(request.parameters))
+        try:
+            return super()._create(request, want, origin)
+        except (Exhausted, OutOfRange):
+            if not self._store.reread():  # somebody may have extended the group
+                raise
+        return super()._create(request, want, origin)
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        """See Pool."""
+        try:
+            return await super().create(request)
+        finally:
+            self._erase()  # a copy that failed may have left something
+
+    def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> Record:
+        self._store.check_snapshot(volume)
+        return self._store.snapshot(name, volume, owner)
+
+    async def delete_snapshot(self, name: str) -> None:
+        """See Pool."""
+        try:
+            await super().delete_snapshot(name)
+        finally:
+            self._erase()
+
+    async def expand(self, name: str, size: int, *, limit: int = 0) -> Volume:
+        """See Pool. Raw block volumes have whole extents."""
+        record = self._store.record(name)
+        if record.block and record.size < size <= LARGEST:
+            layout = self._store.layout_of(self._store.lv(name), record)
+            step = await self._threads.run(self._store.extent) * layout.stripes
+            size = min(-(-size // step) * step, LARGEST)
+        return await super().expand(name, size, limit=limit)
+
+    async def volume_limit(self) -> int:
+        """See Pool: a group may have been given a limit (vgchange --logicalvolume)."""
+        return await self._threads.run(self._store.most_volumes)

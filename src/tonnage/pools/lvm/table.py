@@ -1,0 +1,187 @@
+"""The table of an LVM pool: which logical volumes of the group are ours, what their tags say, what is promised.
+
+Thread-safe; what is counted is counted under the account's lock. lvmstore.py makes and removes logical volumes,
+lvmnode.py shows volumes, lvmdepot.py has snapshots, copies and growth.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from msgspec import structs
+
+from tonnage.aio.clock import Clock
+from tonnage.errors import Exhausted, HostError
+from tonnage.host import lvm
+from tonnage.host.lvm import Group
+from tonnage.pools.base.contract import Bounds as Common
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.backend import RecordStore
+from tonnage.pools.lvm import layout as lvm_layout
+from tonnage.pools.lvm import tags
+from tonnage.pools.lvm.accounting import Account
+from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
+from tonnage.pools.lvm.tags import Entry, Kind
+from tonnage.pools.lvm.thin_pool import Bounds, ThinWatch
+
+log = logging.getLogger(__name__)
+
+
+class LvmTable(RecordStore):
+    """Records in the tags of logical volumes. `entries`: those of ours that are no volumes, by LVM's names."""
+
+    remedy = "put its tags back as they were (lvm lvchange), or save its content and remove it by hand (lvm lvremove)"
+
+    def __init__(self, name: str, group: str, bounds: Bounds, *, clock: Clock) -> None:
+        super().__init__(f"volume group {group}", most=bounds.size, clock=clock)
+        self.group = group
+        self.bounds = bounds
+        self.entries: dict[str, Entry] = {}
+        self.pool = name
+        self.account = Account(
+            group, thin=bounds.thin, ratio=bounds.ratio, on_read=self._learn, monotonic=clock.monotonic
+        )
+        self.thin = ThinWatch(self.account, bounds)
+        self._making: dict[str, int] = {}  # what is being made or extended -> bytes
+        self.held = -1
+        """Descriptor of the group's lock, -1 while the pool is not open."""
+
+    def rebound(self, bounds: Common) -> None:
+        """See RecordStore."""
+        super().rebound(bounds)
+        self.bounds = structs.replace(self.bounds, size=bounds.size, ratio=bounds.ratio)
+        self.account.change_ratio(bounds.ratio)
+
+    @property
+    def is_open(self) -> bool:
+        """See RecordStore."""
+        return self.held >= 0
+
+    def _learn(self, group: Group) -> None:
+        """Take the records of a report."""
+        records: dict[str, Record] = {}
+        entries: dict[str, Entry] = {}
+        damaged: dict[str, str] = {}
+        for lv, volume in group.volumes.items():
+            if not tags.is_ours(volume.tags):
+                continue
+            try:
+                entry = tags.found_at(self.group, lv, tags.decode(volume.tags))
+                if entry.kind is Kind.SNAPSHOT and not (volume.origin or volume.pool or entry.record.state == "new"):
+                    # lvcreate and lvremove bind and part a thick snapshot and its volume in a step of their own. One
+                    # that is parted has no content any more, or not yet: what a kill left, to go at the next open.
+                    entry = replace(entry, kind=Kind.SCRATCH)
+            except ValueError as failure:
+                log.error("record is damaged, volume left alone volume=%s/%s error=%s", self.group, lv, failure)
+                damaged[lv] = str(failure)
+                continue
+            if entry.kind is not Kind.VOLUME:
+                entries[lv] = entry
+            else:
+                records[entry.record.name] = entry.record
+        self.records, self.entries, self.damaged = records, entries, damaged
+        self.recount()
+        if group.missing:
+            log.error("volume group misses disks, nothing is made in it group=%s missing=%d", group.name, group.missing)
+
+    def recount(self) -> None:
+        """Count anew what is promised. The account's lock is held."""
+        entries = sum(self._promise(lv, entry) for lv, entry in self.entries.items())
+        damaged = sum(self.account.volumes[lv].size for lv in self.damaged if lv in self.account.volumes)
+        self.used = sum(record.size for record in self.records.values()) + entries + damaged
+        self.used += sum(self._making.values())
+
+    def _promise(self, lv: str, entry: Entry) -> int:
+        """Bytes that count for one that is no volume: a thick snapshot has what it was given for changes."""
+        if entry.kind is Kind.SCRATCH or (entry.kind is Kind.COPY and entry.record.name in self._making):
+            return 0
+        found = self.account.volumes.get(lv)
+        return min(entry.record.size, found.size) if found and found.is_thick_snapshot else entry.record.size
+
+    @contextmanager
+    def counting(self, key: str, size: int) -> Iterator[None]:
+        """Count bytes while something is made; keep() counts it for good. Raises Exhausted."""
+        with self.account.lock:
+            if size > 0 and self.most and self.used + size > self.most:
+                raise Exhausted(f"{size} bytes for {key} do not fit any more into pool {self.pool!r}")
+            self._making[key] = size
+            self.recount()
+        try:
+            yield
+        finally:
+            with self.account.lock:
+                self._making.pop(key, None)
+                self.recount()
+
+    def keep(self, lv: str, entry: Entry, *, key: str = "") -> None:
+        """Remember what a command has made. key: what it was counted by until now."""
+        with self.account.lock:
+            self._making.pop(key, None)
+            self.entries.pop(lv, None)
+            if entry.kind is Kind.VOLUME:
+                self.records[entry.record.name] = entry.record
+            else:
+                self.entries[lv] = entry
+            self.recount()
+
+    def lv(self, name: str) -> str:
+        """The logical volume of a volume."""
+        return tags.volume_name(self.group, name)
+
+    def check_damaged(self, name: str) -> None:
+        """See RecordStore."""
+        if (fault := self.damaged.get(self.lv(name))) is not None:
+            raise HostError(f"the record of {self.group}/{self.lv(name)} is damaged ({fault}): {self.remedy}")
+
+    def layout(self, parameters: Mapping[str, str]) -> Layout:
+        """What class parameters mean here. Raises Invalid, Unsupported."""
+        return lvm_layout.read(parameters, thin_pool=self.bounds.thin, pool=self.pool)
+
+    def layout_of(self, lv: str, record: Record) -> Layout:
+        """How a logical volume lies that is there: the pool's options may have changed since it was made."""
+        found = self.account.volumes.get(lv)
+        if found is not None and found.pool:
+            return THIN
+        if found is not None and found.is_thick_snapshot:
+            return LINEAR
+        where = {key: value for key, value in record.parameters.items() if key in ("type", "stripes", "mirrors")}
+        return lvm_layout.read(where, thin_pool="", pool=self.pool)
+
+    def extent(self) -> int:
+        """Bytes of an extent. Raises Unavailable."""
+        self.check_open()
+        return self.account.fresh().extent
+
+    def write(self, record: Record) -> None:
+        """See RecordStore: one lvchange with what differs."""
+        before = Entry(Kind.VOLUME, self.records[record.name])
+        after = Entry(Kind.VOLUME, record)
+        self.retag(self.lv(record.name), before, after)
+        self.keep(self.lv(record.name), after)
+
+    def retag(self, lv: str, before: Entry, after: Entry) -> None:
+        """Change the record of a logical volume. Raises HostError."""
+        found = self.account.find(lv)
+        if words := tags.change(found.tags if found else tags.encode(before), after):
+            lvm.lvm("lvchange", "--quiet", *words, f"{self.group}/{lv}")
+            self.account.retagged(lv, tags.encode(after))
+
+    def device_of(self, record: Record) -> str | None:
+        """The device of a volume, None while it is not active."""
+        return lvm.device(self.group, self.lv(record.name))
+
+    def activate(self, lv: str) -> str:
+        """The device of a logical volume, which is activated where it is not. Raises HostError."""
+        if (path := lvm.device(self.group, lv)) is not None:
+            return path
+        lvm.lvm("lvchange", "--quiet", "--activate", "y", "--ignoreactivationskip", f"{self.group}/{lv}")
+        if (path := lvm.device(self.group, lv)) is None:
+            raise HostError(f"{self.group}/{lv} was activated and has no device node: is /dev the machine's own here?")
+        return path
+
+    def deactivate(self, lv: str) -> None:
+        """Take the device of a logical volume away. Raises Precondition while it is in use, HostError."""
+        lvm.lvm("lvchange", "--quiet", "--activate", "n", f"{self.group}/{lv}")

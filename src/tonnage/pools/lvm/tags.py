@@ -1,0 +1,198 @@
+"""Records as LVM tags: written with the logical volume by one command, changed by one.
+
+`tonnage.v` is the format, `tonnage.sum` the checksum of all others, `tonnage.kind` what the logical volume is (Kind,
+none for a volume), `tonnage.p.KEY` are class parameters, `tonnage.m.KEY` what was set above them, `tonnage.o.KEY` what
+is known of the owner. `lvs -o +lv_tags` shows them to people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from uuid import UUID
+
+from tonnage.errors import Invalid
+from tonnage.host import lvm
+from tonnage.pools.base import checksum
+from tonnage.pools.base.contract import State, check_name
+from tonnage.pools.base.record import Record, check
+from tonnage.pools.core.wipe import EraseJob
+
+VERSION = checksum.FORMAT
+_UNSEALED = 1
+_OURS = "tonnage"
+_SUM = "sum"
+_MAPS = {"p": "parameters", "m": "mutable", "o": "owner"}
+
+
+class Kind(Enum):
+    """What a logical volume of ours is."""
+
+    VOLUME = ""
+    SNAPSHOT = "snapshot"
+    COPY = "copy"
+    """A volume that is being made: its tags are those of the volume, its name says that nobody has seen it."""
+    ORIGIN = "origin"
+    """A deleted volume that its thick snapshots still need."""
+    ERASING = "erasing"
+    """What was deleted and is being erased."""
+    SCRATCH = "scratch"
+    """A helper of a call: of no use to anybody once that has ended."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the tags of a logical volume say. method, done: of one that is being erased."""
+
+    kind: Kind
+    record: Record
+    method: str = ""
+    done: int = 0
+
+    def job(self) -> EraseJob:
+        """What is left to be done for one that is being erased."""
+        record = self.record
+        return EraseJob(record.uuid.hex, record.name, self.method, record.length, room=record.size, done=self.done)
+
+
+def is_ours(tags: Sequence[str]) -> bool:
+    """Whether a volume is tonnage's, also one whose record is damaged."""
+    return any(tag.startswith(f"{_OURS}.") for tag in tags)
+
+
+def encode(entry: Entry) -> list[str]:
+    """The tags of a record. Raises Invalid when a value is too long for one."""
+    record = entry.record
+    plain = {"v": str(record.version), "name": record.name, "size": str(record.size), "length": str(record.length)}
+    plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
+    plain["fs"] = "" if record.block else record.fstype
+    kind = Kind.VOLUME if entry.kind is Kind.COPY else entry.kind
+    extra = {"kind": kind.value, "from-snapshot": record.from_snapshot, "from-volume": record.from_volume}
+    extra |= {"from-folder": record.from_folder, "mkfs": record.mkfs}
+    extra |= {"made": str(record.made or ""), "pending": "yes" if record.pending else ""}
+    extra |= {"erase": entry.method, "erased": str(entry.done or "")}
+    plain |= {key: value for key, value in extra.items() if value}
+    tags = [lvm.tag(_OURS, key, value=value) for key, value in plain.items()]
+    for short, field in _MAPS.items():
+        tags += [lvm.tag(_OURS, short, key, value=value) for key, value in getattr(record, field).items()]
+    return tags if record.version == _UNSEALED else [*tags, _checksum(tags)]
+
+
+def _checksum(tags: Sequence[str]) -> str:
+    """The tag that has the checksum of others, whatever their order."""
+    return lvm.tag(_OURS, _SUM, value=checksum.checksum("\n".join(sorted(tags)).encode()))
+
+
+def change(before: Sequence[str], after: Entry) -> list[str]:
+    """Arguments of the lvchange that replaces tags by those of a record: one commit of the group's metadata, so there
+    is no moment with half of it. Tags that are not ours stay. Empty when nothing differs."""
+    old, new = {tag for tag in before if is_ours([tag])}, set(encode(after))
+    words = [word for tag in sorted(new - old) for word in ("--addtag", tag)]
+    return words + [word for tag in sorted(old - new) for word in ("--deltag", tag)]
+
+
+def decode(tags: Sequence[str]) -> Entry:
+    """The record in tags; ones that are not ours are left out. Raises ValueError when it is damaged, or written by a
+    later tonnage: tags that are not just what encode() makes of it."""
+    ours = [tag for tag in tags if tag.startswith(f"{_OURS}.")]
+    sums = [tag for tag in ours if tag.startswith(f"{_OURS}.{_SUM}=")]
+    rest = [tag for tag in ours if tag not in sums]
+    if sums and sums != [_checksum(rest)]:
+        raise ValueError("its checksum is wrong")
+    entry = _decode(rest, is_sealed=bool(sums))
+    if sorted(encode(entry)) != sorted(ours):
+        raise ValueError("it has unknown tags")
+    check(entry.record)
+    return entry
+
+
+def _decode(tags: Sequence[str], *, is_sealed: bool) -> Entry:
+    plain: dict[str, str] = {}
+    maps: dict[str, dict[str, str]] = {field: {} for field in _MAPS.values()}
+    for text in tags:
+        key, value = lvm.untag(text)
+        rest = key.partition(".")[2]
+        group, _, name = rest.partition(".")
+        if group in _MAPS and name:
+            maps[_MAPS[group]][name] = value
+        elif rest in plain:
+            raise ValueError(f"there are two tags {_OURS}.{rest}")
+        else:
+            plain[rest] = value
+    try:
+        version = int(plain["v"])
+        if is_sealed and version > VERSION:
+            raise ValueError(f"it was made by a newer tonnage (format {version})")
+        if version != (VERSION if is_sealed else _UNSEALED):
+            raise ValueError(f"its format is {version}" if is_sealed else "it has no checksum")
+        record = _record(plain, **maps)
+        return Entry(Kind(plain.get("kind", "")), record, plain.get("erase", ""), int(plain.get("erased", "0")))
+    except KeyError as failure:
+        raise ValueError(f"there is no tag {_OURS}.{failure.args[0]}") from None
+    except Invalid as failure:
+        raise ValueError(str(failure)) from None
+
+
+def _record(
+    plain: dict[str, str], *, parameters: dict[str, str], mutable: dict[str, str], owner: dict[str, str]
+) -> Record:
+    return Record(
+        check_name(plain["name"]),
+        int(plain["size"]),
+        UUID(plain["uuid"]),
+        length=int(plain["length"]),
+        block=not plain["fs"],
+        fstype=plain["fs"],
+        state=State(plain["state"]).value,
+        parameters=parameters,
+        owner=owner,
+        created=float(plain["created"]),
+        made=int(plain.get("made", "0")),
+        pending=plain.get("pending", "") == "yes",
+        from_snapshot=plain.get("from-snapshot", ""),
+        from_volume=plain.get("from-volume", ""),
+        from_folder=plain.get("from-folder", ""),
+        mkfs=plain.get("mkfs", ""),
+        mutable=mutable,
+        version=int(plain["v"]),
+    )
+
+
+_SIGNS = {Kind.SNAPSHOT: "s", Kind.COPY: "c", Kind.ORIGIN: "o", Kind.ERASING: "e", Kind.SCRATCH: "x"}
+
+
+def lv_name(group: str, entry: Entry) -> str:
+    """The logical volume of a record. Only those of volumes have no '+' in their names, as volumes' names have none."""
+    if entry.kind is Kind.VOLUME:
+        return volume_name(group, entry.record.name)
+    if entry.kind is Kind.SNAPSHOT:
+        return snapshot_name(group, entry.record.name)
+    return f"{_SIGNS[entry.kind]}+{entry.record.uuid.hex}"
+
+
+def found_at(group: str, lv: str, entry: Entry) -> Entry:
+    """What a logical volume of that name is whose tags say `entry`. Raises ValueError where the two do not agree, as
+    when the tags are of an earlier moment: nothing that has a volume's name is ever taken for half made."""
+    if entry.kind is Kind.VOLUME and lv == lv_name(group, replace(entry, kind=Kind.COPY)):
+        return replace(entry, kind=Kind.COPY)
+    is_renamed_later = entry.kind in (Kind.ORIGIN, Kind.ERASING)
+    if entry.kind is Kind.COPY or (lv != lv_name(group, entry) and not is_renamed_later):
+        raise ValueError(f"its tags are those of {entry.kind.value or 'volume'} {entry.record.name}")
+    return entry
+
+
+def volume_name(group: str, name: str) -> str:
+    """The logical volume of a volume: its name, or a hash of it where LVM has no such names."""
+    return name if lvm.fits(group, name) else f"t_{_hash(name)}"
+
+
+def snapshot_name(group: str, name: str) -> str:
+    """The logical volume of a snapshot."""
+    plain = f"{_SIGNS[Kind.SNAPSHOT]}+{name}"
+    return plain if lvm.fits(group, plain) else f"{_SIGNS[Kind.SNAPSHOT]}+t+{_hash(name)}"
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]

@@ -1,0 +1,196 @@
+"""The thin pool of an LVM pool: made where it is missing, checked, watched so that nobody fills it unseen. Blocking."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from tonnage.errors import HostError, TonnageError, Unavailable
+from tonnage.host import dm, lvm
+from tonnage.host.lvm import Group
+from tonnage.pools.lvm.accounting import Account
+
+log = logging.getLogger(__name__)
+FULL_DATA, FULL_METADATA = 0.95, 0.9
+"""Fullness from which on nothing more is made in it."""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How much a pool may promise. size: bytes, 0 for what the group has. thin: name of its thin pool, "" for none.
+    thin_size: bytes of it where it must be made, 0 when it must be there. ratio: how often its size may be promised."""
+
+    size: int = 0
+    thin: str = ""
+    thin_size: int = 0
+    ratio: float = 1.0
+
+
+class ThinWatch:
+    """Looks after the thin pool that bounds name; nothing to do where they name none."""
+
+    def __init__(self, account: Account, bounds: Bounds) -> None:
+        self._account = account
+        self._bounds = bounds
+        self._path = f"{account.name}/{bounds.thin}"
+        self._warned = False
+
+    def open(self, group: Group) -> None:
+        """Make the thin pool if it is missing, and set it up. Raises Unavailable, HostError."""
+        thin = self._bounds.thin
+        if not thin:
+            return
+        if thin not in group.volumes:
+            group = self._make()
+        found = group.volumes[thin]
+        if found.layout != "thin,pool":
+            raise Unavailable(f"{self._path} is {found.layout or 'something else'}, not a thin pool")
+        if not found.zeroes:
+            raise Unavailable(f"thin pool {self._path} would show old data: lvm lvchange -Zy {self._path}")
+        if found.when_full != "error":  # or a full pool would leave its writers hanging
+            lvm.lvm("lvchange", "--errorwhenfull", "y", self._path)
+            self._account.distrust()
+        if not found.active:
+            self._activate()
+        self._settle()
+
+    def _activate(self) -> None:
+        command = ("lvchange", "--activate", "y", self._path)
+        try:
+            lvm.lvm(*command)
+        except HostError as failure:
+            from tonnage.pools.lvm import thin_pool
+
+            if not thin_pool.catch_up(self._account.name, self._bounds.thin, str(failure)):
+                raise
+            lvm.lvm(*command)
+            self._account.distrust()
+
+    def make(self, *command: str) -> None:
+        """Run an LVM command that makes something in the thin pool; once more when what a killed one had left there was
+        in its way. Raises what lvm() does."""
+        try:
+            lvm.lvm(*command)
+        except TonnageError:
+            if not self._settle():
+                raise
+            lvm.lvm(*command)
+
+    def _settle(self) -> bool:
+        """Whether something was in the way, and is no more."""
+        from tonnage.pools.lvm import thin_pool
+
+        try:
+            return thin_pool.settle(self._account.name, self._bounds.thin)
+        except TonnageError as failure:
+            log.warning("cannot look after thin pool pool=%s error=%s", self._path, failure)
+            return False
+
+    def _make(self) -> Group:
+        if not self._bounds.thin_size:
+            raise Unavailable(
+                f"volume group {self._account.name} has no thin pool {self._bounds.thin}: make it (lvcreate --type"
+                " thin-pool), or say thinsize=SIZE to have it made"
+            )
+        size = ["--size", f"{self._bounds.thin_size}b"]
+        lvm.lvm(
+            "lvcreate", "--yes", "--type", "thin-pool", "-Zy", *size, "--name", self._bounds.thin, self._account.name
+        )
+        return self._account.read()
+
+    def state(self) -> dm.ThinPool:
+        """How full it is, asked of the kernel; as last read where it is not active. Raises Unavailable, HostError."""
+        name = lvm.mapper_name(self._account.name, self._bounds.thin)
+        found = dm.thin_pool(f"{name}-tpool") or dm.thin_pool(name)
+        if found is None:
+            pool = self._account.pool
+            found = dm.ThinPool(pool.data / 100, pool.metadata / 100, writable=True)
+        return found
+
+    def is_full(self) -> bool:
+        """Whether it has too little left to make anything in it."""
+        found = self.state()
+        full = found.data >= FULL_DATA or found.metadata >= FULL_METADATA or not found.writable
+        if full and not self._warned:
+            log.warning(
+                "thin pool is full, nothing more is made in it pool=%s data=%.2f metadata=%.2f",
+                self._path, found.data, found.metadata,
+            )  # fmt: skip
+        self._warned = full
+        return full
+
+    def fault(self) -> str:
+        """What is wrong with it for the volumes in it, "" for nothing. Raises Unavailable, HostError."""
+        found = self.state()
+        if not found.writable:
+            return f"its thin pool {self._path} takes no more writes: see the kernel's log, then lvm lvconvert --repair"
+        if found.data >= FULL_DATA or found.metadata >= FULL_METADATA:
+            return (
+                f"its thin pool {self._path} is nearly full ({found.data:.0%} of its data, {found.metadata:.0%} of its"
+                " metadata are used), writes will fail: delete volumes, or lvm lvextend it"
+            )
+        return ""
+
+
+_RUN = "/run/tonnage"
+
+
+def settle(group: str, pool: str) -> bool:
+    """Make an active thin pool agree with LVM's metadata; whether it did not. May be repeated. Raises HostError.
+
+    Only the device that LVM would give to the next volume is removed, and only if no volume has its number: LVM counts
+    upwards from the highest.
+    """
+    kernel = f"{lvm.mapper_name(group, pool)}-tpool"
+    with lvm.alone(group):
+        state = dm.thin_pool(kernel)
+        if state is None or not state.writable:
+            return False
+        known = lvm.thin_numbers(group, pool)
+        ahead = state.transaction - known.transaction
+        if ahead not in (0, 1):  # behind: LVM itself goes on with what it had begun
+            return False
+        if ahead:
+            log.warning("thin pool is ahead of LVM, set back pool=%s/%s transaction=%d", group, pool, known.transaction)
+            dm.set_transaction(kernel, state.transaction, known.transaction)
+        stale = max(known.devices, default=0) + 1
+        if is_stale := dm.delete_thin(kernel, stale):
+            log.warning("thin device that no volume has was removed pool=%s/%s device=%d", group, pool, stale)
+        return bool(ahead) or is_stale
+
+
+_AHEAD = re.compile(r"transaction_id is (\d+), while expected (\d+)")
+
+
+def catch_up(group: str, pool: str, said: str) -> bool:
+    """Let LVM's metadata follow a thin pool that it refuses to activate, being one transaction ahead; settle() does the
+    rest. said: with what words LVM refused. Whether that was it. Raises HostError.
+
+    vgcfgrestore(8) is the only way: the kernel takes messages only from a pool that is active.
+    """
+    found = _AHEAD.search(said)
+    if found is None or int(found[1]) != int(found[2]) + 1:
+        return False
+    log.warning("thin pool is ahead of LVM, which follows pool=%s/%s transaction=%s", group, pool, found[1])
+    with tempfile.TemporaryDirectory(prefix="lvm-", dir=_RUN) as folder, lvm.alone(group):
+        path = Path(folder, "metadata")
+        lvm.lvm_alone("vgcfgbackup", "--file", str(path), group)
+        path.write_text(following(path.read_text(), pool, before=int(found[2])))
+        lvm.lvm_alone("vgcfgrestore", "--yes", "--force", "--file", str(path), group)
+    return True
+
+
+def following(metadata: str, pool: str, *, before: int) -> str:
+    """LVM's metadata of a group, as vgcfgbackup writes them, with a thin pool at the transaction after `before`.
+
+    Raises HostError unless they say just what is expected.
+    """
+    volume = re.search(rf"^\t\t{re.escape(pool)} {{$.*?^\t\t}}$", metadata, re.MULTILINE | re.DOTALL)
+    text = volume[0] if volume else ""
+    changed, count = re.subn(rf"(?<=\ttransaction_id = ){before}$", str(before + 1), text, flags=re.MULTILINE)
+    if volume is None or count != 1 or 'type = "thin-pool"' not in text or "message" in text:
+        raise HostError(f"LVM's metadata of thin pool {pool} are not as expected: mend it by hand (lvmthin(7))")
+    return metadata[: volume.start()] + changed + metadata[volume.end() :]

@@ -1,0 +1,122 @@
+"""Deleted volumes of persistent memory whose content is being erased: the jobs, in the region beside the records.
+
+A job names the namespace by its UUID, so nothing is moved: the job is written down, which deletes the volume, then its
+record is removed; at the end the namespace is destroyed, then the job removed. Blocking.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+from tonnage.errors import Unavailable
+from tonnage.host.ndctl import Namespace
+from tonnage.pools.base.record import Record
+from tonnage.pools.core.wipe import VERSION, EraseJob, EraseRecords, check
+from tonnage.pools.directory.directory import Directory
+from tonnage.pools.pmem.region import PmemRegion
+
+log = logging.getLogger(__name__)
+_FOLDER = ".erasing"
+
+
+class PmemErasures(EraseRecords):
+    """The jobs of a pool's regions; a job's key is the UUID of its namespace. freed: told the bytes that are free."""
+
+    def __init__(self, freed: Callable[[int], None]) -> None:
+        self._freed = freed
+        self._jobs: dict[str, EraseJob] = {}
+        self._regions: dict[str, PmemRegion] = {}
+        self._folders: dict[str, Directory] = {}  # region -> its folder of jobs
+        self.faults: list[str] = []
+        """What is wrong with jobs, and what to do."""
+
+    def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, Record]) -> list[str]:
+        """Read the jobs; the names of volumes whose record a kill has left. Raises Unavailable, HostError."""
+        self.faults = []
+        by_uuid = {str(record.uuid): record.name for record in volumes.values()}
+        for region in regions:
+            folder = Directory(region.directory.path / _FOLDER, "pmem-erasing")
+            folder.open(inside=True)
+            self._folders[region.name] = folder
+            folder.clean()
+            for path in sorted(folder.path.glob("*.json")):
+                try:
+                    job = folder.read_as(path.stem, EraseJob)
+                    if job.key != path.stem:
+                        raise ValueError(f"it is of {job.key!r}")
+                    UUID(job.key)
+                    check(job)
+                except (ValueError, OSError) as failure:
+                    log.error("job is damaged, namespace left alone path=%s error=%s", path, failure)
+                    self.faults.append(
+                        f"namespace {path.stem} of a deleted volume is not erased: its job {path} is damaged"
+                        f" ({failure}): remove both (ndctl destroy-namespace)"
+                    )
+                    continue
+                if job.version != VERSION:
+                    job = msgspec.structs.replace(job, version=VERSION)
+                    folder.put(job.key, job)
+                self._jobs[job.key], self._regions[job.key] = job, region
+        return [by_uuid[key] for key in self._jobs if key in by_uuid]
+
+    def close(self) -> None:
+        """Let the folders go. May be repeated."""
+        for folder in self._folders.values():
+            folder.close()
+        self._folders, self._jobs, self._regions = {}, {}, {}
+
+    def add(self, region: PmemRegion, record: Record, namespace: Namespace, method: str) -> None:
+        """Take over a volume's namespace; durable when this returns. Raises Exhausted, HostError."""
+        length = namespace.size if namespace.mode == "devdax" else namespace.usable
+        job = EraseJob(str(record.uuid), record.name, method, length, room=record.size)
+        self._put(region, job)
+        self._jobs[job.key], self._regions[job.key] = job, region
+
+    def _put(self, region: PmemRegion, job: EraseJob) -> None:
+        if region.name not in self._folders:
+            raise Unavailable(f"{region.name} is not open")
+        self._folders[region.name].put(job.key, job)
+
+    def jobs(self) -> Sequence[EraseJob]:
+        """See EraseRecords."""
+        return list(self._jobs.values())
+
+    def used(self) -> int:
+        """Bytes that count until they are erased."""
+        return sum(job.room for job in self._jobs.values())
+
+    def path(self, job: EraseJob) -> Path | None:
+        """See EraseRecords. devdax has no device that can be written to: it is shown raw until it is destroyed."""
+        region = self._region(job)
+        found = region.find(UUID(job.key))
+        if found is None:
+            return None
+        if found.mode == "devdax":
+            found = region.tool.show_raw(found)
+        elif not found.device:
+            found = region.tool.enable(found)
+        return Path(found.device)
+
+    def save(self, job: EraseJob) -> None:
+        """See EraseRecords."""
+        self._put(self._region(job), job)
+        self._jobs[job.key] = job
+
+    def finish(self, job: EraseJob) -> None:
+        """See EraseRecords."""
+        region = self._region(job)
+        region.destroy(UUID(job.key))
+        self._folders[region.name].remove(job.key)
+        del self._jobs[job.key], self._regions[job.key]
+        self._freed(job.room)
+
+    def _region(self, job: EraseJob) -> PmemRegion:
+        try:
+            return self._regions[job.key]
+        except KeyError:
+            raise Unavailable(f"the region of volume {job.name} is not open") from None

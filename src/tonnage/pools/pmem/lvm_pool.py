@@ -1,0 +1,136 @@
+"""The pmem pool with LVM in between (`mode=lvm`): an LVM pool on a volume group made over fsdax namespaces.
+
+Volumes grow, have any size and lie in any free extents, and are still mapped into programs: DAX goes through
+device-mapper's linear and striped targets. It does not go through those of mirrors, thin pools and snapshots, and the
+kernel does not let a device lose it, so there are none of the latter two here. Each region gives all that it has free
+to one namespace with the label LABEL, a physical volume of the group `tonnage-NAME`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+from tonnage.aio.clock import Clock
+from tonnage.errors import NotFound, Unavailable
+from tonnage.host import lvm, ndctl
+from tonnage.host.ndctl import Namespace, Ndctl, Region
+from tonnage.pools.base.parameters import LIMITS, check_refused
+from tonnage.pools.lvm.pool import LvmPool
+from tonnage.pools.lvm.thin_pool import Bounds
+from tonnage.pools.pmem.node import MAPPED
+from tonnage.pools.pmem.region import take
+from tonnage.pools.pmem.store import select, wipe_ends
+
+log = logging.getLogger(__name__)
+_PLAIN = "memory that programs map cannot have snapshots or lie in a thin pool"
+LABEL, UNFINISHED = "tonnage-lvm", "tonnage-lvm-unfinished"
+
+
+class PmemLvmPool(LvmPool):
+    """Logical volumes of persistent memory. region: its name or cookie, "" for all."""
+
+    kind = "pmem"
+    fstypes = ("ext4", "xfs")
+    parameters = LvmPool.parameters - LIMITS - {"cowSize", "thin"}
+    modifiable = LvmPool.modifiable - LIMITS
+    refused: Mapping[str, str] = {**MAPPED, "cowSize": _PLAIN, "thin": _PLAIN}
+    snapshots = clones = False
+
+    def __init__(
+        self, name: str, region: str = "", *, size: int = 0, clock: Clock | None = None, erase_rate: int | None = None
+    ) -> None:
+        self.region = region
+        super().__init__(name, f"tonnage-{name}", Bounds(size), clock=clock, erase_rate=erase_rate)
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """See StoredPool."""
+        check_refused(self, parameters)
+        super().check(parameters)
+
+    async def open(self) -> None:
+        """See Pool. A group that is not there is made of what the regions have free."""
+        await self._threads.run(prepare, self.region, self.group, f"pmem pool {self.name!r}")
+        await super().open()
+
+    async def device(self, name: str) -> tuple[int, int] | None:
+        """See Pool: it is asked for by those who would limit IO, and mapped memory cannot be held back."""
+        raise self._unsupported("block devices of its volumes")
+
+    async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
+        """See Pool. Files are mapped without a copy (`-o dax`), but for those of mirrors."""
+        record = self._store.record(name)
+        if not record.block and not self._store.layout_of(self._store.lv(name), record).mirrors:
+            options = tuple(dict.fromkeys(("dax", *options)))
+        await super().stage(name, path, options=options)
+
+
+def prepare(wanted: str, group: str, where: str) -> None:
+    """Bring up the namespaces of a group; make them and the group where there are none yet. Blocking. May be repeated.
+
+    A namespace has the label UNFINISHED until it is part of the group, so that what a kill leaves is taken up again.
+    Raises Unavailable, HostError.
+    """
+    with ExitStack() as held:
+        tools = {}
+        for region in select(wanted, where):
+            lock = take(region.name)
+            held.callback(os.close, lock)
+            tools[region.name] = Ndctl(lock)
+        _prepare(tools, group, where)
+
+
+def _prepare(tools: Mapping[str, Ndctl], group: str, where: str) -> None:
+    parts = {name: _part(tool, name) for name, tool in tools.items()}
+    finished = [tools[part.region].ready(part) for part in parts.values() if part is not None and part.label == LABEL]
+    disks = _disks(group)
+    if finished and not disks:
+        raise Unavailable(
+            f"{where}: {finished[0].name} is part of volume group {group}, which LVM does not find (lvm pvs, lvm vgs)"
+        )
+    for name, tool in tools.items():
+        part, region = parts[name], ndctl.region(name)
+        if part is None and region.largest >= 2 * region.align:
+            part = _make(tool, region)
+        if part is not None and part.label == UNFINISHED:
+            _add(tool, part, group, disks)
+            disks = _disks(group)
+    if not disks:
+        raise Unavailable(f"{where}: there is no volume group {group}, and no region has room for one (ndctl list -RN)")
+
+
+def _part(tool: Ndctl, region: str) -> Namespace | None:
+    """What a region gave to a group, or was about to give when it was interrupted."""
+    for namespace in ndctl.namespaces(region):
+        if namespace.label == LABEL:
+            return namespace
+        if namespace.label == UNFINISHED:
+            if namespace.device:
+                return namespace
+            log.info("removing half-made namespace region=%s", region)
+            tool.destroy(namespace.name)
+    return None
+
+
+def _make(tool: Ndctl, region: Region) -> Namespace:
+    size = region.largest // region.align * region.align
+    return tool.create(region.name, mode="fsdax", size=size, uuid=uuid4(), label=UNFINISHED)
+
+
+def _add(tool: Ndctl, part: Namespace, group: str, disks: Sequence[str]) -> None:
+    if part.device not in disks:
+        wipe_ends(part.device)  # what was in that memory before must not be taken for a physical volume
+        lvm.lvm("vgextend" if disks else "vgcreate", "--yes", "--quiet", group, part.device)
+    tool.rename(part, LABEL)
+
+
+def _disks(group: str) -> list[str]:
+    """The disks of a group, none when there is no such group. Raises HostError."""
+    try:
+        return [disk.name for disk in lvm.read(group).disks]
+    except (NotFound, Unavailable):
+        return []

@@ -1,0 +1,195 @@
+"""One region of persistent memory that a pool has volumes in, with their records in the region itself. Blocking.
+
+The records are files of a small file system in a namespace of their own, of mode `sector` (a sector is written whole or
+not at all) with the label RECORDS: they go where the DIMMs go, and nothing on another disk can disagree with them. A
+namespace is ours only if a record has its UUID; all others are left alone, whatever their labels say.
+
+A record whose length is 0 is of a namespace that is being made or removed: it is written before ndctl is called, so
+whatever a kill leaves can be told from what belongs to others, and goes at the next open. Its namespace has the label
+HALF then: one with another label is never removed, as its record is of an earlier moment. The records' own namespace
+has the label UNFINISHED until it can be used.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.host import mount, ndctl
+from tonnage.host.ndctl import Namespace, Ndctl, Region
+from tonnage.host.run import run
+from tonnage.pools.base.record import Record
+from tonnage.pools.directory.directory import Directory
+from tonnage.pools.fs import block_device
+from tonnage.pools.fs.formats import FORMATS, MI
+from tonnage.pools.pmem import overhead
+
+log = logging.getLogger(__name__)
+RECORDS, UNFINISHED = "tonnage-records", "tonnage-records-unfinished"
+HALF = "tonnage+unfinished"
+"""The label of a volume's namespace that is being made or removed; no volume has such a name."""
+RECORDS_SIZE = 32 * MI
+"""Raw bytes that records take of a region, rounded up to its alignment: enough for as many as labels have room for."""
+_RUN = Path("/run/tonnage")
+_PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0)  # seconds
+_OPTIONS = ("nodev", "nosuid", "noexec", "errors=remount-ro")
+
+
+class PmemRegion:
+    """A region with labels, and the records of its volumes while it is open."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.directory = Directory(_RUN, "pmem")  # until it is open
+        self.tool = Ndctl()
+        self._lock = threading.Lock()  # of two ndctl at once in a region one fails
+        self._held = -1
+        self._mounted: Path | None = None
+
+    def open(self) -> None:
+        """Take the region; make the place for records if there is none yet. Raises Unavailable, HostError."""
+        try:
+            self._held = take(self.name)
+            self.tool = Ndctl(self._held)
+            home = self._home()
+            path = _RUN / "pmem" / str(home.uuid)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not mount.is_mount(path):
+                mount.mount(home.device, path, "ext4", _OPTIONS)
+            elif not block_device.is_mounted(home.device, path):
+                raise Unavailable(f"{path} is a mount of something else than {home.device}: unmount it")
+            self._mounted = path
+            self.directory = Directory(path, "pmem")
+            self.directory.open()
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"records of {self.name}: {failure.strerror}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the region back. May be repeated."""
+        self.directory.close()
+        if self._mounted is not None:
+            mount.umount(self._mounted, lazy=True)
+            self._mounted.rmdir()
+        self._mounted = None
+        if self._held >= 0:
+            os.close(self._held)
+        self._held = -1
+
+    def _home(self) -> Namespace:
+        """The namespace of the records."""
+        found = []
+        for namespace in ndctl.namespaces(self.name):
+            if namespace.label == UNFINISHED:
+                log.info("removing half-made place for records region=%s", self.name)
+                self.tool.destroy(namespace.name)
+            elif namespace.label == RECORDS:
+                found.append(namespace)
+        if len(found) > 1:
+            names = " and ".join(namespace.name for namespace in found)
+            raise Unavailable(f"{self.name} has records in {names}: destroy the wrong one (ndctl destroy-namespace)")
+        home = self.tool.ready(found[0]) if found else self._make_home()
+        if home.mode != "sector":
+            raise Unavailable(f"{home.name} of {self.name} has the label {RECORDS} and mode {home.mode}, not sector")
+        return home
+
+    def _make_home(self) -> Namespace:
+        region, uuid = self.region, uuid4()
+        size = -(-RECORDS_SIZE // region.align) * region.align
+        home = self.tool.create(self.name, mode="sector", size=size, uuid=uuid, label=UNFINISHED)
+        length = home.usable // 4096 * 4096
+        with block_device.locked(home.device) as fd:
+            run(FORMATS["ext4"].mkfs(home.device, length, uuid, prezeroed=False), pass_fds=(fd,))
+            os.fsync(fd)
+        self.tool.rename(home, RECORDS)
+        return self.namespace(uuid)
+
+    @property
+    def region(self) -> Region:
+        """The region as it is now. Raises Unavailable."""
+        try:
+            return ndctl.region(self.name)
+        except HostError as failure:
+            raise Unavailable(f"{self.name}: {failure}") from failure
+
+    def find(self, uuid: UUID) -> Namespace | None:
+        """The namespace of that UUID. Raises HostError."""
+        return ndctl.find(self.name, uuid)
+
+    def namespace(self, uuid: UUID) -> Namespace:
+        """The namespace of that UUID with its device, in its own mode. Raises HostError when it is gone."""
+        found = self.find(uuid)
+        if found is None:
+            raise HostError(f"{self.name} has no namespace {uuid} any more (ndctl list -N): its content is lost")
+        if found.device and not ndctl.is_raw(found):
+            return found
+        with self._lock:
+            return self.tool.ready(found)
+
+    def make(self, record: Record, mode: str) -> Namespace:
+        """Make the namespace of a record of length 0, whose `made` is the bytes that it needs.
+
+        What is left of a failure is removed. Raises Exhausted, HostError.
+        """
+        region = self.region
+        raw = overhead.raw_size(mode, record.made, region.align)
+        if raw > region.largest or not region.slots:
+            raise Exhausted(f"volume {record.name}: {raw} bytes do not fit any more into {self.name} in one piece")
+        with self._lock:
+            try:
+                made = self.tool.create(self.name, mode=mode, size=raw, uuid=record.uuid, label=HALF)
+                if made.usable < record.made:
+                    raise HostError(f"{made.name} has {made.usable} usable bytes, {record.made} are needed")
+                return made
+            except BaseException:
+                self._destroy(record.uuid)
+                raise
+
+    def relabel(self, uuid: UUID, label: str) -> None:
+        """Give a volume's namespace another label; its device is gone for a moment. May be repeated.
+
+        Raises Precondition while it is in use, HostError.
+        """
+        with self._lock:
+            found = self.find(uuid)
+            if found is not None and found.label != label:
+                self.tool.rename(self.tool.ready(found), label)
+
+    def destroy(self, uuid: UUID) -> None:
+        """Give the memory of a namespace of ours back. May be repeated. Raises Precondition when in use, HostError."""
+        with self._lock:
+            self._destroy(uuid)
+
+    def _destroy(self, uuid: UUID) -> None:
+        if (found := self.find(uuid)) is not None:
+            self.tool.destroy(found.name)
+
+
+def take(region: str) -> int:
+    """Have a region for this process alone, until the descriptor is closed. An ndctl that a killed process has left
+    keeps it for a moment. Raises Unavailable, OSError."""
+    _RUN.mkdir(mode=0o700, exist_ok=True)
+    fd = os.open(_RUN / f"pmem-{region}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    for pause in _PAUSES:
+        time.sleep(pause)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            continue
+    os.close(fd)
+    raise Unavailable(f"{region} is in use by another pool or process: stop that one first")
+
+
+def label_of(name: str) -> str:
+    """The label of a volume's namespace: its name, for people to read; nothing depends on it."""
+    return name[: ndctl.MAX_LABEL]

@@ -1,0 +1,147 @@
+"""The cleaners of static volumes: what is done to a disk between two owners, chosen by the class parameter `cleaner`.
+
+`quick`: of a mounted file system all content is removed; of a block device the places where signatures are. `discard`:
+the blocks are handed back as well. `zero`, `shred`: a block device is overwritten (erase.py says how). They work in the
+background; a disk is free only when its cleaner has come to an end. The names are those of the local static
+provisioner's scripts (quick_reset.sh, blkdiscard.sh, dd_zero.sh, shred.sh), whose default is quick too.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tonnage.errors import HostError, Invalid
+from tonnage.host import device, libc, superblock, tree
+from tonnage.pools.core.wipe import OVERWRITES, EraseJob, EraseRecords
+from tonnage.pools.fs.formats import GI, MI
+from tonnage.pools.static.discovery import Disk
+from tonnage.pools.static.records import DiskRecords
+
+log = logging.getLogger(__name__)
+CLEANER = "cleaner"
+QUICK = "quick"
+CLEANERS = (QUICK, "discard", "zero", "shred")
+_ENDS = 2 * MI
+_COPIES = (64 * MI, 256 * GI)  # btrfs has copies of its superblock there
+_COPY = 4096
+
+
+def cleaner_of(parameters: Mapping[str, str]) -> str:
+    """The cleaner that a class chooses. Raises Invalid."""
+    name = parameters.get(CLEANER, QUICK)
+    if name not in CLEANERS:
+        raise Invalid(f"parameter {CLEANER}: {name[:40]!r} is unknown, want {', '.join(CLEANERS)}")
+    return name
+
+
+def job_for(disk: Disk, volume: str, cleaner: str) -> EraseJob:
+    """The work of a cleaner on a disk. What is not overwritten byte by byte is done as its last step."""
+    length = 0
+    if disk.node is not None and cleaner != QUICK:
+        fd = os.open(disk.node, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            length = device.size(fd)
+        finally:
+            os.close(fd)
+    return EraseJob(disk.entry, volume, cleaner, length, room=disk.size)
+
+
+def wipe_signatures(fd: int) -> None:
+    """Overwrite with zeros where file systems, volume managers and partition tables have what they are known by: both
+    ends, and the copies that lie in between. Durable. Raises OSError."""
+    end = device.size(fd)
+    zeros = bytes(_ENDS)
+    for start, stop in _places(end):
+        while start < stop:
+            start += os.pwrite(fd, zeros[: stop - start], start)
+    os.fsync(fd)
+
+
+def _places(end: int) -> Iterator[tuple[int, int]]:
+    yield 0, min(_ENDS, end)
+    yield max(0, end - _ENDS), end
+    for copy in _COPIES:
+        if copy + _COPY <= end:
+            yield copy, copy + _COPY
+
+
+def _clean_device(disk: Disk, node: Path) -> None:
+    # O_EXCL: a device that somebody has mounted or taken meanwhile is left alone (EBUSY).
+    fd = os.open(node, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+    try:
+        wipe_signatures(fd)
+        found = device.probe(fd)
+    finally:
+        os.close(fd)
+    if found is not None:
+        raise OSError(errno.EIO, f"{found.kind} is still on it after it was wiped")
+
+
+def _clean_mount(disk: Disk, cleaner: str) -> None:
+    tree.empty(disk.path)
+    fd = os.open(disk.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        libc.syncfs(fd)  # or what was removed is there again after a power cut, for the next owner to read
+        if cleaner == "discard":
+            _trim(fd, disk)
+    finally:
+        os.close(fd)
+
+
+def _trim(fd: int, disk: Disk) -> None:
+    try:
+        superblock.trim(fd)
+    except OSError as failure:
+        if failure.errno not in (errno.EOPNOTSUPP, errno.ENOTTY):
+            raise
+        log.warning("blocks cannot be discarded, content was only removed path=%s", disk.path)
+
+
+class Cleaning(EraseRecords):
+    """The jobs of a static pool. present: the disk of an entry if it is there and the one that is recorded, else raises
+    HostError; freed: told of each entry that is free again."""
+
+    def __init__(self, records: DiskRecords, present: Callable[[str], Disk], freed: Callable[[str], None]) -> None:
+        self._records, self._present, self._freed = records, present, freed
+
+    def jobs(self) -> Sequence[EraseJob]:
+        """See EraseRecords."""
+        return [record.job for record in list(self._records.disks.values()) if record.job is not None]
+
+    def path(self, job: EraseJob) -> Path:
+        """See EraseRecords. Raises HostError also when the disk is gone or another one: nothing is written then."""
+        disk = self._present(job.key)
+        if disk.node is None:
+            raise HostError(f"disk {job.key} is a mount now, {job.method} was begun on a block device")
+        return disk.node
+
+    def save(self, job: EraseJob) -> None:
+        """See EraseRecords."""
+        self._records.write(replace(self._records.disks[job.key], job=job))
+
+    def finish(self, job: EraseJob) -> None:
+        """See EraseRecords: what the cleaner does beside overwriting, then the disk is free."""
+        disk = self._present(job.key)
+        try:
+            if disk.node is None:
+                _clean_mount(disk, job.method)
+            elif job.method not in OVERWRITES:
+                _clean_device(disk, disk.node)
+        except OSError as failure:
+            raise HostError(f"cannot clean disk {disk.path} of volume {job.name}: {_text(failure)}") from failure
+        self._records.remove(job.key)
+        self._freed(job.key)
+
+
+def _text(failure: OSError) -> str:
+    hints = {
+        errno.EROFS: "; was it remounted read-only after an error? look at the kernel's log",
+        errno.EBUSY: "; something is mounted on it or has it open",
+    }
+    return f"{failure.strerror}{hints.get(failure.errno or 0, '')}"

@@ -1,0 +1,142 @@
+"""One disk of a static pool shown to pods: mounts are bound, devices formatted once and mounted, or bound. Blocking."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tonnage.errors import AlreadyExists, NotFound, Precondition, Unsupported
+from tonnage.host import device, mount
+from tonnage.pools.base.contract import Stats
+from tonnage.pools.base.record import Record
+from tonnage.pools.fs import block_device, mounts
+from tonnage.pools.static.discovery import Disk
+
+log = logging.getLogger(__name__)
+NODE = "device"
+_MAY_HOLD_NODES = frozenset({"devtmpfs", "tmpfs"})
+
+
+def format_once(record: Record, disk: Disk) -> None:
+    """Make the file system of a block device that nobody has had yet. May be repeated.
+
+    One of that kind which whoever prepared the disk has made is kept with its content. Raises Precondition when
+    something else is on it, Busy, HostError.
+    """
+    node = str(disk.node)
+    with block_device.locked(node) as fd:
+        found = device.probe(fd)
+        if found is not None and found.kind == record.fstype and found.uuid != record.uuid:
+            log.info("file system that is there is used as it is volume=%s disk=%s", record.name, disk.path)
+            return
+        block_device.prepare(fd, node, record, zeroed=False)
+
+
+def is_staged(record: Record, disk: Disk, path: Path) -> bool:
+    """Whether the volume is at the staging path. Raises AlreadyExists when something else is, HostError."""
+    if shows(record, disk, path):
+        return True
+    if mount.is_mount(place := path / NODE if record.block else path):
+        raise AlreadyExists(f"{place} is a mount of something else than volume {record.name}: unmount it first")
+    return False
+
+
+def shows(record: Record, disk: Disk, path: Path) -> bool:
+    """Whether the volume is at a staging path. Raises HostError."""
+    place = path / NODE if record.block else path
+    return mount.is_mount(place) and _is_of(record, disk, place)
+
+
+def _is_of(record: Record, disk: Disk, place: Path) -> bool:
+    if disk.node is not None:
+        is_there = block_device.is_shown if record.block else block_device.is_mounted
+        return is_there(str(disk.node), place)
+    with suppress(OSError):
+        wanted, shown = os.stat(disk.path), os.stat(place)
+        return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
+    return False
+
+
+def stage(record: Record, disk: Disk, path: Path, options: Sequence[str]) -> None:
+    """See Pool.stage; nothing is at path yet."""
+    mounts.make_directory(path)
+    if record.block:
+        assert disk.node is not None
+        mounts.publish(disk.node, path / NODE, block=True, readonly=False)
+    elif disk.node is not None:
+        block_device.mount_at(str(disk.node), record, path, options)
+    else:
+        if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
+            raise Unsupported(
+                f"volume {record.name} is a file system that is mounted already: it cannot have the mount option"
+                f" {strange[0][:40]!r} of its own; mount {disk.path} with it"
+            )
+        mount.bind(disk.path, path, options=("nodev", *options))
+
+
+def unstage(path: Path) -> None:
+    """See Pool.unstage."""
+    if not mount.is_mount(path) and mount.is_mount(path / NODE):
+        mounts.unpublish(path / NODE)
+    mounts.unstage(path)
+
+
+def publish(record: Record, disk: Disk, staging: Path, target: Path, *, readonly: bool) -> None:
+    """See Pool.publish. Raises Unsupported for raw block that is to be read-only."""
+    if record.block and readonly:
+        raise Unsupported(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
+    mounts.publish(staging / NODE if record.block else staging, target, block=record.block, readonly=readonly)
+
+
+def unpublish(target: Path) -> None:
+    """See Pool.unpublish."""
+    mounts.unpublish(target)
+
+
+def stats(record: Record, disk: Disk, path: Path) -> Stats:
+    """See Pool.stats."""
+    place = path / NODE if record.block and path.is_dir() else path
+    if not mount.is_mount(place) or not _is_of(record, disk, place):
+        raise NotFound(f"volume {record.name} is not at {path}")
+    return Stats(total=record.size, used=record.size, available=0) if record.block else mounts.stats(path)
+
+
+def elsewhere(disk: Disk) -> str:
+    """Where the disk is mounted or shown beside its directory, "" for nowhere."""
+    return next(_places(disk), "")
+
+
+def check_unused(name: str, disk: Disk) -> None:
+    """Raises Precondition while the disk is mounted or shown anywhere but in its directory."""
+    if place := elsewhere(disk):
+        raise Precondition(f"volume {name} is in use at {place}: unpublish and unstage it first")
+
+
+def _places(disk: Disk) -> Iterator[str]:
+    for entry in mount.mounts():
+        if entry.target == str(disk.path):
+            continue
+        is_ours = entry.device == disk.number
+        if disk.node is not None and not is_ours:
+            is_ours = _number(entry.source) == disk.number or _is_bound(entry, disk.number)
+        if is_ours:
+            yield entry.target
+
+
+def _is_bound(entry: mount.Mount, number: str) -> bool:
+    """Whether a mount shows a device node of that number to somebody."""
+    return entry.fstype in _MAY_HOLD_NODES and entry.root != "/" and _number(entry.target) == number
+
+
+def _number(path: str) -> str:
+    if not path.startswith("/"):
+        return ""
+    with suppress(OSError):
+        found = os.stat(path, follow_symlinks=False)
+        if stat.S_ISBLK(found.st_mode):
+            return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    return ""

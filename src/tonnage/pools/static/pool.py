@@ -1,0 +1,105 @@
+"""The static pool: mount points and block devices that others prepared in a directory, each one volume of its size.
+
+A claim gets a whole disk, the smallest that is large enough, and the disk is cleaned before the next one gets it.
+What an entry may be is said in staticdisk.py, how it is cleaned in staticclean.py. Nothing can be made larger, copied
+or kept as a snapshot. Needs root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import Unsupported
+from tonnage.pools.base.contract import Capacity, Volume, VolumeRequest
+from tonnage.pools.base.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
+from tonnage.pools.base.record import Record
+from tonnage.pools.core import request as requests
+from tonnage.pools.core.pool import StoredPool
+from tonnage.pools.core.wipe import OVERWRITES
+from tonnage.pools.static.cleaner import CLEANER, cleaner_of
+from tonnage.pools.static.store import StaticStore
+
+_ALONE = "a volume is a whole disk, which it shares with nobody"
+REFUSED = {
+    ERASE: "how a disk is cleaned is said by cleaner",
+    RESERVE: _ALONE,
+    IOPS: _ALONE,
+    BANDWIDTH: _ALONE,
+    SOURCE: "a disk is handed out with what whoever prepared it has put there",
+    MKFS_OPTIONS: "make the file system beforehand, it is used as it is",
+}
+
+
+class StaticPool(StoredPool[StaticStore]):
+    """The disks of a discovery directory. rate: bytes in a second that cleaners overwrite, 0 for any number, None: as
+    usual."""
+
+    kind = "static"
+    fstypes: tuple[str, ...] = ("ext4", "xfs", "btrfs")
+    parameters = frozenset({CLEANER})
+    refused = REFUSED
+    step = least = 1
+
+    def __init__(self, name: str, directory: Path, *, clock: Clock | None = None, rate: int | None = None) -> None:
+        super().__init__(name, StaticStore(directory, clock=clock or RealClock()), erase_rate=rate)
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        """See Pool. The volume has the size of its disk, which is as near above what is asked as there is one free."""
+        return self._placed(await super().create(request))
+
+    async def get(self, name: str) -> Volume:
+        """See Pool."""
+        return self._placed(await super().get(name))
+
+    async def list(self) -> Sequence[Volume]:
+        """See Pool."""
+        return [self._placed(volume) for volume in await super().list()]
+
+    def _placed(self, volume: Volume) -> Volume:
+        return replace(volume, place=self._store.place(volume.name))
+
+    async def want(self, request: VolumeRequest) -> requests.Want:
+        """See StoredPool. Without a file system, whatever is mounted will do."""
+        want = requests.check(self, request)
+        _check_cleaner(request.parameters, request.fstype, block=request.block)
+        found = self._store.records.get(request.name)
+        if request.block or request.fstype:
+            return want
+        return requests.Want(want.size, found.fstype if found is not None and not found.block else "")
+
+    def _create(self, request: VolumeRequest, want: requests.Want, origin: Record | None) -> Record:
+        return self._store.create(request, want, origin)  # which also says whether there is room
+
+    async def capacity_for(
+        self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
+    ) -> Capacity:
+        """See Pool: free is the sum of all free disks, largest the size of the largest of them."""
+        requests.fstype_of(self, fstype, block=block)
+        _check_cleaner(parameters, fstype, block=block)
+        return await self._threads.run(self._store.room_for, fstype, parameters, block=block)
+
+    async def overall(self) -> Capacity:
+        """See Pool: of all disks, mounts and devices."""
+        return await self._threads.run(self._store.overall)
+
+    def home(self, volume: Volume) -> Path | None:
+        """See Pool: the entry."""
+        return self._store.directory / volume.place
+
+    async def problems(self) -> Sequence[str]:
+        """See Pool: entries that are no volumes, disks that are missing, cleaners that fail."""
+        self._store.check_open()
+        failing = [f"volume {e.name} is not cleaned: {e.problem}" for e in await self.erasing() if e.problem]
+        return [*await self._threads.run(self._store.problems), *failing]
+
+
+def _check_cleaner(parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+    cleaner = cleaner_of(parameters)
+    if cleaner in OVERWRITES and not block and not fstype:
+        raise Unsupported(
+            f"cleaner {cleaner} overwrites a whole device, which a file system that is mounted already does not allow:"
+            " use quick or discard, raw block volumes, or name a file system with csi.storage.k8s.io/fstype"
+        )

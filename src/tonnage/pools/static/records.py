@@ -1,0 +1,125 @@
+"""What became of each disk of a static pool: one record for each that is not free, in a folder of tonnage's. Blocking.
+
+A disk has at most one record, and the record either a volume or a job of cleaning: so no disk is ever two volumes', and
+none is free before it is clean, whenever the process ends. The folder lies in the discovery directory, beside the disks
+and not on one, where no pod can write.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from tonnage.errors import Invalid, NotFound, Unavailable
+from tonnage.pools.base import checksum
+from tonnage.pools.base.contract import check_name
+from tonnage.pools.base.record import Record
+from tonnage.pools.base.record import check as check_record
+from tonnage.pools.core import wipe
+from tonnage.pools.core.wipe import EraseJob
+from tonnage.pools.directory.directory import Directory
+
+log = logging.getLogger(__name__)
+VERSION = checksum.FORMAT
+_SUFFIX = ".json"
+_NAME = re.compile(rb'"volume":{"name":"([^"]{1,128})"')
+_LONGEST = 4096  # bytes before which the name is
+
+
+class DiskRecord(msgspec.Struct, frozen=True):
+    """A disk that is taken (volume) or being cleaned (job). identity: which disk it was then."""
+
+    entry: str
+    identity: str
+    volume: Record | None = None
+    job: EraseJob | None = None
+    version: int = VERSION
+
+
+class DiskRecords:
+    """The records in a folder, read at open(). damaged: entry -> why its record cannot be read; it is left alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.disks: dict[str, DiskRecord] = {}
+        self.damaged: dict[str, str] = {}
+        self.volumes: dict[str, str] = {}
+        """Volumes that damaged records seem to be of -> entry."""
+        self._directory = Directory(path, "static")
+
+    def open(self, pool: str = "") -> None:
+        """Take the folder of the pool of that name, and read it.
+
+        Raises Unavailable when another process or pool has it, HostError, OSError.
+        """
+        self._directory.open(pool)
+        self._directory.clean()
+        self.disks, self.damaged, self.volumes = {}, {}, {}
+        for name in sorted(os.listdir(self._directory.path)):
+            entry = name.removesuffix(_SUFFIX)
+            if entry == name or name.startswith("."):
+                continue
+            try:
+                self.disks[entry] = self._read(entry)
+            except NotFound:
+                continue  # it went while we looked
+            except (ValueError, OSError) as failure:
+                log.error("record of a disk is damaged, disk left alone entry=%s error=%s", entry, failure)
+                self.damaged[entry] = str(failure)
+                if name := self._name_in(entry):
+                    self.volumes[name] = entry
+
+    def _name_in(self, entry: str) -> str:
+        """The volume that a damaged record seems to be of, "" where that cannot be read: good enough to report it."""
+        with suppress(OSError, Invalid):
+            text = (self._directory.path / f"{entry}{_SUFFIX}").read_bytes()[:_LONGEST]
+            found = _NAME.search(text)
+            return check_name(found[1].decode(errors="replace")) if found else ""
+        return ""
+
+    def _read(self, entry: str) -> DiskRecord:
+        record = self._directory.read_as(entry, DiskRecord)
+        if record.entry != entry or (record.volume is None) == (record.job is None):
+            raise ValueError("it does not say of which disk and volume it is")
+        if record.volume is not None:
+            check_record(record.volume)
+        if record.job is not None:
+            wipe.check(record.job)
+            if record.job.key != entry:
+                raise ValueError(f"its job is of disk {record.job.key!r}")
+        if record.version != VERSION:
+            volume, job = record.volume, record.job
+            record = replace(
+                record,
+                volume=volume and replace(volume, version=VERSION),
+                job=job and replace(job, version=VERSION),
+                version=VERSION,
+            )
+            self._directory.put(entry, record)
+        return record
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the folder is ours."""
+        with suppress(Unavailable):
+            return self._directory.at >= 0
+        return False
+
+    def write(self, record: DiskRecord) -> None:
+        """Write a disk's record, durably; it is so from here on. Raises Exhausted, HostError."""
+        self._directory.put(record.entry, record)
+        self.disks[record.entry] = record
+
+    def remove(self, entry: str) -> None:
+        """The disk is free. Raises HostError."""
+        self._directory.remove(entry)
+        self.disks.pop(entry, None)
+
+    def close(self) -> None:
+        """Let the folder go. May be repeated."""
+        self._directory.close()

@@ -1,0 +1,375 @@
+"""What the scheduler knows of the cluster, and which change may help which refused pod.
+
+Each handler takes one change of a cache, brings columns, published storage and free volumes up to date, and wakes the
+pods that were refused for something that has now become better (kubernetes-behaviour.md 3.7). Nothing here waits.
+
+Ignored on purpose: heartbeats of nodes (no label, taint or amount changes); capacity that shrinks or goes away (it
+helps nobody); volumes that change while they belong to a claim (the claim's own change tells what matters).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from tonnage.api import matching, names
+from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
+from tonnage.api.pods import Pod
+from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
+from tonnage.errors import Invalid
+from tonnage.scheduler.core.cycle import Cycle, Decision
+from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.nodes import Better, Columns
+from tonnage.scheduler.framework.pod_info import Ask, claim_uses, compile_demand
+from tonnage.scheduler.framework.pod_terms import Kin, kin_of
+from tonnage.scheduler.framework.pods_on_node import Residents
+from tonnage.scheduler.framework.queue import Entry, SchedulingQueue
+from tonnage.scheduler.framework.static_pvs import StaticVolumes, claim_key
+from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
+from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.scheduler.plugins.inter_pod import Neighbours
+from tonnage.scheduler.plugins.storage_scoring import Strategy
+from tonnage.scheduler.plugins.volume_binding import Volumes
+
+log = logging.getLogger(__name__)
+_ON_NODES = Cause.NODE | Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.BINDING | Cause.NEIGHBOURS
+_ON_VOLUMES = Cause.STORAGE | Cause.BINDING | Cause.CLAIM | Cause.EXCLUSIVE
+_LIFTED = (
+    (Better.RESOURCES, Cause.RESOURCES),
+    (Better.PORTS, Cause.PORTS),
+    (Better.LIMITS, Cause.LIMITS),
+    (Better.CLAIMS, Cause.EXCLUSIVE),
+    (Better.INLINE, Cause.STORAGE),
+)
+
+
+_PRIME = "prime-"
+"""Volume populators (lib-volume-populator) name their own claim by this and the uid of the claim that they fill."""
+
+
+class Cluster:
+    """State of the cluster for decisions. now: monotonic seconds."""
+
+    def __init__(
+        self,
+        objects: StorageObjects,
+        queue: SchedulingQueue,
+        now: Callable[[], float],
+        strategy: Strategy = Strategy.LEAST_ALLOCATED,
+    ) -> None:
+        self.objects = objects
+        self.queue = queue
+        self.columns = Columns()
+        self.residents = Residents()
+        self.nominees: set[str] = set()
+        """Pods that room is held for: whatever gets better anywhere wakes them."""
+        self.static = StaticVolumes()
+        self.published = PublishedStorage(self.columns, self._room, self._reason)
+        self.volumes = Volumes(objects, self.columns, self.published, self.static)
+        self.neighbours = Neighbours(self.columns)
+        self.cycle = Cycle(self.columns, self.volumes, self.neighbours, self.is_registered, strategy)
+        self._registered: dict[str, frozenset[str]] = {}  # node -> its CSI drivers
+        self._now = now
+        self._attachments: dict[str, tuple[int, str, str]] = {}
+        self._unresolved: dict[str, VolumeAttachment] = {}
+
+    def _wake(self, causes: Cause, test: Callable[[Entry], bool] | None = None) -> None:
+        self.cycle.got_better()
+        self.queue.wake_all(causes, self._now(), test)
+        self._wake_nominees()
+
+    def _wake_nominees(self) -> None:
+        for uid in self.nominees:
+            if (entry := self.queue.get(uid)) is not None:
+                self.queue.wake(entry, self._now())
+
+    def room_given_up(self) -> None:
+        """What was held on a node is free again."""
+        self._wake(Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.EXCLUSIVE | Cause.STORAGE)
+
+    # Nodes
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        """A node came, changed or went."""
+        node = new or old
+        assert node is not None
+        if new is None:
+            self._remove_node(node.metadata.name)
+            return
+        if old is not None and _same_for_pods(old, new):
+            return
+        better = [Better.NO]
+        try:
+            self.published.relabel(node.metadata.name, lambda: better.append(self.columns.set_node(new)))
+        except Invalid as failure:
+            log.warning("node not usable node=%s error=%s", node.metadata.name, failure)
+            self._remove_node(node.metadata.name)
+            return
+        self._look_again(node.metadata.name)
+        if Better.NODE in better[-1]:
+            self._wake(_ON_NODES)
+        elif Better.RESOURCES in better[-1]:
+            self._wake(Cause.RESOURCES, self._fits_on(self.columns.slots[node.metadata.name]))
+
+    def _remove_node(self, name: str) -> None:
+        self.published.relabel(name, lambda: self.columns.remove_node(name))
+        self.cycle.got_better()  # what is remembered counts this node
+        self._look_again(name)
+
+    def _look_again(self, name: str) -> None:
+        """A node counts otherwise among the places of pods."""
+        if (slot := self.columns.slots.get(name)) is not None:
+            self.neighbours.census.look(slot)
+            self._neighbours_changed()
+
+    def _fits_on(self, slot: int) -> Callable[[Entry], bool]:
+        return lambda entry: self.columns.has_room(slot, entry.ask.demand)
+
+    def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> None:
+        """A node's drivers changed."""
+        if new is not None:
+            self._registered[new.metadata.name] = frozenset(driver.name for driver in new.spec.drivers)
+            if self.columns.set_limits(new):
+                self._wake(Cause.LIMITS)
+        elif old is not None:
+            self._registered.pop(old.metadata.name, None)
+            self.columns.clear_limits(old.metadata.name)
+            self._wake(Cause.LIMITS)
+
+    def is_registered(self, driver: str) -> bool:
+        """Whether some node has a CSI driver of that name."""
+        return any(driver in drivers for drivers in self._registered.values())
+
+    # Pods on nodes
+
+    def pod_placed(self, pod: Pod) -> None:
+        """A pod is on a node, by this scheduler or another hand."""
+        claims = [use.key for use in claim_uses(pod)]
+        try:
+            demand = compile_demand(pod)
+        except Invalid as failure:
+            log.warning("pod not counted pod=%s error=%s", pod.key, failure)
+            return
+        used, before = self.volumes.used_by(claims), self.columns.placed.get(pod.metadata.uid)
+        self.columns.place(pod.metadata.uid, pod.spec.node_name, demand, used, claims)
+        if before is not None and before.demand.inline and not demand.inline:
+            self._wake(Cause.STORAGE, _asks_inline)  # it has started: what is published counts its volumes
+        self.residents.put(pod, pod.spec.node_name)
+        try:
+            self._neighbour_came(pod, kin_of(pod), pod.spec.node_name)
+        except Invalid as failure:
+            log.warning("pod not counted among neighbours pod=%s error=%s", pod.key, failure)
+
+    def _neighbour_came(self, pod: Pod, kin: Kin, node: str) -> None:
+        meta, slot = pod.metadata, self.columns.slot(node)
+        if self.neighbours.census.place(meta.uid, slot, kin, alive=not meta.deleting):
+            self._neighbours_changed(kin)
+
+    def _neighbours_changed(self, kin: Kin | None = None) -> None:
+        """Such a pod came or went, or a node (None): what was refused for the sake of other pods may fit now."""
+        self.cycle.neighbours_changed()
+        concerns = self.neighbours.concerns
+        test = (lambda entry: concerns(entry.ask.kin, kin)) if kin is not None else None
+        self.queue.wake_all(Cause.NEIGHBOURS, self._now(), test)
+
+    def settle(self) -> None:
+        """All caches are filled for the first time: resolve what came before the things it names."""
+        self._recount(self.columns.placed)
+        for attachment in list(self._unresolved.values()):
+            self.attachment_changed(None, attachment)
+
+    def _recount(self, uids: Iterable[str]) -> None:
+        """Look again at which volumes placed pods use."""
+        for uid in list(uids):
+            there = self.columns.placed[uid]
+            used = self.volumes.used_by(there.claims)
+            self.columns.place(uid, self.columns.names[there.slot], there.demand, used, there.claims)
+
+    def pod_lifted(self, uid: str) -> None:
+        """A pod has left its node, or will not come."""
+        placement = self.columns.placed.get(uid)
+        if placement is None:
+            return
+        self.residents.drop(uid)
+        if (kin := self.neighbours.census.lift(uid)) is not None:
+            self._neighbours_changed(kin)
+        better = self.columns.lift(uid)
+        self.cycle.got_better()
+        now = self._now()
+        for what, cause in _LIFTED:
+            if what in better:
+                test = self._fits_on(placement.slot) if what is Better.RESOURCES else None
+                self.queue.wake_all(cause, now, test)
+        self._wake_nominees()
+
+    # Claims and volumes
+
+    def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        """A claim came, changed or went."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.published.drop(old.metadata.uid)
+        if new is None:
+            return
+        if old is None or old.spec.volume_name != new.spec.volume_name:
+            self._recount(self.columns.claim_users.get(new.key, ()))
+        self.follow(new, exact=old is not None)
+        self.queue.wake_users(new.key, _ON_VOLUMES, self._now())
+
+    def follow(self, claim: PersistentVolumeClaim, *, exact: bool = True) -> None:
+        """Bring the claim's reservation up to date. May be repeated, also with an old version of the claim.
+
+        A claim that somebody else sent to a node (before a restart, or another scheduler) is reserved here. exact: it
+        was sent with this very version.
+        """
+        uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
+        selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
+        if matching.is_bound(claim):
+            self.published.bound(uid)
+            return
+        known = self.published.node_of(uid)
+        if known and known != selected:
+            sent = self.published.version_of(uid)
+            if sent is None or version <= sent:  # not yet sent, or this is how it was before
+                return
+            self.published.drop(uid)
+        if selected and known != selected:
+            size = _size(claim)
+            self.published.reserve(uid, selected, matching.class_name(claim), size, version=version, exact=exact)
+            if claim.metadata.name.startswith(_PRIME):
+                self.published.supersede(claim.metadata.name.removeprefix(_PRIME), selected, size)
+
+    def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        """A volume came, changed or went."""
+        try:
+            freed = self.static.put(old, new)
+        except Invalid as failure:
+            log.warning("volume not usable volume=%s error=%s", (new or old), failure)
+            return
+        if new is None:
+            return
+        if freed:
+            self._wake(Cause.BINDING | Cause.STORAGE, lambda entry: self._wants(entry, new.spec.storage_class_name))
+        key = claim_key(new)
+        if key and (old is None or claim_key(old) != key):
+            self.queue.wake_users(key, _ON_VOLUMES, self._now())
+
+    def _wants(self, entry: Entry, storage_class: str) -> bool:
+        claims = (self.objects.claims.get(use.key) for use in entry.ask.claims)
+        return any(claim is not None and matching.class_name(claim) == storage_class for claim in claims)
+
+    def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """A class came, changed or went."""
+        if new is not None and (old is None or old.allowed_topologies != new.allowed_topologies):
+            self._wake(_ON_VOLUMES)
+        elif new is None:
+            self.cycle.got_better()
+
+    def driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> None:
+        """A driver came, changed or went: capacity may count no longer."""
+        before = old is not None and old.spec.storage_capacity
+        after = new is not None and new.spec.storage_capacity
+        if before and not after:
+            self._wake(Cause.STORAGE)
+
+    def attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        """A volume was attached to a node, or detached: it counts against the node's limit."""
+        key = (new or old).key  # type: ignore[union-attr]
+        self._unresolved.pop(key, None)
+        gone = self._attachments.pop(key, None)
+        if gone is not None:
+            self.columns.attach(*gone, -1)
+        if new is not None and (found := self._resolve(new)) is not None:
+            self._attachments[key] = found
+            self.columns.attach(*found, 1)
+        elif new is not None:
+            self._unresolved[key] = new
+        if gone is not None and new is None:
+            self._wake(Cause.LIMITS)
+
+    def _resolve(self, attachment: VolumeAttachment) -> tuple[int, str, str] | None:
+        """(slot, driver, claim key or volume) of an attachment."""
+        node = attachment.spec.get("nodeName")
+        name = (attachment.spec.get("source") or {}).get("persistentVolumeName")
+        volume = self.objects.volumes.get(name) if name else None
+        if not node or volume is None or volume.spec.csi is None:
+            return None
+        return self.columns.slot(node), volume.spec.csi.driver, claim_key(volume) or f"volume {name}"
+
+    # Capacity
+
+    def capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
+        """A capacity object came, changed or went."""
+        try:
+            if new is not None:
+                self.published.put(new)
+            elif old is not None:
+                self.published.remove(old.key)
+        except Invalid as failure:
+            log.warning("capacity not usable object=%s error=%s", (new or old), failure)
+
+    def _room(self, offer: Offer) -> None:
+        """An offer has more room: wake the pods that would fit into it."""
+
+        def fits(entry: Entry) -> bool:
+            sizes = [size for storage_class, size in entry.needs if storage_class == offer.storage_class]
+            enough = bool(sizes) and sum(sizes) <= offer.left and max(sizes) <= offer.largest
+            return enough or _asks_inline(entry)
+
+        self._wake(Cause.STORAGE, fits)
+
+    def _reason(self, offer: Offer) -> None:
+        """An offer tells another reason: the pods that it refuses shall tell it too."""
+        self._wake(Cause.STORAGE | Cause.CLAIM, lambda entry: self._wants(entry, offer.storage_class))
+
+    # Decisions
+
+    def assume(self, ask: Ask, decision: Decision) -> None:
+        """Count a decision before the API server knows of it (Reserve)."""
+        claims = [use.key for use in ask.claims]
+        self.columns.place(ask.pod.metadata.uid, decision.node, ask.demand, decision.volumes.used, claims)
+        self.residents.put(ask.pod, decision.node)
+        self._neighbour_came(ask.pod, ask.kin, decision.node)
+        for claim, volume in decision.plan.found:
+            self.static.assume(volume.metadata.name, claim.metadata.uid)
+        for made in decision.plan.made:
+            if made.selected:  # reserved when it was sent
+                continue
+            uid = made.claim.metadata.uid
+            self.published.reserve(uid, decision.node, made.storage_class.key, made.size)
+
+    def withdraw(self, ask: Ask, decision: Decision) -> None:
+        """Take back a decision that was not carried out (Unreserve)."""
+        self.give_up(decision)
+        self.pod_lifted(ask.pod.metadata.uid)
+
+    def give_up(self, decision: Decision) -> None:
+        """Take back what a decision holds of volumes. Claims already sent stay promised until they come back."""
+        self.release(decision)
+        for made in decision.plan.made:
+            uid = made.claim.metadata.uid
+            if not made.selected and self.published.version_of(uid) is None:
+                self.published.drop(uid)
+
+    def release(self, decision: Decision) -> None:
+        """The volumes that were found are written to be the claims', or given up."""
+        for claim, volume in decision.plan.found:
+            self.static.release(volume.metadata.name, claim.metadata.uid)
+
+
+def _asks_inline(entry: Entry) -> bool:
+    return bool(entry.ask.demand.inline)
+
+
+def _same_for_pods(old: Node, new: Node) -> bool:
+    return (
+        old.spec == new.spec
+        and old.status.allocatable == new.status.allocatable
+        and old.metadata.labels == new.metadata.labels
+    )
+
+
+def _size(claim: PersistentVolumeClaim) -> int:
+    try:
+        return matching.requested(claim)
+    except Invalid:
+        return 0

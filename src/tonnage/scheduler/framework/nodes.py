@@ -1,0 +1,272 @@
+"""Nodes in columns: for each property one list, a node is a number into all of them (its slot).
+
+Filters and scores run over these lists. Pods are counted when they are placed and lifted, so a decision costs nothing
+for the pods that are there. Amounts as in ask.py. Sans-I/O; whoever feeds it says what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from random import Random
+from typing import TypeVar
+
+from tonnage.api.core import Node, Taint
+from tonnage.api.storage import CSINode
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, amounts_of
+
+K = TypeVar("K", str, Port, Place)
+_ALL_LOOKED_AT = 100
+_HARD = ("NoSchedule", "NoExecute")
+UsedVolume = tuple[str, str]
+"""(driver, claim key): a volume that counts against a node's limit. The claim names the volume before it exists."""
+
+
+class Better(Flag):
+    """In which ways a node may now take pods that it refused before."""
+
+    NO = 0
+    NODE = auto()
+    """New, labelled otherwise, untainted or uncordoned."""
+    RESOURCES = auto()
+    PORTS = auto()
+    LIMITS = auto()
+    CLAIMS = auto()
+    """A claim that one pod alone may use is no longer used."""
+    INLINE = auto()
+    """A pod will not take the room that was expected for its inline volumes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A pod on a node: what it takes. claims: keys of all claims it uses."""
+
+    slot: int
+    demand: Demand
+    volumes: tuple[UsedVolume, ...]
+    claims: tuple[str, ...]
+
+
+class Columns:
+    """All nodes. A slot is made when a node is first heard of (by its object, its CSINode or a pod on it)."""
+
+    def __init__(self) -> None:
+        self.slots: dict[str, int] = {}
+        self.names: list[str] = []
+        self.live: list[int] = []
+        """Slots whose Node object is there, in the order they came; where they are many, in none."""
+        self.present: list[bool] = []
+        self.labels: list[Mapping[str, str]] = []
+        self.unschedulable: list[bool] = []
+        self.taints: list[tuple[Taint, ...]] = []
+        """Taints that keep pods away (NoSchedule, NoExecute)."""
+        self.guarded: list[bool] = []
+        """Whether a pod needs a toleration to go there: cordoned or tainted."""
+        self.soft_taints: list[tuple[Taint, ...]] = []
+        self.allocatable: dict[str, list[int]] = {CPU: [], MEMORY: []}
+        self.free: dict[str, list[int]] = {CPU: [], MEMORY: []}
+        """allocatable minus requested; below zero where a node shrank or was overfilled by others."""
+        self.scored_cpu: list[int] = []
+        self.scored_memory: list[int] = []
+        self.ports: list[dict[Port, int]] = []
+        self.inline: list[dict[Place, int]] = []
+        """Bytes that inline volumes of pods are to take which have yet to start there."""
+        self.limits: list[dict[str, int]] = []
+        """How many volumes of a driver a node can serve, for drivers that say so."""
+        self.attached: list[dict[str, dict[str, int]]] = []
+        """driver -> claim key -> users, of the volumes on a node."""
+        self.claim_users: dict[str, set[str]] = {}
+        """claim key -> uids of the pods, placed on any node, that use it."""
+        self.placed: dict[str, Placement] = {}
+        self._random = Random(0)
+        self._tracked: dict[str, dict[str, set[str]]] = {}
+
+    def slot(self, name: str) -> int:
+        """The slot of a node, made if need be."""
+        found = self.slots.get(name)
+        if found is not None:
+            return found
+        self.slots[name] = slot = len(self.names)
+        self.names.append(name)
+        self.present.append(False)
+        self.labels.append({})
+        self.unschedulable.append(False)
+        self.taints.append(())
+        self.soft_taints.append(())
+        self.guarded.append(False)
+        for column in (*self.allocatable.values(), *self.free.values(), self.scored_cpu, self.scored_memory):
+            column.append(0)
+        self.ports.append({})
+        self.inline.append({})
+        self.limits.append({})
+        self.attached.append({})
+        return slot
+
+    # Nodes
+
+    def set_node(self, node: Node) -> Better:
+        """Take in a node, new or changed. Raises Invalid for a quantity that cannot be read."""
+        amounts = amounts_of(node.status.allocatable)
+        slot, better = self.slot(node.metadata.name), Better.NO
+        if not self.present[slot]:
+            self.present[slot] = True
+            self._enlive(slot)
+            better |= Better.NODE
+        if self._set_allocatable(slot, amounts):
+            better |= Better.RESOURCES
+        if self.labels[slot] != node.metadata.labels:
+            self._relabel(slot, node.metadata.labels)
+            better |= Better.NODE
+        hard = tuple(t for t in node.spec.taints if t.effect in _HARD)
+        if not set(self.taints[slot]) <= set(hard) or (self.unschedulable[slot] and not node.spec.unschedulable):
+            better |= Better.NODE
+        self.taints[slot] = hard
+        self.soft_taints[slot] = tuple(t for t in node.spec.taints if t.effect == "PreferNoSchedule")
+        self.unschedulable[slot] = node.spec.unschedulable
+        self.guarded[slot] = bool(hard) or node.spec.unschedulable
+        return better
+
+    def _enlive(self, slot: int) -> None:
+        """Where there are more nodes than a search looks at, neighbours in `live` are not of one rack or zone."""
+        live = self.live
+        live.append(slot)
+        if len(live) > _ALL_LOOKED_AT:
+            other = self._random.randrange(len(live))
+            live[other], live[-1] = live[-1], live[other]
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone; pods that are still counted on it stay so until they are lifted."""
+        slot = self.slots.get(name)
+        if slot is None or not self.present[slot]:
+            return
+        self.present[slot] = False
+        self.live.remove(slot)
+        self._set_allocatable(slot, {})
+        self._relabel(slot, {})
+        self.taints[slot], self.soft_taints[slot], self.unschedulable[slot] = (), (), False
+        self.guarded[slot] = False
+
+    def _set_allocatable(self, slot: int, amounts: Amounts) -> bool:
+        more = False
+        for resource in amounts.keys() | self.allocatable.keys():
+            allocatable = self.allocatable.get(resource) or self._column(resource)
+            change = amounts.get(resource, 0) - allocatable[slot]
+            if change:
+                allocatable[slot] += change
+                self.free[resource][slot] += change
+                more = more or change > 0
+        return more
+
+    def _column(self, resource: str) -> list[int]:
+        self.free[resource] = [0] * len(self.names)
+        self.allocatable[resource] = column = [0] * len(self.names)
+        return column
+
+    def free_of(self, resource: str) -> list[int]:
+        """The column of what is free of a resource; all zeros for one that no node has."""
+        column = self.free.get(resource)
+        if column is None:
+            self._column(resource)
+            column = self.free[resource]
+        return column
+
+    def set_limits(self, csi_node: CSINode) -> Better:
+        """Take in how many volumes the node's drivers can serve."""
+        slot = self.slot(csi_node.metadata.name)
+        old, new = self.limits[slot], {}
+        for driver in csi_node.spec.drivers:
+            if driver.allocatable is not None and driver.allocatable.count is not None:
+                new[driver.name] = driver.allocatable.count
+        self.limits[slot] = new
+        raised = any(new.get(driver, count + 1) > count for driver, count in old.items())
+        return Better.LIMITS if raised else Better.NO
+
+    def clear_limits(self, name: str) -> None:
+        """The node's CSINode is gone: nothing limits it."""
+        if name in self.slots:
+            self.limits[self.slots[name]] = {}
+
+    # Labels
+
+    def with_label(self, key: str, value: str) -> set[str]:
+        """Names of the nodes with that label. The first question about a key costs a look at all nodes."""
+        values = self._tracked.get(key)
+        if values is None:
+            values = self._tracked[key] = {}
+            for name, slot in self.slots.items():
+                if (found := self.labels[slot].get(key)) is not None:
+                    values.setdefault(found, set()).add(name)
+        return values.get(value, set())
+
+    def _relabel(self, slot: int, labels: Mapping[str, str]) -> None:
+        name, old = self.names[slot], self.labels[slot]
+        for key, values in self._tracked.items():
+            if (value := old.get(key)) is not None:
+                values.get(value, set()).discard(name)
+            if (value := labels.get(key)) is not None:
+                values.setdefault(value, set()).add(name)
+        self.labels[slot] = labels
+
+    # Pods
+
+    def place(
+        self, uid: str, node: str, demand: Demand, volumes: Iterable[UsedVolume] = (), claims: Iterable[str] = ()
+    ) -> None:
+        """Count a pod on a node. One that is already counted there, alike, stays; elsewhere it is moved."""
+        placement = Placement(self.slot(node), demand, tuple(sorted(volumes)), tuple(claims))
+        old = self.placed.get(uid)
+        if old == placement:
+            return
+        if old is not None:
+            self.lift(uid)
+        self.placed[uid] = placement
+        self._count(placement, 1)
+        for claim in placement.claims:
+            self.claim_users.setdefault(claim, set()).add(uid)
+
+    def lift(self, uid: str) -> Better:
+        """Stop counting a pod; says what that made better. An unknown one is ignored."""
+        placement = self.placed.pop(uid, None)
+        if placement is None:
+            return Better.NO
+        self._count(placement, -1)
+        for claim in placement.claims:
+            users = self.claim_users[claim]
+            users.discard(uid)
+            if not users:
+                del self.claim_users[claim]
+        better = Better.RESOURCES
+        better |= Better.PORTS if placement.demand.ports else Better.NO
+        better |= Better.LIMITS if placement.volumes else Better.NO
+        better |= Better.INLINE if placement.demand.inline else Better.NO
+        return better | (Better.CLAIMS if placement.claims else Better.NO)
+
+    def _count(self, placement: Placement, sign: int) -> None:
+        slot, demand = placement.slot, placement.demand
+        for resource, amount in demand.requests:
+            self.free_of(resource)[slot] -= sign * amount
+        self.scored_cpu[slot] += sign * demand.scored[0]
+        self.scored_memory[slot] += sign * demand.scored[1]
+        for port in demand.ports:
+            _tally(self.ports[slot], port, sign)
+        for use in demand.inline:
+            _tally(self.inline[slot], use.place, sign * use.size)
+        for driver, volume in placement.volumes:
+            self.attach(slot, driver, volume, sign)
+
+    def attach(self, slot: int, driver: str, volume: str, sign: int) -> None:
+        """Count (sign 1) or uncount (-1) one user of a volume on a node."""
+        _tally(self.attached[slot].setdefault(driver, {}), volume, sign)
+
+    def has_room(self, slot: int, demand: Demand) -> bool:
+        """Whether the node has what the pod requests."""
+        return all(self.free_of(resource)[slot] >= amount for resource, amount in demand.requests)
+
+
+def _tally(counts: dict[K, int], key: K, change: int) -> None:
+    left = counts.get(key, 0) + change
+    if left:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

@@ -1,0 +1,218 @@
+"""Pods that want a node: ready, backing off, or waiting for something to change. Sans-I/O; the clock is the caller's.
+
+Source: k/k pkg/scheduler/backend/queue, kubernetes-behaviour.md 3.7. A refused pod waits until a hint says that what
+refused it may have changed; then it is ready, after its back-off (1 s doubling to 10 s, counted from its last try).
+What no hint wakes is tried again after 5 minutes. Older pods come first among those of equal priority, so a large pod
+is not overtaken for ever by small ones that came later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.pod_info import Ask
+
+BACKOFF, LONGEST_BACKOFF, LEFTOVER = 1.0, 10.0, 300.0
+
+
+class Place(Enum):
+    """Where an entry is."""
+
+    READY = "ready"
+    BACKING_OFF = "backing off"
+    WAITING = "waiting"
+    OUT = "out"
+    """Handed out by pop(): being decided about, or being bound."""
+    GONE = "gone"
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A pod in the queue. tries: attempts that count for the back-off. needs: (class, bytes) it lacked."""
+
+    uid: str
+    ask: Ask
+    number: int
+    place: Place = Place.GONE
+    tries: int = 0
+    tried: float = 0.0
+    since: float = 0.0
+    causes: Cause = Cause.NO
+    needs: tuple[tuple[str, int], ...] = ()
+    stamp: int = 0
+
+    @property
+    def priority(self) -> int:
+        """The pod's priority."""
+        return self.ask.pod.spec.priority or 0
+
+
+class SchedulingQueue:
+    """All pods that this scheduler has to place. Times are seconds of a monotonic clock."""
+
+    def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
+        """ready is called whenever a pod became ready, or will be so earlier than anything before."""
+        self._notify = ready
+        self._entries: dict[str, Entry] = {}
+        self._by_claim: dict[str, dict[str, Entry]] = {}
+        self._ready: list[tuple[int, int, int, Entry]] = []
+        self._later: list[tuple[float, int, int, Entry]] = []
+        self._waiting: dict[str, Entry] = {}
+        self._by_cause: dict[Cause, dict[str, Entry]] = {}
+        self._numbers = 0
+        self._stamps = 0
+        self._ready_count = 0
+
+    def __len__(self) -> int:
+        """Pods that are ready now."""
+        return self._ready_count
+
+    def get(self, uid: str) -> Entry | None:
+        """The entry of a pod, or None."""
+        return self._entries.get(uid)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All pods, wherever they are."""
+        return iter(list(self._entries.values()))
+
+    def waiting(self) -> Iterable[Entry]:
+        """Refused pods that wait for a hint."""
+        return self._waiting.values()
+
+    def add(self, uid: str, ask: Ask, now: float) -> None:
+        """Take in a pod, or its newer version: what waits because of itself may try again."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            self._numbers += 1
+            entry = self._entries[uid] = Entry(uid, ask, self._numbers)
+            for use in ask.claims:
+                self._by_claim.setdefault(use.key, {})[uid] = entry
+            self._make_ready(entry)
+            return
+        changed = (ask.shape, ask.kin, ask.unsupported) != (entry.ask.shape, entry.ask.kin, entry.ask.unsupported)
+        entry.ask = ask
+        if changed and entry.place is Place.WAITING:
+            self.wake(entry, now)
+
+    def remove(self, uid: str) -> None:
+        """The pod needs no node any more. An unknown one is ignored."""
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return
+        for use in entry.ask.claims:
+            users = self._by_claim[use.key]
+            del users[uid]
+            if not users:
+                del self._by_claim[use.key]
+        self._leave(entry, Place.GONE)
+
+    def pop(self) -> Entry | None:
+        """Take the next ready pod. refuse(), retry() or remove() must follow."""
+        while self._ready:
+            _, _, stamp, entry = heapq.heappop(self._ready)
+            if entry.stamp == stamp and entry.place is Place.READY:
+                self._leave(entry, Place.OUT)
+                return entry
+        return None
+
+    def refuse(
+        self, entry: Entry, causes: Cause, now: float, *, needs: tuple[tuple[str, int], ...] = (), counts: bool = True
+    ) -> None:
+        """No node now: wait for a hint. counts False: nothing was really tried, no back-off for that."""
+        if entry.place is not Place.OUT:
+            return
+        entry.tries += counts
+        entry.tried = entry.since = now
+        entry.causes, entry.needs = causes, needs
+        entry.place = Place.WAITING
+        self._waiting[entry.uid] = entry
+        for cause in causes:
+            self._by_cause.setdefault(cause, {})[entry.uid] = entry
+
+    def retry(self, entry: Entry, now: float, *, free: bool = False) -> None:
+        """The attempt failed on the way: come again after the back-off. free: the first time at once."""
+        if entry.place is not Place.OUT:
+            return
+        entry.tries += 1
+        entry.tried = now
+        if free and entry.tries == 1:
+            self._make_ready(entry)
+        else:
+            self._wait_backoff(entry, now)
+
+    def wake(self, entry: Entry, now: float) -> None:
+        """A hint: what refused this waiting pod may have changed."""
+        if entry.place is Place.WAITING:
+            self._leave(entry, Place.OUT)
+            self._wait_backoff(entry, now)
+
+    def wake_all(self, causes: Cause, now: float, test: Callable[[Entry], bool] | None = None) -> None:
+        """A hint for all that were refused for one of the causes, and pass the test."""
+        for cause in causes:
+            refused = self._by_cause.get(cause)
+            for entry in list(refused.values()) if refused else ():
+                if test is None or test(entry):
+                    self.wake(entry, now)
+
+    def wake_users(self, claim: str, causes: Cause, now: float) -> None:
+        """A hint for the pods that use a claim (`namespace/name`) and were refused for one of the causes."""
+        for entry in list(self._by_claim.get(claim, {}).values()):
+            if entry.causes & causes:
+                self.wake(entry, now)
+
+    def next_due(self) -> float | None:
+        """When advance() will next have something to do, or None."""
+        while self._later and not _is_current(self._later[0]):
+            heapq.heappop(self._later)
+        due = [self._later[0][0]] if self._later else []
+        if (oldest := next(iter(self._waiting.values()), None)) is not None:  # in the order in which they were refused
+            due.append(oldest.since + LEFTOVER)
+        return min(due, default=None)
+
+    def advance(self, now: float) -> None:
+        """Let the pods be ready whose back-off is over, or that have waited for too long."""
+        while self._later and (self._later[0][0] <= now or not _is_current(self._later[0])):
+            item = heapq.heappop(self._later)
+            if _is_current(item):
+                self._make_ready(item[3])
+        while self._waiting and (oldest := next(iter(self._waiting.values()))).since + LEFTOVER <= now:
+            self.wake(oldest, now)
+
+    def _leave(self, entry: Entry, place: Place) -> None:
+        if entry.place is Place.WAITING:
+            del self._waiting[entry.uid]
+            for cause in entry.causes:
+                del self._by_cause[cause][entry.uid]
+        elif entry.place is Place.READY:
+            self._ready_count -= 1
+        entry.place = place
+
+    def _wait_backoff(self, entry: Entry, now: float) -> None:
+        due = entry.tried + backoff(entry.tries)
+        if due <= now:
+            self._make_ready(entry)
+        else:
+            self._stamps += 1
+            entry.stamp, entry.place = self._stamps, Place.BACKING_OFF
+            heapq.heappush(self._later, (due, entry.number, entry.stamp, entry))
+            self._notify()
+
+    def _make_ready(self, entry: Entry) -> None:
+        self._stamps += 1
+        entry.stamp, entry.place = self._stamps, Place.READY
+        self._ready_count += 1
+        heapq.heappush(self._ready, (-entry.priority, entry.number, entry.stamp, entry))
+        self._notify()
+
+
+def _is_current(item: tuple[float, int, int, Entry]) -> bool:
+    return item[3].stamp == item[2] and item[3].place is Place.BACKING_OFF
+
+
+def backoff(tries: int) -> float:
+    """Seconds from a failed attempt to the next one."""
+    return min(BACKOFF * 2.0 ** min(tries - 1, 10), LONGEST_BACKOFF) if tries else 0.0

@@ -1,0 +1,381 @@
+"""Published storage, minus what this scheduler has promised and the publisher has not counted yet.
+
+A capacity object (an offer) says how much room a class has for the nodes that its topology selects. Between a decision
+and the moment the node's agent publishes lower numbers, the decision is a reservation: it is subtracted from every
+offer that draws on the same room, until that very offer includes it. So a burst of pods never promises room twice.
+
+When an offer includes a reservation: its annotation `tonnage.dev/counted` is at least the resourceVersion that the
+scheduler's patch of the claim returned; offers of other publishers, without that annotation: when the claim is bound.
+Offers of one node with the same label `tonnage.dev/pool` share their room, others have one of their own. Sizes are
+whole bytes. Sans-I/O.
+
+An object of a tier (label `tonnage.dev/tier`) says what each of the nodes that it selects has at least, not what they
+have together: every node has a share of its own, from which its reservations are subtracted until their claims are
+bound. Where a node has an object of its own for the class too, that one holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tonnage.api import names
+from tonnage.api.meta import LabelSelector
+from tonnage.api.quantity import to_bytes
+from tonnage.api.storage import CSIStorageCapacity
+from tonnage.errors import Invalid
+from tonnage.scheduler.framework.nodes import Columns
+from tonnage.scheduler.framework.topology_index import ByTopology, Reach, reach_of_labels
+
+log = logging.getLogger(__name__)
+NO_BOUND = 1 << 200
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """One capacity object. capacity: bytes for all volumes together; maximum: the largest single one; outstanding:
+    bytes reserved that the numbers do not include; counted: see the module; reason: why the class can have no volumes
+    there, "" when it can; tier: each node that it reaches has so much at least; inline: bytes for inline volumes where
+    some are kept for them; driver: of the class; is_default: whether it is of the driver's default pool."""
+
+    key: str
+    storage_class: str
+    topology: LabelSelector
+    reach: Reach
+    pool: str = ""
+    capacity: int = -1
+    maximum: int = -1
+    counted: int | None = None
+    outstanding: int = 0
+    reason: str = ""
+    tier: bool = False
+    inline: int | None = None
+    driver: str = ""
+    is_default: bool = False
+
+    @property
+    def inline_left(self) -> int:
+        """Bytes that may still be promised to inline volumes."""
+        return (self.capacity if self.inline is None else self.inline) - self.outstanding
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be promised."""
+        return self.capacity - self.outstanding
+
+    @property
+    def largest(self) -> int:
+        """The largest volume that may still be promised.
+
+        Where a single volume cannot fill the room (it is in pieces), what is outstanding may come out of the largest
+        piece. Publishers that do not count for us get the plain comparison of Kubernetes: their maximum may be a rule.
+        """
+        left = self.capacity - self.outstanding
+        if self.counted is None or self.maximum >= self.capacity:
+            return self.maximum if self.maximum < left else left
+        return min(self.maximum - self.outstanding, left)
+
+    @property
+    def room(self) -> object:
+        """Equal for offers of one node that draw on the same bytes."""
+        return self.pool or self
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """A claim that was sent to a node. version: resourceVersion of the patch that sent it, None while under way.
+    exact: that is known; else (found there at the start) it is a later version of the claim, which its agent need not
+    publish, but agents publish what they promised before they make the volume."""
+
+    uid: str
+    node: str
+    storage_class: str
+    size: int
+    version: int | None
+    exact: bool
+    bound: bool = False
+
+    def is_counted_by(self, offer: Offer) -> bool:
+        """Whether the offer's numbers include it."""
+        if offer.counted is None:
+            return self.bound
+        if self.version is None:
+            return False
+        return offer.counted >= self.version or (self.bound and not self.exact)
+
+
+Offers = dict[str, tuple[Offer, ...]]
+_NONE: Offers = {}
+
+
+class _Known(dict[str, Offers]):
+    """What was found for each node. find(node) does that the first time."""
+
+    def __init__(self, find: Callable[[str], Offers]) -> None:
+        self._find = find
+
+    def __missing__(self, node: str) -> Offers:
+        found = self[node] = self._find(node)
+        return found
+
+
+class PublishedStorage:
+    """All offers and reservations. on_room(offer) is called when an offer may take volumes it refused before,
+    on_reason(offer) when it refuses them for another reason than before."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        on_room: Callable[[Offer], None] = lambda offer: None,
+        on_reason: Callable[[Offer], None] = lambda offer: None,
+    ) -> None:
+        self._columns = columns
+        self._on_room, self._on_reason = on_room, on_reason
+        self._offers: dict[str, Offer] = {}
+        self._of_class: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()  # offers with a reason, by class
+        self._faulty: Counter[str] = Counter()  # offers whose reason is a fault
+        self._near: ByTopology[Offer] = ByTopology(lambda offer: (0, offer.key))
+        self._on = _Known(self._find)
+        self.on: Callable[[str], Offers] = self._on.__getitem__
+        """The offers that a node reaches, by class. Asked for a hundred nodes for each pod."""
+        self._reservations: dict[str, Reservation] = {}
+        self._waiting: dict[str, dict[str, Reservation]] = {}  # node -> those that some offer does not include yet
+
+    # Offers
+
+    def suppose(self, node: str, offers: Offers) -> None:
+        """See a node with other offers until it is told again, or until they change."""
+        self._on[node] = offers
+
+    def _find(self, node: str) -> Offers:
+        slot = self._columns.slots.get(node)
+        if slot is None or not self._columns.present[slot]:
+            return _NONE
+        labels, by_class = self._columns.labels[slot], dict[str, list[Offer]]()
+        for bucket in self._near.near(labels):
+            for offer in bucket:
+                known = by_class.setdefault(offer.storage_class, [])
+                if offer not in known and offer.reach.matches(labels, node):
+                    known.append(offer)
+        return {name: _of_node(offers) for name, offers in by_class.items() if offers}
+
+    def put(self, obj: CSIStorageCapacity) -> None:
+        """Take in a capacity object, new or changed. Numbers that cannot be read offer nothing."""
+        offer = self._offers.get(obj.key)
+        if offer is not None and (offer.storage_class, offer.topology) != (obj.storage_class_name, obj.node_topology):
+            self.remove(obj.key)  # both are immutable: another object has taken the name
+            offer = None
+        if obj.node_topology is None:  # reachable from no node
+            return
+        known = offer is not None
+        if offer is None:
+            reach = reach_of_labels(obj.node_topology)
+            offer = Offer(obj.key, obj.storage_class_name, obj.node_topology, reach)
+        before, nodes = (offer.largest, offer.left, offer.reason, offer.inline_left), self._nodes_of(offer)
+        self._recount(nodes, -1)
+        if not known:
+            self._offers[offer.key] = offer
+            self._of_class[offer.storage_class] += 1
+            self._near.add(offer, offer.reach)
+        if not known or offer.tier:
+            self._forget_nodes(nodes)
+        _read(offer, obj)
+        self._recount(nodes, 1)
+        if offer.largest > before[0] or offer.left > before[1] or offer.inline_left > before[3]:
+            self._on_room(offer)
+        if offer.reason != before[2]:
+            self._reasons[offer.storage_class] += bool(offer.reason) - bool(before[2])
+            self._faulty[offer.storage_class] += names.is_fault(offer.reason) - names.is_fault(before[2])
+            self._on_reason(offer)
+
+    def remove(self, key: str) -> None:
+        """The capacity object is gone."""
+        offer = self._offers.get(key)
+        if offer is None:
+            return
+        nodes = self._nodes_of(offer)
+        self._recount(nodes, -1)
+        del self._offers[key]
+        self._of_class[offer.storage_class] -= 1
+        self._reasons[offer.storage_class] -= bool(offer.reason)
+        self._faulty[offer.storage_class] -= names.is_fault(offer.reason)
+        self._near.remove(offer, offer.reach)
+        self._forget_nodes(nodes)
+        self._recount(nodes, 1)
+
+    def has_offers(self, storage_class: str) -> bool:
+        """Whether anybody has published anything for the class."""
+        return self._of_class[storage_class] > 0
+
+    def has_reasons(self, storage_class: str) -> bool:
+        """Whether some offer of the class has a reason."""
+        return self._reasons[storage_class] > 0
+
+    def is_faulty(self, storage_class: str) -> bool:
+        """Whether something is published for the class, and each offer has a fault of it as its reason."""
+        return 0 < self._faulty[storage_class] == self._of_class[storage_class]
+
+    def relabel(self, node: str, change: Callable[[], None]) -> None:
+        """Change a node's labels (by calling change) while its reservations are not counted anywhere."""
+        self._recount((node,), -1)
+        change()
+        self._on.pop(node, None)
+        self._recount((node,), 1)
+
+    def _nodes_of(self, offer: Offer) -> list[str]:
+        """Nodes that the offer may be for."""
+        if not offer.reach.buckets:
+            return list(self._columns.slots)
+        return [n for key, value in offer.reach.buckets for n in self._columns.with_label(key, value)]
+
+    def _forget_nodes(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._on.pop(node, None)
+
+    # Reservations
+
+    def node_of(self, uid: str) -> str:
+        """The node to which the claim was sent, "" when it was not."""
+        found = self._reservations.get(uid)
+        return found.node if found is not None else ""
+
+    def reserve(
+        self, uid: str, node: str, storage_class: str, size: int, *, version: int | None = None, exact: bool = True
+    ) -> None:
+        """Count a claim as promised on a node, until offers include it. One that is known stays as it is."""
+        if uid in self._reservations:
+            return
+        reservation = Reservation(uid, node, storage_class, size, version, exact)
+        self._reservations[uid] = reservation
+        self._waiting.setdefault(node, {})[uid] = reservation
+        self._count(reservation, 1)
+        self._settle(reservation)
+
+    def confirm(self, uid: str, version: int) -> None:
+        """The patch that sends the claim returned this resourceVersion."""
+        self._change(uid, version=version)
+
+    def bound(self, uid: str) -> None:
+        """The claim has its volume."""
+        self._change(uid, bound=True)
+
+    def supersede(self, uid: str, node: str, size: int) -> None:
+        """The volume of this claim is made there for another claim, which is reserved by itself. May be repeated."""
+        reservation = self._reservations.get(uid)
+        if reservation is not None and reservation.node == node and reservation.size <= size:
+            self._change(uid, bound=True)
+
+    def _change(self, uid: str, *, version: int | None = None, bound: bool = False) -> None:
+        reservation = self._reservations.get(uid)
+        if reservation is None or (bound and reservation.bound):
+            return
+        waits = uid in self._waiting.get(reservation.node, {})
+        before = self._rooms(reservation) if waits else []
+        if waits:
+            self._count(reservation, -1)
+        reservation.version = version if version is not None else reservation.version
+        reservation.bound = reservation.bound or bound
+        if waits:
+            self._count(reservation, 1)
+            self._settle(reservation)
+            self._tell(before)
+
+    def version_of(self, uid: str) -> int | None:
+        """The resourceVersion with which the claim was sent; None if it was not, or the answer is still out."""
+        found = self._reservations.get(uid)
+        return found.version if found is not None else None
+
+    def drop(self, uid: str, *, tells: bool = True) -> None:
+        """The claim is gone, was taken back, or was never sent. An unknown one is ignored.
+
+        tells: whether whoever waits for room is to hear of it.
+        """
+        reservation = self._reservations.pop(uid, None)
+        if reservation is None or uid not in self._waiting.get(reservation.node, {}):
+            return
+        before = self._rooms(reservation) if tells else []
+        self._count(reservation, -1)
+        self._unwait(reservation)
+        self._tell(before)
+
+    def outstanding(self) -> int:
+        """How many reservations some offer does not include yet."""
+        return sum(len(waiting) for waiting in self._waiting.values())
+
+    def _rooms(self, reservation: Reservation) -> list[tuple[Offer, int]]:
+        return [(offer, offer.left) for offer in self._drawn_on(reservation)]
+
+    def _tell(self, before: Sequence[tuple[Offer, int]]) -> None:
+        for offer, left in before:
+            if offer.left > left:
+                self._on_room(offer)
+
+    def _drawn_on(self, reservation: Reservation) -> Iterator[Offer]:
+        """Offers whose room the reservation uses: those of its class, and those that share a pool with them."""
+        offers = self.on(reservation.node)
+        own = offers.get(reservation.storage_class, ())
+        yield from own
+        pools = {offer.pool for offer in own if offer.pool}
+        if pools:
+            for name, others in offers.items():
+                if name != reservation.storage_class:
+                    yield from (offer for offer in others if offer.pool in pools)
+
+    def _count(self, reservation: Reservation, sign: int) -> None:
+        for offer in self._drawn_on(reservation):
+            if not reservation.is_counted_by(offer):
+                offer.outstanding += sign * reservation.size
+
+    def _recount(self, nodes: Iterable[str], sign: int) -> None:
+        for node in nodes:
+            for reservation in list(self._waiting.get(node, {}).values()):
+                self._count(reservation, sign)
+                if sign > 0:
+                    self._settle(reservation)
+
+    def _settle(self, reservation: Reservation) -> None:
+        """Stop looking after a reservation that all its offers include.
+
+        It stays known until the claim is gone, so that a later change of the claim is not taken for a new promise.
+        """
+        offers = list(self._drawn_on(reservation))
+        if all(reservation.is_counted_by(o) for o in offers) if offers else reservation.bound:
+            self._unwait(reservation)
+
+    def _unwait(self, reservation: Reservation) -> None:
+        waiting = self._waiting.get(reservation.node)
+        if waiting is not None:
+            waiting.pop(reservation.uid, None)
+            if not waiting:
+                del self._waiting[reservation.node]
+
+
+def _of_node(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """What counts on one node, of the offers of a class that it reaches: its share of a tier only where it has no
+    other."""
+    others = tuple(offer for offer in offers if not offer.tier)
+    return others or tuple(replace(offer) for offer in offers)
+
+
+def _read(offer: Offer, obj: CSIStorageCapacity) -> None:
+    """Take over a capacity object's numbers. Without any number there is no room."""
+    offer.pool, offer.tier = obj.metadata.labels.get(names.POOL_LABEL, ""), names.TIER in obj.metadata.labels
+    offer.counted = obj.counted
+    offer.reason = obj.metadata.annotations.get(names.REASON, "")
+    offer.driver = obj.metadata.labels.get(names.CAPACITY_DRIVER, "")
+    offer.is_default = obj.metadata.labels.get(names.DEFAULT_POOL) == "true"
+    inline = obj.metadata.annotations.get(names.INLINE_ROOM)
+    try:
+        offer.inline = to_bytes(inline) if inline is not None else None
+        capacity = to_bytes(obj.capacity) if obj.capacity is not None else None
+        maximum = to_bytes(obj.maximum_volume_size) if obj.maximum_volume_size is not None else None
+    except Invalid as failure:
+        log.warning("capacity not readable object=%s error=%s", obj.key, failure)
+        capacity = maximum = -1
+    if maximum is None:
+        maximum = capacity if capacity is not None else -1
+    offer.capacity = capacity if capacity is not None else (NO_BOUND if maximum >= 0 else -1)
+    offer.maximum = maximum

@@ -1,0 +1,96 @@
+"""What Kubernetes' sentences leave out: that a driver can never serve the class, or is not there, or the class is not.
+
+Said after Kubernetes' sentence, in which nodes with such a fault are not counted among those without free storage.
+Publishers write a class's fault in the annotation `tonnage.dev/reason` of their capacity objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from tonnage.api import names
+from tonnage.scheduler.framework.storage_capacity import Offer, PublishedStorage
+from tonnage.scheduler.plugins.volume_binding import PodVolumes
+
+MOST = 3
+"""Reasons that are told of one pod."""
+
+
+def storage_hint(
+    volumes: PodVolumes, refused: Sequence[str], published: PublishedStorage, is_registered: Callable[[str], bool]
+) -> str:
+    """A sentence (with a space before it) on why these nodes, refused for storage, have none, or ""."""
+    found: dict[str, None] = {}
+    for unbound in volumes.unbound:
+        name, provisioner = unbound.storage_class.metadata.name, unbound.storage_class.provisioner
+        if not unbound.measured:
+            continue
+        if published.has_reasons(name):
+            said = [node for node in refused if name in published.on(node)] if published.is_faulty(name) else refused
+            found |= dict.fromkeys(_counted(name, _reasons(published, refused, name), len(said)))
+        elif not published.has_offers(name) and not is_registered(provisioner):
+            found[of_class(name, not_there(provisioner))] = None
+    return sentence(found)
+
+
+class ClassFaults:
+    """Which nodes cannot make volumes of a pod's classes, however much storage is free there."""
+
+    def __init__(self, volumes: PodVolumes, published: PublishedStorage, is_registered: Callable[[str], bool]) -> None:
+        classes = {u.storage_class.key: u.storage_class.provisioner for u in volumes.unbound if u.measured}
+        silent = [provisioner for name, provisioner in classes.items() if not published.has_offers(name)]
+        self._published = published
+        self._suspect = [name for name in classes if published.has_reasons(name)]
+        self._is_absent = any(not is_registered(provisioner) for provisioner in silent)
+        self.is_unpublished = any(map(is_registered, silent))
+        """Whether a driver is there, and has published nothing for its class yet."""
+
+    def on(self, node: str) -> bool:
+        """Whether the node is one of them, or has published nothing yet for a class that is faulty on all that have."""
+        if not self._suspect:
+            return self._is_absent
+        offers = self._published.on(node)
+        return self._is_absent or any(self._is_faulty(name, offers.get(name, ())) for name in self._suspect)
+
+    def _is_faulty(self, name: str, offers: Sequence[Offer]) -> bool:
+        if not offers:
+            return self._published.is_faulty(name)
+        return all(names.is_fault(offer.reason) for offer in offers)
+
+
+def _reasons(published: PublishedStorage, nodes: Iterable[str], storage_class: str) -> Iterable[str]:
+    return (o.reason for node in nodes for o in published.on(node).get(storage_class, ()) if o.reason)
+
+
+def _counted(name: str, reasons: Iterable[str], nodes: int) -> Iterable[str]:
+    """The reasons; where nodes differ, on how many each holds."""
+    for reason, count in Counter(reasons).items():
+        where = "" if count >= nodes else f" (on {count} of these nodes)"
+        yield of_class(name, reason.removesuffix(".") + where if where else reason)
+
+
+def class_hint(published: PublishedStorage, storage_class: str, nodes: Iterable[str]) -> str:
+    """The same for a claim that binds at once, and so is no scheduler's to place."""
+    if not published.has_reasons(storage_class):
+        return ""
+    return sentence(dict.fromkeys(of_class(storage_class, r) for r in _reasons(published, nodes, storage_class)))
+
+
+def of_class(name: str, reason: str) -> str:
+    """A reason and the class that it is about."""
+    return f'StorageClass "{name}": {reason}'
+
+
+def not_there(provisioner: str) -> str:
+    """That no node has a driver of that name."""
+    return f'no node has a CSI driver "{provisioner}"; start it, or correct the provisioner of the class'
+
+
+def sentence(reasons: Iterable[str]) -> str:
+    """The first few reasons, "" without any."""
+    told = [reason.removesuffix(".") if not reason.endswith("...") else reason for reason in reasons]
+    if not told:
+        return ""
+    text = "; ".join(told[:MOST]) + (f"; and {len(told) - MOST} more" if len(told) > MOST else "")
+    return f" {text}" if text.endswith("...") else f" {text}."

@@ -1,0 +1,101 @@
+"""Room for all claims of a pod at once on one node, where a class may have several rooms. Computes only.
+
+Each claim takes the room that has most left: that is quick, and right where each class has one room. Where it fails
+although there is a choice, all choices are tried; of a pod with many claims only so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offer
+
+Offers = Mapping[str, tuple[Offer, ...]]
+Needs = Sequence[tuple[str, int]]
+MOST_CLAIMS = 8
+MOST_STEPS = 2000
+"""Choices that are tried for one pod on one node: less than a millisecond."""
+
+
+def allot(offers: Offers, wanted: Needs) -> list[tuple[int, int]] | None:
+    """Find room for claims, as (class, bytes), largest first, in a node's offers: all at once or None.
+
+    Of each room that is used: bytes taken, and bytes that were left there before.
+    """
+    chosen = _choose(offers, wanted)
+    if chosen is None:
+        return None
+    taken: dict[object, int] = {}
+    rooms: dict[object, int] = {}
+    for offer, (_, size) in zip(chosen, wanted, strict=True):
+        taken[offer.room] = taken.get(offer.room, 0) + size
+        rooms[offer.room] = min(offer.left, rooms.get(offer.room, NO_BOUND))
+    return [(size, rooms[room]) for room, size in taken.items()]
+
+
+def fit_together(offers: Offers, wanted: Needs) -> bool:
+    """Whether claims, as (class, bytes), largest first, all find room in a node's offers at once."""
+    return _choose(offers, wanted) is not None
+
+
+def _choose(offers: Offers, wanted: Needs) -> list[Offer] | None:
+    """An offer for each claim."""
+    chosen = _greedy(offers, wanted)
+    return _Search(offers, wanted).run() if chosen is None else chosen
+
+
+def _greedy(offers: Offers, wanted: Needs) -> list[Offer] | None:
+    taken: dict[object, int] = {}
+    chosen = []
+    for storage_class, size in wanted:
+        best: Offer | None = None
+        most = -1
+        for offer in offers.get(storage_class, ()):
+            left = offer.left - taken.get(offer.room, 0)
+            if size <= offer.largest and size <= left > most:
+                best, most = offer, left
+        if best is None:
+            return None
+        taken[best.room] = taken.get(best.room, 0) + size
+        chosen.append(best)
+    return chosen
+
+
+class _Search:
+    """Tries the choices one after the other, and gives up after so many."""
+
+    def __init__(self, offers: Offers, wanted: Needs) -> None:
+        self._wanted = wanted
+        self._choices = [offers.get(storage_class, ()) for storage_class, _ in wanted]
+        self._taken: dict[object, int] = {}
+        self._chosen: list[int] = []
+        self._steps = 0
+
+    def run(self) -> list[Offer] | None:
+        """An offer for each claim, or None."""
+        is_choice = any(len(choice) > 1 for choice in self._choices)
+        if not is_choice or len(self._wanted) > MOST_CLAIMS or not self._go_on():
+            return None
+        return [choice[n] for choice, n in zip(self._choices, self._chosen, strict=True)]
+
+    def _go_on(self) -> bool:
+        """Whether the claims that are left find room beside those that have it."""
+        at = len(self._chosen)
+        if at == len(self._wanted):
+            return True
+        size = self._wanted[at][1]
+        # Of equal claims the second need not try what the first has tried before.
+        first = self._chosen[-1] if at and self._wanted[at - 1] == self._wanted[at] else 0
+        for n, offer in enumerate(self._choices[at][first:], first):
+            if size > offer.largest or size > offer.left - self._taken.get(offer.room, 0):
+                continue
+            self._steps += 1
+            if self._steps > MOST_STEPS:
+                return False
+            self._taken[offer.room] = self._taken.get(offer.room, 0) + size
+            self._chosen.append(n)
+            if self._go_on():
+                return True
+            self._chosen.pop()
+            self._taken[offer.room] -= size
+        return False

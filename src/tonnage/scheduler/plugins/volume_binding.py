@@ -1,0 +1,360 @@
+"""The volumes of a pod: what stands against scheduling it at all, and on which nodes all of them can be had.
+
+Source: k/k pkg/scheduler/framework/plugins/volumebinding and nodevolumelimits; kubernetes-behaviour.md 3.1 to 3.3, 3.9.
+One difference: capacity is compared for all claims of the pod together, minus what is already promised (capacity.py),
+and a claim that was sent to a node is not compared again: its room is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tonnage.api import matching, names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.origin import origin_of
+from tonnage.api.pods import Pod
+from tonnage.api.selectors import NodeMatcher
+from tonnage.api.storage import StorageClass, TopologyTerm
+from tonnage.scheduler.framework.nodes import Columns, UsedVolume
+from tonnage.scheduler.framework.pod_info import Ask, ClaimUse, InlineUse
+from tonnage.scheduler.framework.static_pvs import StaticVolumes, reach_of
+from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedStorage
+from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.scheduler.plugins.inline_volumes import NO_INLINE, Shortage, shortages
+from tonnage.scheduler.plugins.pool_fit import allot, fit_together
+from tonnage.scheduler.plugins.storage_scoring import Take
+
+CONFLICT = "node(s) had volume node affinity conflict"
+NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
+NO_SOURCE = "node(s) did not have the volume that a claim is to be a copy of"
+NO_STORAGE = "node(s) did not have enough free storage"
+NO_CLASS = "node(s) could not make volumes of the StorageClass"
+"""Said in the place of NO_STORAGE where a node publishes what is wrong with the class, or no driver is there."""
+VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+Reasons = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why no node will do. awaited: an ephemeral claim is not there yet, which passes by itself. unready: the class of
+    a claim that had to be bound before, and is not."""
+
+    message: str
+    awaited: bool = False
+    unready: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unbound:
+    """A claim that this decision has to find room for. selected: the node it was already sent to, or "". source: which
+    nodes have what its volume is to be a copy of, None for any."""
+
+    claim: PersistentVolumeClaim
+    size: int
+    storage_class: StorageClass
+    selected: str
+    searched: bool
+    provisionable: bool
+    measured: bool
+    allowed: NodeMatcher | None
+    source: NodeMatcher | None = None
+
+    def is_sent_to(self, node: str) -> bool:
+        """Whether the API server already has the decision, by an earlier attempt."""
+        return self.claim.metadata.annotations.get(names.SELECTED_NODE) == node
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the unbound claims get volumes on a node: found ones, and claims to be made there."""
+
+    found: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
+    made: tuple[Unbound, ...] = ()
+
+    @property
+    def waste(self) -> int:
+        """Bytes that the found volumes have above what is asked of them."""
+        if not self.found:
+            return 0
+        return sum(matching.capacity(volume) - matching.requested(claim) for claim, volume in self.found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodVolumes:
+    """A pod's claims, sorted out. shape: equal for pods whose claims any node answers alike; None where that is not
+    known. missing: a bound claim's volume is not there. needs: (class, bytes) of measured claims, largest first.
+    inline: what inline volumes ask, which no claim tells of."""
+
+    bound: tuple[NodeMatcher, ...] = ()
+    unbound: tuple[Unbound, ...] = ()
+    missing: bool = False
+    used: tuple[UsedVolume, ...] = ()
+    shape: tuple[object, ...] | None = ()
+    simple: bool = True
+    needs: tuple[tuple[str, int], ...] = ()
+    plan: Plan = Plan()
+    inline: tuple[InlineUse, ...] = ()
+
+
+NO_VOLUMES = PodVolumes()
+
+
+class Volumes:
+    """Sorts claims out (PreFilter) and asks nodes about them (Filter)."""
+
+    def __init__(
+        self, objects: StorageObjects, columns: Columns, published: PublishedStorage, static: StaticVolumes
+    ) -> None:
+        self.objects = objects
+        self._columns = columns
+        self.published = published
+        self._static = static
+
+    # Before looking at nodes
+
+    def sort_out(self, ask: Ask) -> PodVolumes | Stop:
+        """Look at the pod's claims: what stops it everywhere, or what to ask the nodes. Raises Invalid."""
+        found = self._sort_out(ask)
+        if isinstance(found, Stop) or not ask.demand.inline:
+            return found
+        return replace(found, inline=ask.demand.inline)
+
+    def _sort_out(self, ask: Ask) -> PodVolumes | Stop:
+        if not ask.claims:
+            return NO_VOLUMES
+        bound: list[PersistentVolumeClaim] = []
+        unbound: list[Unbound] = []
+        for use in ask.claims:
+            claim = self._usable(use, ask.pod)
+            if isinstance(claim, Stop):
+                return claim
+            if matching.is_bound(claim):
+                bound.append(claim)
+                continue
+            storage_class = self.objects.classes.get(matching.class_name(claim))
+            if storage_class is None or not matching.is_delayed(claim, storage_class):
+                return Stop(IMMEDIATE, unready=matching.class_name(claim))
+            unbound.append(self._compile(claim, storage_class))
+        if any(self._used_elsewhere(claim) for claim in (*bound, *(u.claim for u in unbound))):
+            return Stop(IN_USE)
+        return self._assemble(bound, sorted(unbound, key=lambda u: (u.size, u.claim.metadata.name)))
+
+    def _usable(self, use: ClaimUse, pod: Pod) -> PersistentVolumeClaim | Stop:
+        claim = self.objects.claims.get(use.key)
+        if claim is None:
+            if use.ephemeral:
+                text = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
+                return Stop(text, awaited=True)
+            return Stop(f'persistentvolumeclaim "{use.name}" not found')
+        if claim.status.phase == "Lost":
+            return Stop(
+                f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+            )
+        if claim.metadata.deleting:
+            return Stop(f'persistentvolumeclaim "{use.name}" is being deleted')
+        if use.ephemeral and claim.metadata.controller_uid() != pod.metadata.uid:
+            return Stop(f"PVC {use.key} was not created for pod {pod.key} (pod is not owner)")
+        return claim
+
+    def _used_elsewhere(self, claim: PersistentVolumeClaim) -> bool:
+        alone = names.READ_WRITE_ONCE_POD in claim.spec.access_modes
+        return alone and bool(self._columns.claim_users.get(claim.key))
+
+    def _compile(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Unbound:
+        size = matching.requested(claim)
+        selected = claim.metadata.annotations.get(names.SELECTED_NODE) or self.published.node_of(claim.metadata.uid)
+        driver = self.objects.drivers.get(storage_class.provisioner)
+        return Unbound(
+            claim,
+            size,
+            storage_class,
+            selected,
+            searched=not selected and self._static.may_serve(claim),
+            provisionable=matching.is_provisionable(storage_class),
+            measured=bool(size) and not selected and driver is not None and driver.spec.storage_capacity,
+            allowed=_topology(storage_class.allowed_topologies) if storage_class.allowed_topologies else None,
+            source=self._source(claim),
+        )
+
+    def _source(self, claim: PersistentVolumeClaim) -> NodeMatcher | None:
+        """While a source is not bound its copy goes anywhere: it may be a claim of the same pod."""
+        origin = origin_of(claim, self.objects.claims.get, self.objects.volumes.get)
+        return origin.reach if origin is not None else None
+
+    def _assemble(self, bound: list[PersistentVolumeClaim], unbound: list[Unbound]) -> PodVolumes:
+        matchers, missing, used = [], False, []
+        for claim in bound:
+            volume = self.objects.volumes.get(claim.spec.volume_name)
+            if volume is None:
+                missing = True
+                continue
+            if volume.spec.node_affinity is not None:
+                matchers.append(reach_of(volume).matches)
+            if volume.spec.csi is not None:
+                used.append((volume.spec.csi.driver, claim.key))
+        used += [(u.storage_class.provisioner, u.claim.key) for u in unbound if u.provisionable]
+        simple = all(u.provisionable and not (u.searched or u.selected or u.allowed or u.source) for u in unbound)
+        alike = simple and not matchers and not missing
+        return PodVolumes(
+            tuple(matchers),
+            tuple(unbound),
+            missing,
+            tuple(used),
+            tuple((u.storage_class.key, u.size) for u in unbound) if alike else None,
+            simple,
+            _needs(unbound),
+            Plan((), tuple(unbound)),
+        )
+
+    def used_by(self, claims: Iterable[str]) -> tuple[UsedVolume, ...]:
+        """Volumes that a pod on a node takes from the node's limits; what cannot be resolved is not counted."""
+        found = []
+        for key in claims:
+            claim = self.objects.claims.get(key)
+            if claim is not None and (driver := self._driver(claim)):
+                found.append((driver, key))
+        return tuple(found)
+
+    def _driver(self, claim: PersistentVolumeClaim) -> str:
+        volume = self.objects.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is not None:
+            return volume.spec.csi.driver if volume.spec.csi is not None else ""
+        storage_class = self.objects.classes.get(matching.class_name(claim))
+        if storage_class is None or not matching.is_provisionable(storage_class):
+            return ""
+        return storage_class.provisioner
+
+    # Asking a node
+
+    def asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
+        """A function that says how the pod's volumes are had on a node (by slot), or why they cannot be."""
+        ask = self._claim_asker(volumes)
+        if not volumes.inline:
+            return ask
+        return lambda slot: (NO_INLINE,) if self.inline_shortages(volumes, slot) else ask(slot)
+
+    def inline_shortages(self, volumes: PodVolumes, slot: int) -> list[Shortage]:
+        """The pools of a node that lack room for the pod's inline volumes."""
+        offers = self.published.on(self._columns.names[slot])
+        return shortages(offers, volumes.inline, volumes.needs, self._columns.inline[slot])
+
+    def planner(self, volumes: PodVolumes) -> Callable[[Sequence[int]], dict[int, Plan]]:
+        """A function that says of many nodes at once how the volumes are had, of those where they can be."""
+        ask, plan, needs = self.asker(volumes), volumes.plan, volumes.needs
+        if volumes.inline or not _is_plain(volumes) or len({storage_class for storage_class, _ in needs}) > 1:
+            return lambda slots: {slot: answer for slot in slots if isinstance(answer := ask(slot), Plan)}
+        if not needs:
+            return lambda slots: dict.fromkeys(slots, plan)
+        on, node_names = self.published.on, self._columns.names
+        (storage_class, largest), total = needs[0], sum(size for _, size in needs)
+
+        def plans(slots: Sequence[int]) -> dict[int, Plan]:
+            found = {}
+            for slot in slots:
+                offers = on(node_names[slot]).get(storage_class, ())
+                if len(offers) == 1:  # the usual case, asked for a hundred nodes for each pod
+                    offer = offers[0]
+                    taken = offer.outstanding
+                    if total <= offer.capacity - taken and (
+                        largest <= offer.maximum - taken or largest <= offer.largest
+                    ):
+                        found[slot] = plan
+                elif fit_together({storage_class: offers}, needs):
+                    found[slot] = plan
+            return found
+
+        return plans
+
+    def _claim_asker(self, volumes: PodVolumes) -> Callable[[int], Plan | Reasons]:
+        if not _is_plain(volumes):
+            return lambda slot: self._ask_fully(volumes, slot)
+        plan, needs = volumes.plan, volumes.needs
+        if not needs:
+            return lambda slot: plan
+        on, node_names, lacks = self.published.on, self._columns.names, (NO_STORAGE,)
+        return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
+
+    def _ask_fully(self, volumes: PodVolumes, slot: int) -> Plan | Reasons:
+        labels, node = self._columns.labels[slot], self._columns.names[slot]
+        reasons: list[str] = [VOLUME_GONE] if volumes.missing else []
+        if not all(matches(labels, node) for matches in volumes.bound):
+            reasons.append(CONFLICT)
+        plan = self._plan(volumes, slot)
+        if isinstance(plan, str):
+            reasons.append(plan)
+        return plan if isinstance(plan, Plan) and not reasons else tuple(reasons)
+
+    def _plan(self, volumes: PodVolumes, slot: int) -> Plan | str:
+        labels, node = self._columns.labels[slot], self._columns.names[slot]
+        if any(u.selected not in ("", node) for u in volumes.unbound):
+            return NO_VOLUME
+        if any(u.source is not None and not u.source(labels, node) for u in volumes.unbound):
+            return NO_SOURCE
+        found: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
+        chosen: set[str] = set()
+        made: list[Unbound] = []
+        for unbound in volumes.unbound:
+            claim = unbound.claim
+            volume = self._static.find(claim, unbound.size, labels, node, chosen) if unbound.searched else None
+            if volume is not None:
+                found.append((claim, volume))
+                chosen.add(volume.metadata.name)
+            elif not unbound.provisionable or (unbound.allowed is not None and not unbound.allowed(labels, node)):
+                return NO_VOLUME
+            else:
+                made.append(unbound)
+        needs = _needs(made)
+        if needs and not fit_together(self.published.on(node), needs):
+            return NO_STORAGE
+        return Plan(tuple(found), tuple(made))
+
+    def takes(self, plan: Plan, node: str) -> tuple[list[Take], list[Take]]:
+        """What a plan takes on a node: of each published room, and of each volume that is there already."""
+        found = [(matching.requested(claim), matching.capacity(volume)) for claim, volume in plan.found]
+        return allot(self.published.on(node), _needs(plan.made)) or [], found
+
+    def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
+        """A function that says how much room a node has left for the pod's classes, in bytes; for comparing nodes."""
+        classes = {storage_class for storage_class, _ in volumes.needs}
+        if not classes:
+            return lambda slot: NO_BOUND
+        on, node_names = self.published.on, self._columns.names
+
+        def left(slot: int) -> int:
+            offers, least = on(node_names[slot]), NO_BOUND
+            for storage_class in classes:
+                most = 0
+                for offer in offers.get(storage_class, ()):
+                    room = offer.capacity - offer.outstanding
+                    if room > most:  # max() costs as much as all the rest
+                        most = room
+                if most < least:
+                    least = most
+            return least
+
+        return left
+
+
+def _is_plain(volumes: PodVolumes) -> bool:
+    """Whether all volumes are yet to be made, wherever there is room."""
+    return volumes.simple and not volumes.bound and not volumes.missing
+
+
+def _needs(unbound: Iterable[Unbound]) -> tuple[tuple[str, int], ...]:
+    measured = [(u.storage_class.key, u.size) for u in unbound if u.measured]
+    return tuple(sorted(measured, key=lambda need: -need[1]))
+
+
+def _topology(terms: list[TopologyTerm]) -> NodeMatcher:
+    """Compile a class's allowedTopologies: one of the terms must hold."""
+
+    def matches(labels: object, node: str) -> bool:
+        return any(
+            all(labels.get(e.key) in e.values for e in term.match_label_expressions)  # type: ignore[attr-defined]
+            for term in terms
+        )
+
+    return matches

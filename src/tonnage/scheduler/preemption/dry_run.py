@@ -1,0 +1,173 @@
+"""Where a pod that fits nowhere would fit if less important ones went, storage included. Sans-I/O, no waiting.
+
+The scheduler's own filters decide, asked about a node as it would be without some of its pods: what they request,
+ports, limits, claims that one pod alone may use, and the room that their ephemeral volumes give back.
+Source: k/k plugins/defaultpreemption; the search ends when a tenth of the nodes, and at least 100, would do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tonnage.api.pods import Pod
+from tonnage.api.policy import NEVER, PodDisruptionBudget
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.nodes import Placement
+from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.framework.pod_terms import Kin
+from tonnage.scheduler.framework.pods_on_node import Back, given_back
+from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offer, Offers
+from tonnage.scheduler.preemption.victims import Budget, Candidate, best, choose, compile_budgets, priority
+
+HELPED = Cause.RESOURCES | Cause.PORTS | Cause.LIMITS | Cause.STORAGE | Cause.EXCLUSIVE | Cause.NEIGHBOURS
+"""What may be no longer in the way when pods have gone."""
+_ENOUGH, _SHARE = 100, 0.1
+_MOST_LOOKED = 500
+"""Nodes with less important pods that one search looks at; the next one goes on with others."""
+Freed = Counter[tuple[str, bool]]
+"""Bytes given back, by room and whether inline volumes had them."""
+
+
+class Preemption:
+    """Looks for victims. budgets: all PodDisruptionBudgets."""
+
+    def __init__(self, cluster: Cluster, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
+        self._cluster, self._budgets = cluster, budgets
+        self._start = 0
+        self._hopeless: tuple[Refusal, int, int] | None = None
+
+    def may(self, pod: Pod) -> bool:
+        """Whether the pod may push others out, and there are any."""
+        return pod.spec.preemption_policy != NEVER and self._cluster.residents.below(priority(pod))
+
+    def find(self, ask: Ask, refusal: Refusal) -> Candidate | None:
+        """The best node for a refused pod and its victims there, None where nothing helps. Changes nothing."""
+        if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_hopeless(ask, refusal):
+            return None
+        found, all_looked = self._search(ask)
+        if not found and all_looked:
+            self._hopeless = refusal, priority(ask.pod), self._cluster.residents.generation
+        return best(found) if found else None
+
+    def _is_hopeless(self, ask: Ask, refusal: Refusal) -> bool:
+        """Whether an equal pod was found no victims, and nothing has changed since (cycle.py remembers refusals)."""
+        if self._hopeless is None:
+            return False
+        before, least, generation = self._hopeless
+        same = before is refusal and generation == self._cluster.residents.generation
+        return same and priority(ask.pod) <= least
+
+    def _search(self, ask: Ask) -> tuple[list[Candidate], bool]:
+        """Candidates, and whether all nodes were looked at."""
+        budgets = compile_budgets(self._budgets())
+        columns, lower = self._cluster.columns, 0
+        live = columns.live
+        enough = max(_ENOUGH, int(len(live) * _SHARE))
+        found: list[Candidate] = []
+        start = self._start % len(live)
+        for index in range(len(live)):
+            node = columns.names[live[(start + index) % len(live)]]
+            if not any(priority(pod) < priority(ask.pod) for pod in self._cluster.residents.on(node)):
+                continue
+            lower += 1
+            if (candidate := self.on(node, ask, budgets)) is not None:
+                found.append(candidate)
+            if len(found) >= enough or lower >= _MOST_LOOKED:
+                self._start = start + index + 1
+                return found, False
+        return found, True
+
+    def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> Candidate | None:
+        """The victims on one node, None where it does not help that all less important pods go."""
+        lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
+        if not lower:
+            return None
+        with supposing(self._cluster, node, ask) as room:
+            return choose(node, lower, budgets, room)
+
+
+class Supposed:
+    """A node as it would be without some of its pods (victims.Room), until restore()."""
+
+    def __init__(self, cluster: Cluster, node: str, ask: Ask) -> None:
+        self._cluster, self._node, self._ask = cluster, node, ask
+        self._slot = cluster.columns.slots[node]
+        self._offers = cluster.published.on(node)
+        self._gone: dict[str, tuple[Placement, tuple[Back, ...], Kin | None]] = {}
+        self._freed: Freed = Counter()
+
+    def take(self, pod: Pod) -> None:
+        """See a pod as gone."""
+        uid, columns = pod.metadata.uid, self._cluster.columns
+        placement = columns.placed.get(uid)
+        if placement is None:
+            return
+        freed = tuple(given_back(pod, self._offers, self._cluster.objects))
+        self._gone[uid] = placement, freed, self._cluster.neighbours.census.lift(uid)
+        columns.lift(uid)
+        self._free(freed, 1)
+
+    def put_back(self, pod: Pod) -> None:
+        """See it as there again."""
+        self._restore(pod.metadata.uid)
+
+    def _restore(self, uid: str) -> None:
+        found = self._gone.pop(uid, None)
+        if found is not None:
+            placement, freed, kin = found
+            self._cluster.columns.place(uid, self._node, placement.demand, placement.volumes, placement.claims)
+            if kin is not None:
+                alive = not self._cluster.residents.is_going(uid)
+                self._cluster.neighbours.census.place(uid, self._slot, kin, alive=alive)
+            self._free(freed, -1)
+
+    def _free(self, freed: Iterable[Back], sign: int) -> None:
+        for back in freed:
+            self._freed[back.room, back.inline] += sign * back.size
+        self._cluster.published.suppose(self._node, relieved(self._offers, self._freed))
+
+    def fits(self) -> bool:
+        """Whether the pod fits now."""
+        return self._cluster.cycle.fits_on(self._ask, self._slot)
+
+    def restore(self) -> None:
+        """Leave everything as it was."""
+        for uid in list(self._gone):
+            self._restore(uid)
+        self._cluster.published.suppose(self._node, self._offers)
+
+
+@contextmanager
+def supposing(cluster: Cluster, node: str, ask: Ask) -> Iterator[Supposed]:
+    """Look at a node as it would be without some pods. Nothing may wait meanwhile."""
+    room = Supposed(cluster, node, ask)
+    try:
+        yield room
+    finally:
+        room.restore()
+
+
+def relieved(offers: Offers, freed: Freed) -> Offers:
+    """Offers with bytes given back."""
+    if not any(freed.values()):
+        return offers
+    return {name: tuple(_relieved(offer, freed) for offer in some) for name, some in offers.items()}
+
+
+def _relieved(offer: Offer, freed: Freed) -> Offer:
+    """The largest volume grows only where it is as large as the room: elsewhere it is a rule, or the room in pieces."""
+    room = offer.pool or offer.storage_class
+    claims, inline = freed[room, False], freed[room, True]
+    if offer.inline is not None:  # what is kept for inline volumes goes back to them
+        offer = replace(offer, inline=offer.inline + claims + inline)
+        inline = 0
+    more = claims + inline
+    if not more or offer.capacity >= NO_BOUND:
+        return offer
+    maximum = offer.maximum + more if offer.maximum >= offer.capacity else offer.maximum
+    return replace(offer, capacity=offer.capacity + more, maximum=maximum)

@@ -1,0 +1,204 @@
+"""Makes room for pods: nominates, evicts, gives up. Less important pods are evicted as kube-scheduler does, and room is
+held for those that have waited for too long (waiting.py).
+
+First the pod's status names its node, then its victims get a condition that says why, and are deleted. After a restart
+a nomination is read back from the status, so that a victim is never deleted for nobody.
+Source: k/k pkg/scheduler/framework/preemption (prepareCandidate, PreparePreemption).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.aio.tasks import Background
+from tonnage.api.kinds import PODS
+from tonnage.api.pods import Pod
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import ApiConflict, ApiError, ApiNotFound, TonnageError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.conditions import condition_patch
+from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.framework.queue import Entry
+from tonnage.scheduler.preemption.dry_run import Preemption
+from tonnage.scheduler.preemption.nominator import Nomination, Nominations
+from tonnage.scheduler.preemption.starvation import HOLD, Grant, Waiting
+from tonnage.scheduler.preemption.victims import Candidate, priority
+
+log = logging.getLogger(__name__)
+DISRUPTION_TARGET, PREEMPTED, ROOM_HELD = "DisruptionTarget", "Preempted", "RoomHeld"
+_REASON = "PreemptionByScheduler"
+_TRIES = 3
+_PAUSE = 60.0
+
+
+class Preemptor:
+    """Carries preemption out. name: the scheduler's, for the words in conditions."""
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        cluster: Cluster,
+        preemption: Preemption,
+        *,
+        clock: Clock,
+        name: str,
+    ) -> None:
+        self._client, self._events, self._cluster, self._clock, self._name = client, events, cluster, clock, name
+        self._preemption = preemption
+        self._failed: dict[str, float] = {}
+        self._tasks = Background("preemption")
+        self.nominations = Nominations(cluster)
+        self._waiting = Waiting(cluster, self.nominations)
+
+    async def close(self) -> None:
+        """Stop evicting. May be repeated."""
+        await self._tasks.close()
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """Hold room again for pods that were nominated before a restart. Their victims are those that are going."""
+        now = self._clock.monotonic()
+        for entry in entries:
+            pod = entry.ask.pod
+            if node := pod.status.nominated_node_name:
+                lower = [p for p in self._cluster.residents.on(node) if priority(p) < priority(pod)]
+                going = [victim for victim in lower if victim.metadata.deleting]
+                self.nominations.hold(entry.ask, node, now, victims=going)
+
+    def refused(self, ask: Ask, refusal: Refusal) -> bool:
+        """A pod fits nowhere: make room for it, if that is possible and not under way. Whether it has a nomination."""
+        pod, now = ask.pod, self._clock.monotonic()
+        found = self.nominations.get(pod.metadata.uid)
+        if found is not None and (found.going or found.until is None):
+            return True
+        self._waiting.refused(pod.metadata.uid, refusal, now)
+        if self._failed.get(pod.metadata.uid, 0.0) > now or not self._preemption.may(pod):
+            return found is not None
+        with self.nominations.lifted(ask):
+            candidate = self._preemption.find(ask, refusal)
+        if candidate is None:
+            return found is not None
+        self._make_way(pod, candidate.node)
+        self.nominations.hold(ask, candidate.node, now, victims=candidate.victims)
+        self._tasks.start(self._carry_out(pod, candidate), f"preempt for {pod.key}")
+        return True
+
+    def _make_way(self, pod: Pod, node: str) -> None:
+        """Less important pods that are nominated to the node have to look for another one."""
+        for one in self.nominations:
+            if one.node == node and one.priority < priority(pod):
+                self._give_up(one)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone, or wants no node any more."""
+        self._failed.pop(uid, None)
+        self._waiting.forget(uid)
+        self.nominations.drop(uid)
+
+    def placed(self, uid: str, decision: Decision) -> None:
+        """The pod got a node, which is counted by now."""
+        self._failed.pop(uid, None)
+        self._waiting.forget(uid)
+        self._waiting.served(decision.volumes.needs, self._clock.monotonic())
+        self.nominations.placed(uid, decision.node)
+
+    def advance(self, now: float) -> None:
+        """Give up nominations whose time is over, so that their pods try anew; hold room for who waited too long."""
+        for one in self.nominations.over(now):
+            self._give_up(one)
+        for grant in self._waiting.grants(now):
+            self.nominations.hold(grant.ask, grant.node, now, seconds=HOLD)
+            self._tasks.start(self._tell_held(grant), f"hold for {grant.ask.pod.key}")
+
+    def next_due(self) -> float | None:
+        """When advance() will have something to do, as far as time tells."""
+        dues = (self.nominations.next_due(), self._waiting.next_due())
+        return min((due for due in dues if due is not None), default=None)
+
+    def _give_up(self, one: Nomination) -> None:
+        self.nominations.drop(one.uid)
+        self._tasks.start(self._clear(one.ask.pod), f"nomination of {one.ask.pod.key}")
+        if (entry := self._cluster.queue.get(one.uid)) is not None:
+            self._cluster.queue.wake(entry, self._clock.monotonic())
+
+    # Writing
+
+    async def _clear(self, pod: Pod) -> None:
+        try:
+            await self._nominate(pod, None)
+        except TonnageError as failure:
+            log.info("nomination not cleared pod=%s error=%s", pod.key, failure)
+
+    async def _tell_held(self, grant: Grant) -> None:
+        pod = grant.ask.pod
+        text = (
+            f"others were given storage while this pod waited for it: room is held for it on node {grant.node}, which "
+            f"lacks {from_bytes(grant.missing)}; pods of the same or lower priority get none of it for now"
+        )
+        self._events.normal(refer(PODS, pod), ROOM_HELD, text)
+        try:
+            await self._nominate(pod, grant.node)
+        except TonnageError as failure:
+            log.info("nomination not written pod=%s error=%s", pod.key, failure)
+
+    async def _nominate(self, pod: Pod, node: str | None) -> None:
+        meta = pod.metadata
+        body = {"status": {"nominatedNodeName": node}}
+        await self._client.patch(PODS, meta.name, body, meta.namespace, subresource="status", uid=meta.uid)
+
+    async def _carry_out(self, pod: Pod, candidate: Candidate) -> None:
+        try:
+            await self._nominate(pod, candidate.node)
+            results = await asyncio.gather(
+                *(self._evict(victim, pod, candidate.node) for victim in candidate.victims), return_exceptions=True
+            )
+            for failure in results:
+                if failure is not None:
+                    raise failure
+        except (ApiNotFound, ApiConflict):  # the pod itself is gone
+            self.nominations.drop(pod.metadata.uid)
+        except TonnageError as failure:
+            self._not_done(pod, candidate, failure)
+
+    def _not_done(self, pod: Pod, candidate: Candidate, failure: TonnageError) -> None:
+        """What could not be evicted stays; the pod waits for other room, and tries again later."""
+        log.warning("preemption failed pod=%s node=%s error=%s", pod.key, candidate.node, failure)
+        self._events.warning(refer(PODS, pod), "PreemptionFailed", f"cannot make room on {candidate.node}: {failure}")
+        self._failed[pod.metadata.uid] = self._clock.monotonic() + _PAUSE
+        if (found := self.nominations.get(pod.metadata.uid)) is not None:
+            self._give_up(found)
+
+    async def _evict(self, victim: Pod, pod: Pod, node: str) -> None:
+        """Tell the victim why, and delete it. One that is gone or another one by now is left alone."""
+        if victim.metadata.deleting:
+            return
+        meta = victim.metadata
+        try:
+            await self._mark(victim)
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+        except (ApiNotFound, ApiConflict):
+            return
+        message = f"Preempted by pod {pod.metadata.uid} on node {node}"
+        self._events.normal(refer(PODS, victim), PREEMPTED, message)
+
+    async def _mark(self, victim: Pod) -> None:
+        text = f"{self._name}: preempting to accommodate a higher priority pod"
+        meta = victim.metadata
+        for attempt in range(_TRIES):
+            now = rfc3339(self._clock.time())
+            patch = condition_patch(victim, DISRUPTION_TARGET, "True", _REASON, text, now)
+            try:
+                await self._client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
+                return
+            except ApiError as failure:
+                if failure.code not in (409, 422) or attempt == _TRIES - 1:
+                    raise
+                victim = await self._client.get(PODS, meta.name, meta.namespace)
+                if victim.metadata.uid != meta.uid:
+                    raise ApiNotFound(f"pod {victim.key} is another one by now") from failure

@@ -1,0 +1,169 @@
+"""Room that is held on a node for a pod that is to come there: while victims go, or until it has become large enough.
+
+A hold counts like a pod that is there already, with the room for its claims. It does not stand against the pod itself,
+nor against pods of higher priority: for them it is lifted while they are decided about. It ends when the pod has its
+node, when what it waited for is over, and at the latest after LONGEST seconds. Affinity of others to the pod, and their
+anti-affinity, begin to count when it is there. Sans-I/O; times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tonnage.api.pods import Pod
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.cycle import Decision, Refusal
+from tonnage.scheduler.framework.nodes import UsedVolume
+from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.framework.pods_on_node import own_claims
+from tonnage.scheduler.plugins.volume_binding import PodVolumes
+from tonnage.scheduler.preemption.victims import priority
+
+GRACE, LONGEST = 30.0, 600.0
+"""Seconds: for room to be published after its volumes have gone; of any hold."""
+_PREFIX = "held for "
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A victim that has to be gone. claims, volumes: those that go with it: (key, uid) and names."""
+
+    pod: str
+    claims: tuple[tuple[str, str], ...] = ()
+    volumes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Nomination:
+    """A pod and its node. until: when the hold ends, None while victims are still going."""
+
+    ask: Ask
+    node: str
+    used: tuple[UsedVolume, ...]
+    needs: tuple[tuple[str, int], ...]
+    since: float
+    going: tuple[Going, ...] = ()
+    until: float | None = None
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.ask.pod.metadata.uid
+
+    @property
+    def priority(self) -> int:
+        """The pod's priority."""
+        return priority(self.ask.pod)
+
+
+class Nominations:
+    """All holds. A pod has one at most."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._all: dict[str, Nomination] = {}
+
+    def get(self, uid: str) -> Nomination | None:
+        """The nomination of a pod, or None."""
+        return self._all.get(uid)
+
+    def __iter__(self) -> Iterator[Nomination]:
+        return iter(list(self._all.values()))
+
+    def hold(
+        self, ask: Ask, node: str, now: float, *, victims: Iterable[Pod] = (), seconds: float | None = None
+    ) -> Nomination:
+        """Hold room for a pod: until its victims have gone, or for some seconds. One that it has is given up."""
+        self._forget(ask.pod.metadata.uid)
+        volumes = self._cluster.volumes.sort_out(ask)
+        used, needs = (volumes.used, volumes.needs) if isinstance(volumes, PodVolumes) else ((), ())
+        going = tuple(self._going(pod) for pod in victims)
+        until = None if seconds is None else now + min(seconds, LONGEST)
+        found = Nomination(ask, node, used, needs, now, going, until)
+        self._all[found.uid] = found
+        self._cluster.nominees.add(found.uid)
+        self._place(found)
+        return found
+
+    def _going(self, pod: Pod) -> Going:
+        claims = list(own_claims(pod, self._cluster.objects))
+        return Going(
+            pod.metadata.uid,
+            tuple((claim.key, claim.metadata.uid) for claim in claims),
+            tuple(claim.spec.volume_name for claim in claims if claim.spec.volume_name),
+        )
+
+    def placed(self, uid: str, node: str) -> None:
+        """The pod got a node, which is counted by now. Without a nomination nothing happens."""
+        found = self._forget(uid)
+        if found is not None and found.node != node:
+            self._cluster.room_given_up()
+
+    def drop(self, uid: str) -> None:
+        """Hold nothing any more: others may have the room. Without a nomination nothing happens."""
+        found = self._forget(uid)
+        if found is not None:
+            self._cluster.room_given_up()
+
+    def _forget(self, uid: str) -> Nomination | None:
+        found = self._all.pop(uid, None)
+        if found is not None:
+            self._cluster.nominees.discard(uid)
+            self._lift(found)
+        return found
+
+    # How a hold is counted
+
+    def _place(self, one: Nomination) -> None:
+        claims = [use.key for use in one.ask.claims]
+        self._cluster.columns.place(_PREFIX + one.uid, one.node, one.ask.demand, one.used, claims)
+        for number, (storage_class, size) in enumerate(one.needs):
+            self._cluster.published.reserve(f"{_PREFIX}{one.uid} {number}", one.node, storage_class, size)
+
+    def _lift(self, one: Nomination) -> None:
+        self._cluster.columns.lift(_PREFIX + one.uid)
+        for number in range(len(one.needs)):
+            self._cluster.published.drop(f"{_PREFIX}{one.uid} {number}", tells=False)
+
+    @contextmanager
+    def lifted(self, ask: Ask) -> Iterator[bool]:
+        """See the cluster as the pod may: without its own hold and those of lower priority. Nothing may wait meanwhile.
+        Says whether that makes a difference."""
+        mine, important = ask.pod.metadata.uid, priority(ask.pod)
+        aside = [one for one in self._all.values() if one.uid == mine or one.priority < important]
+        for one in aside:
+            self._lift(one)
+        try:
+            yield bool(aside)
+        finally:
+            for one in aside:
+                self._place(one)
+
+    def decide(self, ask: Ask) -> Decision | Refusal:
+        """Cycle.decide() with the holds that stand against this pod. Raises Invalid."""
+        with self.lifted(ask) as differs:
+            return self._cluster.cycle.decide(ask, remembers=not differs)
+
+    # When a hold ends
+
+    def over(self, now: float) -> list[Nomination]:
+        """Nominations whose time is over. May be asked at any time."""
+        for one in self._all.values():
+            if one.until is None and not any(map(self._is_there, one.going)):
+                one.until = min(now + GRACE, one.since + LONGEST)
+        return [one for one in self._all.values() if self._end(one) <= now]
+
+    def next_due(self) -> float | None:
+        """When over() may have a new answer, as far as time tells."""
+        return min(map(self._end, self._all.values()), default=None)
+
+    def _end(self, one: Nomination) -> float:
+        return one.since + LONGEST if one.until is None else one.until
+
+    def _is_there(self, going: Going) -> bool:
+        if going.pod in self._cluster.residents or any(map(self._cluster.objects.volumes.get, going.volumes)):
+            return True
+        claims = self._cluster.objects.claims
+        return any((claim := claims.get(key)) is not None and claim.metadata.uid == uid for key, uid in going.claims)

@@ -1,0 +1,278 @@
+"""What one node lacks for a pod, in the words of Kubernetes with the numbers behind them, and what would help.
+
+The scheduler's own filters decide (filters.py, volumes.py); all of them are asked here, where a decision needs only the
+first that refuses. Sans-I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tonnage.api import matching, names
+from tonnage.api.origin import origin_of
+from tonnage.api.quantity import from_bytes
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.framework.cause import Cause
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask
+from tonnage.scheduler.framework.static_pvs import reach_of
+from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offer
+from tonnage.scheduler.plugins import node_filters
+from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
+from tonnage.scheduler.plugins.inter_pod import APART, NEAR, SPREAD, SPREAD_LABEL, THEIR_APART
+from tonnage.scheduler.plugins.volume_binding import (
+    CONFLICT,
+    NO_CLASS,
+    NO_SOURCE,
+    NO_STORAGE,
+    NO_VOLUME,
+    Plan,
+    PodVolumes,
+    Unbound,
+)
+
+_BYTES = (MEMORY, "ephemeral-storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """One thing that is lacking, and what to do about it. missing: bytes of storage, 0 for other things."""
+
+    text: str
+    todo: str
+    missing: int = 0
+
+
+class Room(msgspec.Struct, frozen=True, rename="camel"):
+    """What a node has for a claim, in bytes. free: for all claims of the class, less what is promised already; largest:
+    for a single one; None: nothing is published. published: when the numbers were written (RFC 3339), "" where the API
+    server does not keep that. problem: why the class can have no volumes there."""
+
+    claim: str
+    storage_class: str
+    asked: int
+    free: int | None = None
+    largest: int | None = None
+    published: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A pod and the cluster that it is to be placed in. written: key of a capacity object -> when it was written."""
+
+    cluster: Cluster
+    ask: Ask
+    volumes: PodVolumes
+    written: Mapping[str, str]
+
+    def lacks(self, slot: int) -> Iterator[Lack]:
+        """All that the node lacks for the pod; nothing when it fits."""
+        words = {
+            Cause.NODE: self._node, Cause.PORTS: self._ports, Cause.RESOURCES: self._resources,
+            Cause.LIMITS: self._limits, Cause.NEIGHBOURS: self._neighbours,
+        }  # fmt: skip
+        told: list[Lack] = []
+        for each in self.cluster.cycle.filters(self.ask, self.volumes.used):
+            if reasons := each.check(slot):
+                told += words[each.cause](slot, reasons)
+        answer = self.cluster.volumes.asker(self.volumes)(slot)
+        if not isinstance(answer, Plan):
+            for reason in answer:
+                told += self._volumes(slot, reason)
+        yield from told
+
+    def rooms(self, slot: int) -> list[Room]:
+        """What the node has for each claim that has no volume yet."""
+        return [self._room(unbound, slot) for unbound in self.volumes.unbound]
+
+    def _name(self, slot: int) -> str:
+        return self.cluster.columns.names[slot]
+
+    def _node(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        name, columns = self._name(slot), self.cluster.columns
+        if node_filters.AFFINITY in reasons:
+            yield Lack(*self._affinity(slot))
+            return
+        if node_filters.UNSCHEDULABLE in reasons:
+            yield Lack(node_filters.UNSCHEDULABLE, f"`kubectl uncordon {name}`")
+        for taint in node_filters.untolerated(columns.taints[slot], self.ask.tolerations):
+            mark = f"{taint.key}={taint.value}" if taint.value else taint.key
+            text = f"{node_filters.taint_reason(taint)} ({taint.effect})"
+            yield Lack(text, f"add a toleration of {mark}, or `kubectl taint node {name} {taint.key}-`")
+
+    def _affinity(self, slot: int) -> tuple[str, str]:
+        labels = self.cluster.columns.labels[slot]
+        wrong = {k: v for k, v in self.ask.pod.spec.node_selector.items() if labels.get(k) != v}
+        if not wrong:
+            todo = "change spec.affinity.nodeAffinity of the pod, or the labels of a node"
+            return f"{node_filters.AFFINITY}: no term of spec.affinity.nodeAffinity holds", todo
+        asked = " ".join(f"{key}={value}" for key, value in wrong.items())
+        there = ", ".join(f"{key}={labels[key]}" if key in labels else f"no {key}" for key in wrong)
+        todo = f"`kubectl label node {self._name(slot)} --overwrite {asked}`, or change nodeSelector"
+        return f"{node_filters.AFFINITY}: wants {asked}, has {there}", todo
+
+    def _ports(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        ports = node_filters.taken_ports(self.ask, self.cluster.columns, slot)
+        told = ", ".join(f"{port}/{protocol}" for protocol, _, port in ports)
+        yield Lack(f"{reasons[0]}: {told}", f"give up hostPort {told}, or delete the pod that has it")
+
+    def _resources(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        columns, name = self.cluster.columns, self._name(slot)
+        for resource, asked in node_filters.short_of(self.ask, columns, slot):
+            free, has = columns.free_of(resource)[slot], columns.allocatable[resource][slot]
+            said = node_filters.resource_reason(resource)
+            if resource == PODS:
+                yield Lack(f"{said}: it takes {has}", f"delete pods on {name}, or add a node")
+                continue
+            left = _amount(resource, max(0, free))
+            text = f"{said}: asks {_amount(resource, asked)}, free {left} of {_amount(resource, has)}"
+            yield Lack(text, f"request at most {left} {resource}, delete pods on {name}, or add a node")
+
+    def _limits(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        columns = self.cluster.columns
+        drivers = sorted({driver for driver, _ in self.volumes.used} & columns.limits[slot].keys())
+        there = [f"{d}: {len(columns.attached[slot].get(d, {}))} of {columns.limits[slot][d]}" for d in drivers]
+        text = f"{reasons[0]} ({', '.join(there)})"
+        yield Lack(text, f"delete pods with volumes on {self._name(slot)}, or add a node")
+
+    def _neighbours(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        name = self._name(slot)
+        todo = {
+            SPREAD: "make room on nodes where fewer such pods are, raise maxSkew, or let it be ScheduleAnyway",
+            SPREAD_LABEL: f"label the node: `kubectl label node {name}` with the topologyKey of each constraint",
+            NEAR: "run a pod there that its podAffinity asks for, or change spec.affinity.podAffinity",
+            APART: "delete the pods near by that its podAntiAffinity names, or add a node",
+            THEIR_APART: "delete the pods near by whose podAntiAffinity names it, or add a node",
+        }
+        for reason in reasons:
+            yield Lack(reason, todo[reason])
+
+    # Volumes
+
+    def _volumes(self, slot: int, reason: str) -> Iterator[Lack]:
+        if reason == NO_STORAGE:
+            yield from self._storage(slot)
+        elif reason == NO_INLINE:
+            yield from self._inline(slot)
+        elif reason == CONFLICT:
+            elsewhere = ", ".join(self._out_of_reach(slot))
+            yield Lack(f"{CONFLICT}: {elsewhere}", f"make room where the volume is, or delete the claim of {elsewhere}")
+        elif reason == NO_SOURCE:
+            told = ", ".join(self._copies(slot))
+            todo = "make room where that volume is: such a claim can be made there and nowhere else"
+            yield Lack(f"{NO_SOURCE}: {told}", todo)
+        elif reason == NO_VOLUME:
+            yield self._no_volume(slot)
+        else:
+            yield Lack(reason, "delete the claim whose volume is gone, and make it anew")
+
+    def _inline(self, slot: int) -> Iterator[Lack]:
+        for short in self.cluster.volumes.inline_shortages(self.volumes, slot):
+            asked, free = from_bytes(short.asked), from_bytes(short.free)
+            text = f"{NO_INLINE}: they ask {asked} of pool {short.pool}, {free} are free for them"
+            missing = short.asked - short.free
+            yield Lack(text, f"ask for at most {free} in all, or {self._more(slot, missing)}", missing)
+
+    def _out_of_reach(self, slot: int) -> Iterator[str]:
+        columns, objects = self.cluster.columns, self.cluster.objects
+        for use in self.ask.claims:
+            claim = objects.claims.get(use.key)
+            volume = objects.volumes.get(claim.spec.volume_name) if claim is not None else None
+            if volume is not None and not reach_of(volume).matches(columns.labels[slot], columns.names[slot]):
+                yield f"{volume.metadata.name} ({use.name})"
+
+    def _copies(self, slot: int) -> Iterator[str]:
+        columns, objects = self.cluster.columns, self.cluster.objects
+        for unbound in self.volumes.unbound:
+            if unbound.source is not None and not unbound.source(columns.labels[slot], columns.names[slot]):
+                origin = origin_of(unbound.claim, objects.claims.get, objects.volumes.get)
+                if origin is not None and origin.volume is not None:
+                    name = unbound.claim.metadata.name
+                    yield f"claim {name} of {origin.text} (volume {origin.volume.metadata.name})"
+
+    def _no_volume(self, slot: int) -> Lack:
+        sent = next((u for u in self.volumes.unbound if u.selected not in ("", self._name(slot))), None)
+        if sent is not None:
+            text = f"{NO_VOLUME}: claim {sent.claim.metadata.name} was sent to node {sent.selected}"
+            return Lack(text, f"see why {sent.selected} does not make it: `kubectl describe pvc`")
+        found = ", ".join(sorted({matching.class_name(u.claim) for u in self.volumes.unbound}))
+        todo = f"make a PersistentVolume of class {found} for it, or see allowedTopologies of the class"
+        return Lack(f"{NO_VOLUME} of class {found}", todo)
+
+    def _best(self, unbound: Unbound, slot: int) -> Offer | None:
+        offers = self.cluster.published.on(self._name(slot)).get(unbound.storage_class.key, ())
+        return max(offers, key=lambda offer: (offer.largest, offer.left), default=None)
+
+    def _room(self, unbound: Unbound, slot: int) -> Room:
+        name, of_class = unbound.claim.metadata.name, unbound.storage_class.key
+        offer = self._best(unbound, slot)
+        if offer is None:
+            return Room(name, of_class, unbound.size)
+        free = None if offer.left > NO_BOUND // 2 else max(0, offer.left)
+        written = self.written.get(offer.key, "")
+        return Room(name, of_class, unbound.size, free, max(0, offer.largest), written, offer.reason)
+
+    def _storage(self, slot: int) -> Iterator[Lack]:
+        measured = [unbound for unbound in self.volumes.unbound if unbound.measured]
+        alone = {unbound.claim.key: lack for unbound in measured if (lack := self._claim(unbound, slot))}
+        yield from alone.values()
+        rooms: dict[object, tuple[Offer, list[Unbound]]] = {}
+        for unbound in measured:
+            if (offer := self._best(unbound, slot)) is not None:
+                rooms.setdefault(offer.room, (offer, []))[1].append(unbound)
+        others = [(o, claims) for o, claims in rooms.values() if not any(u.claim.key in alone for u in claims)]
+        short = [(o, claims) for o, claims in others if sum(u.size for u in claims) > o.left]
+        if not short and not alone:  # a class has several rooms, and the claims do not pack
+            short = others
+        for offer, claims in short:
+            yield self._together(offer, claims, slot)
+
+    def _together(self, offer: Offer, claims: Sequence[Unbound], slot: int) -> Lack:
+        """A room that is too small for all claims that draw on it, though not for any of them."""
+        told, asked = ", ".join(u.claim.metadata.name for u in claims), sum(u.size for u in claims)
+        text = f"{NO_STORAGE}: claims {told} ask {from_bytes(asked)} together, {from_bytes(offer.left)} are free"
+        missing = max(1, asked - offer.left)
+        return Lack(text, self._more(slot, missing), missing)
+
+    def _claim(self, unbound: Unbound, slot: int) -> Lack | None:
+        """What keeps a claim from the node by itself; what to do counts its siblings in the same room too."""
+        room, offer = self._room(unbound, slot), self._best(unbound, slot)
+        about = f"claim {room.claim}, class {room.storage_class}"
+        head = f"{NO_STORAGE}: {about}"
+        if room.problem == names.AHEAD:
+            return Lack(f"{head}: {room.problem}", "prepare a disk that is large enough, or wait for one", NO_BOUND)
+        if room.problem:
+            todo = f"correct StorageClass {room.storage_class}: {room.problem}"
+            return Lack(f"{NO_CLASS}: {about}: {room.problem}", todo, NO_BOUND)
+        if room.largest is None or offer is None:
+            todo = f"see whether the CSI driver of {room.storage_class} runs on {self._name(slot)}: `tonnage doctor`"
+            return Lack(f"{head}: nothing is published", todo, NO_BOUND)
+        if room.asked <= min(offer.largest, offer.left):
+            return None
+        free = "unknown" if room.free is None else from_bytes(room.free)
+        if offer.tier and not offer.outstanding:
+            text = f"{head}: asks {from_bytes(room.asked)}, the node says by its tier that it has {free} at least"
+            todo = "wait: the controller asks the nodes of the highest tiers to publish exactly"
+            return Lack(text, f"{todo}; or {self._more(slot, room.asked - offer.left)}", room.asked - offer.left)
+        text = f"{head}: asks {from_bytes(room.asked)}, free {free}, largest {from_bytes(room.largest)}"
+        most = min(offer.largest, offer.left - self._siblings(unbound, offer, slot))
+        less = f"ask for at most {from_bytes(most)} in {room.claim}, or " if most > 0 else ""
+        return Lack(text, less + self._more(slot, room.asked - most), room.asked - most)
+
+    def _siblings(self, unbound: Unbound, offer: Offer, slot: int) -> int:
+        """Bytes that the pod's other claims ask of the same room."""
+        others = [u for u in self.volumes.unbound if u.measured and u is not unbound]
+        return sum(u.size for u in others if (o := self._best(u, slot)) is not None and o.room == offer.room)
+
+    def _more(self, slot: int, missing: int) -> str:
+        return f"free {from_bytes(missing)} on {self._name(slot)} by deleting pods or claims there, or add a node"
+
+
+def _amount(resource: str, number: int) -> str:
+    """As Kubernetes writes it."""
+    if resource == CPU:
+        return f"{number}m" if number % 1000 else str(number // 1000)
+    return from_bytes(number) if resource in _BYTES else str(number)
