@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cluster import programs
 from cluster.gobuild import Missing, build
-from tests.outside.programs import NAMES, program
+from tests.integration.third_party.programs import NAMES, program
 
 GUESTS = ("uml", "qemu")
 

@@ -1,7 +1,7 @@
 """Makes the templates of the Helm chart out of those of `tonnage manifests`: python scripts/gen_chart.py.
 
 What differs between installations is `${name}` there and an expression here; everything else is copied as it is, so
-that there is one place of each object. tests/apps/test_manifests.py holds the chart against this.
+that there is one place of each object. tests/unit/ops/install/test_manifests.py holds the chart against this.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from cluster import programs
 from cluster.__main__ import down, up
 from deploy.image import debian
 from deploy.image.build import build
-from tests.outside.programs import find as find_program
+from tests.integration.third_party.programs import find as find_program
 
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import IMAGE, Installation, parse_version

@@ -12,7 +12,7 @@ from scripts.gen_chart import CHART
 from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.pods import LOOP, goes_on, phase, pod, removed, wait_ready
 from tests.e2e.processes import until
-from tests.outside.programs import need
+from tests.integration.third_party.programs import need
 
 from tonnage.api import names
 from tonnage.ops.install.options import IMAGE

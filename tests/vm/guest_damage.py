@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.damage.damage import MI, NAME, File, Life, Record, sample
+from tests.crash.damage.damage import MI, NAME, File, Life, Record, sample
 from tests.vm.lvm_bench import DISKS, retag, tags
 
 from tonnage.host import lvm, mount, ndctl

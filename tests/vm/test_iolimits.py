@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(900)]
-SUITES = ("tests/csi/test_throttle_real.py", "tests/host/test_iolimits.py")
+SUITES = ("tests/unit/csi/driver/test_io_limits_real.py", "tests/unit/host/test_iolimits.py")
 CGROUP2 = "mount -t cgroup2 cgroup2 /sys/fs/cgroup"
 
 

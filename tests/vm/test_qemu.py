@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.outside.programs import need
+from tests.integration.third_party.programs import need
 
 pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(2000)]
 
@@ -90,7 +90,7 @@ def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> 
     pool = "pmem:region0"
     ended = qemu_suite(
         f"csi-sanity over {pool}",
-        "tests/outside/test_sanity.py::test_conforms",
+        "tests/integration/third_party/test_sanity.py::test_conforms",
         PATIENCE,
         before=LABELS,
         disks=["12G"],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.outside.programs import need
+from tests.integration.third_party.programs import need
 
 pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(2000)]
 SECONDS = 600.0
@@ -121,7 +121,7 @@ def test_sanity(
     need("sanity")
     ended = guest_suite(
         f"csi-sanity over {pool}",
-        "tests/outside/test_sanity.py::test_conforms",
+        "tests/integration/third_party/test_sanity.py::test_conforms",
         before=before,
         disks=["12G"],
         seconds=SECONDS,

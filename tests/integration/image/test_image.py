@@ -1,0 +1,125 @@
+"""The image itself: small, the same bytes each time, and all that we call runs in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from deploy.image.build import LIMIT, Image, build
+from deploy.image.debian import Missing
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="chroot takes root")
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Built as `make image` does."""
+    try:
+        return build(tmp_path_factory.mktemp("image") / "a.tar", "example.test/tonnage:1", time=1_800_000_000)
+    except Missing as reason:
+        pytest.skip(f"no image: {reason}")
+
+
+def layers(image: Image) -> Iterator[tarfile.TarFile]:
+    """The layers of an image, the lowest first."""
+    with tarfile.open(image.file) as archive:
+        file = archive.extractfile("manifest.json")
+        assert file is not None
+        for name in json.loads(file.read())[0]["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(name)) as layer:
+                yield layer
+
+
+def digests(image: Image) -> dict[str, str]:
+    """Each path of an image, and all that there is of it."""
+    found = {}
+    for layer in layers(image):
+        for member in layer:
+            file = layer.extractfile(member) if member.isreg() else None
+            content = hashlib.sha256(file.read()).hexdigest() if file else member.linkname
+            found[member.name] = f"{member.mode:o} {member.mtime} {content}"
+    return found
+
+
+@pytest.fixture(scope="module")
+def root(image: Image) -> Iterator[Path]:
+    """A folder with all layers in it."""
+    folder = image.file.parent / "root"
+    folder.mkdir()
+    for layer in layers(image):
+        layer.extractall(folder, filter="fully_trusted")
+    yield folder
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def test_size(image: Image, tell: Callable[[str], None]) -> None:
+    tell(f"image: {image.size / 2**20:.1f} MiB")
+    assert 2**20 < image.size <= LIMIT
+
+
+def test_same_bytes_again(image: Image) -> None:
+    again = build(image.file.with_name("b.tar"), image.name, time=1_800_000_000)
+    before, after = digests(image), digests(again)
+    assert [path for path in before | after if before.get(path) != after.get(path)] == []
+    assert again.file.read_bytes() == image.file.read_bytes()
+    again.file.unlink()
+
+
+def test_nothing_gives_rights_or_tells_of_this_machine(root: Path) -> None:
+    files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert len(files) > 1000
+    assert not [path for path in files if path.stat().st_mode & 0o6000]
+    here = str(Path(__file__).parents[3]).encode()
+    words = (here, b"/tonnage-image-", b"/tonnage-wheel-")  # where it was compiled and built
+    assert not [path for path in files if any(word in path.read_bytes() for word in words)]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tonnage", "--version"),
+        ("tonnage", "node", "--help"),
+        ("mkfs.ext4", "-V"), ("e2fsck", "-V"), ("resize2fs",), ("e2image",), ("tune2fs",),
+        ("mkfs.xfs", "-V"), ("xfs_growfs", "-V"), ("xfs_repair", "-V"), ("xfs_admin", "-V"),
+        ("mkfs.btrfs", "-V"), ("btrfs", "--version"), ("btrfstune", "--version"),
+        ("lvm", "version"), ("thin_check", "-V"), ("dmsetup", "version"),
+        ("ndctl", "--version"), ("wipefs", "--version"), ("blkid", "--version"), ("mount", "--version"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_program_runs(root: Path, command: tuple[str, ...]) -> None:
+    """In a chroot: with the image's loader, libraries and interpreter and no others."""
+    ended = subprocess.run(
+        ["chroot", str(root), *command],
+        capture_output=True, text=True, check=False, env={"PATH": "/usr/sbin:/usr/bin"}, timeout=300,
+    )  # fmt: skip
+    said = ended.stdout + ended.stderr
+    assert ended.returncode not in (126, 127), said
+    assert said.strip()
+    assert "error while loading" not in said
+    assert "not found" not in said
+
+
+@needs_root
+def test_byte_code_is_used(root: Path) -> None:
+    """On a read-only root a module whose byte code is not taken is compiled at every start."""
+    code = (
+        "import tonnage.cli.main, asyncio, yaml, aiohttp, cryptography, google.protobuf, grpclib, msgspec, sqlite3, ssl"
+    )
+    ended = subprocess.run(
+        ["chroot", str(root), "python3", "-v", "-c", code],
+        capture_output=True, text=True, check=True, env={"PATH": "/usr/sbin:/usr/bin", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert "matches /usr/local/lib/python3" in ended.stderr
+    assert not [line for line in ended.stderr.splitlines() if line.startswith("# wrote") or "bytecode is stale" in line]
+    assert not [
+        line for line in ended.stderr.splitlines() if line.startswith("# code object") and line.endswith(".py'")
+    ]

@@ -1,0 +1,96 @@
+"""docs/csi.md says what the code does: calls, capabilities, and which kind of pool takes which parameter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver.capabilities import MOUNT_OPTIONS
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.services.controller import Controller
+from tonnage.csi.driver.services.identity import Identity
+from tonnage.csi.driver.services.node import Node
+from tonnage.pools.base.contract import Pool
+from tonnage.pools.btrfs.pool import BtrfsPool
+from tonnage.pools.config import KINDS
+from tonnage.pools.fake import MemoryPool
+from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.lvm.pool import LvmPool
+from tonnage.pools.pmem.lvm_pool import PmemLvmPool
+from tonnage.pools.pmem.pool import PmemPool
+from tonnage.pools.quota import QuotaPool
+from tonnage.pools.static.pool import StaticPool
+
+POOLS: dict[str, type[Pool]] = {
+    pool.kind: pool for pool in (ImagePool, BtrfsPool, LvmPool, QuotaPool, PmemPool, StaticPool, MemoryPool)
+}
+COLUMNS = POOLS | {"pmem, `mode=lvm`": PmemLvmPool}
+"""Of the table of parameters: a mode that takes other ones than its kind has its own."""
+TEXT = (Path(__file__).parents[4] / "docs" / "csi.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its head."""
+    table = re.search(r"^\|.*?(?=\n\n)", TEXT[TEXT.index(f"\n{heading}\n") :], re.DOTALL | re.MULTILINE)
+    assert table is not None
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()]
+
+
+def test_every_kind_and_parameter_is_in_the_table() -> None:
+    head, _, *body = rows("### Which kind takes what")
+    kinds = head[1:]
+    assert set(kinds) == set(COLUMNS)
+    assert set(POOLS) == set(KINDS)
+    told = {row[0].strip("`"): dict(zip(kinds, row[1:], strict=True)) for row in body}
+    parameters = {key for pool in COLUMNS.values() for key in pool.parameters | pool.modifiable}
+    for key in sorted(parameters):
+        for kind, pool in COLUMNS.items():
+            want = "later" if key in pool.modifiable else "yes" if key in pool.parameters else ""
+            assert told[key][kind] == want, f"{key} of {kind}"
+    flags = {
+        "snapshots": "snapshots", "clones": "clones", "larger volumes": "expansion", "raw block": "blocks",
+    }  # fmt: skip
+    for row, flag in flags.items():
+        for kind, pool in COLUMNS.items():
+            assert told[row][kind] == ("yes" if getattr(pool, flag) else ""), f"{row} of {kind}"
+    for kind, pool in COLUMNS.items():
+        assert told["file systems"][kind] == ", ".join(pool.fstypes), kind
+    assert set(told) == parameters | set(flags) | {"file systems"}
+
+
+def test_every_parameter_is_explained() -> None:
+    explained = {key for row in rows("## Parameters") for key in re.findall(r"`([^`]+)`", row[0])}
+    for pool in COLUMNS.values():
+        assert pool.parameters <= explained
+    kinds = next(row[1] for row in rows("## Parameters") if row[0] == "`kind`")
+    assert set(re.findall(r"`(\w+)`", kinds)) == set(KINDS)
+
+
+def test_every_call_is_told_of_as_it_is(tmp_path: Path) -> None:
+    told = {name: row[1] for row in rows("## Calls") for name in row[0].split(", ")}
+    driver = Driver("n", {"m": MemoryPool("m", 1)}, tmp_path)
+    offered = {"Identity": Identity(driver), "Controller": Controller(driver), "Node": Node(driver)}
+    for service, implementation in offered.items():
+        for method in csi_pb2.DESCRIPTOR.services_by_name[service].methods:
+            assert (told[method.name] == "UNIMPLEMENTED") == (not hasattr(implementation, method.name)), method.name
+
+
+@pytest.mark.parametrize("service", ["Controller", "Node"])
+async def test_every_capability_is_told(tmp_path: Path, service: str) -> None:
+    told = {name: row[1] for row in rows("## Calls") for name in row[0].split(", ")}
+    driver = Driver("n", {"m": MemoryPool("m", 1)}, tmp_path)
+    if service == "Controller":
+        answer = await Controller(driver).ControllerGetCapabilities(csi_pb2.ControllerGetCapabilitiesRequest())
+        kinds = csi_pb2.ControllerServiceCapability.RPC.Type.Name
+        offered = {kinds(item.rpc.type) for item in answer.capabilities}
+    else:
+        node = await Node(driver).NodeGetCapabilities(csi_pb2.NodeGetCapabilitiesRequest())
+        offered = {csi_pb2.NodeServiceCapability.RPC.Type.Name(item.rpc.type) for item in node.capabilities}
+    assert set(re.findall(r"\b[A-Z]+_[A-Z_]+\b", told[f"{service}GetCapabilities"])) == offered
+
+
+def test_mount_options_in_the_text_are_allowed() -> None:
+    assert {"noatime", "nosuid", "ro"} <= MOUNT_OPTIONS

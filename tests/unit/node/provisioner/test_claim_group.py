@@ -1,0 +1,222 @@
+"""Claim groups through a real agent: nothing of a pod stays on a node that cannot hold all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import names
+from tonnage.errors import Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.transport import Request, Response, Transport
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def _nothing() -> None:
+    """Default of what happens during a patch."""
+
+
+class _Withdrawals:
+    """A transport that calls `during` in the first patch that takes selected-node off a claim. lost: the answer to that
+    patch never comes, though it took effect."""
+
+    def __init__(self, transport: Transport, during: Callable[[], Awaitable[None]] = _nothing, *, lost: bool = False):
+        self._transport, self.stream, self.close = transport, transport.stream, transport.close
+        self._during, self._lost, self.patches = during, lost, 0
+
+    async def request(self, request: Request) -> Response:
+        """Of the agent."""
+        if request.method != "PATCH" or names.WITHDRAWN.encode() not in (request.body or b""):
+            return await self._transport.request(request)
+        self.patches += 1
+        first = self.patches == 1
+        if first:
+            await self._during()
+        response = await self._transport.request(request)
+        if first and self._lost:
+            raise Unavailable("the answer was lost")
+        return response
+
+
+async def _start(node: Any, during: Callable[[], Awaitable[None]] = _nothing, *, lost: bool = False) -> _Withdrawals:
+    """The node's agent, over that transport."""
+    quick = node.kube
+    withdrawals = _Withdrawals(quick.transport, during, lost=lost)
+    node.kube = Client(withdrawals)
+    await node.start_agent()
+    node.kube = quick
+    return withdrawals
+
+
+def _off(node: Any, *claims: str) -> Callable[[], Awaitable[bool]]:
+    """Whether none of these claims has a node."""
+
+    async def ask() -> bool:
+        return all([names.SELECTED_NODE not in (await node.claim(c)).metadata.annotations for c in claims])
+
+    return ask
+
+
+async def _fill(node: Any, make_claim: Any, eventually: Any, size: str) -> None:
+    await make_claim("old", size, storageClassName="late")
+    await node.send("old")
+    await eventually(lambda: node.bound("old"))
+
+
+@pytest.mark.parametrize("apart", [0.05, 0.33, 3.0])
+async def test_a_claim_that_arrives_while_its_sibling_goes_back_goes_back_too(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, apart: float
+) -> None:
+    node = await make_node("10Gi", agent=False)
+
+    async def second() -> None:
+        await asyncio.sleep(apart)
+        await node.send("app-v0")
+        await asyncio.sleep(0.1)  # the watch tells of it before the patch is done
+
+    await _start(node, second)
+    await _fill(node, make_claim, eventually, "8Gi")
+    await scratch_pod("app", "6Gi", "4Gi")
+    await node.send("app-v1")
+    await asyncio.sleep(apart + 1.0)
+    await eventually(_off(node, "app-v0", "app-v1"))
+    assert await node.volumes() == [f"pvc-{(await node.claim('old')).metadata.uid}"]
+    await eventually(lambda: node.shows("2Gi", "2Gi"))
+    await node.release("old")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await node.send("app-v0", "app-v1")
+    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.bound("app-v1"))
+
+
+async def test_a_lost_answer_leaves_no_window(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    """The patch took effect, its answer is lost, and the watch is behind: what comes up then is not for the group."""
+    node = await make_node("10Gi", agent=False)
+    withdrawals = await _start(node, lost=True)
+    await _fill(node, make_claim, eventually, "8Gi")
+    await scratch_pod("app", "6Gi", "4Gi")
+    await node.send("app-v0", "app-v1")
+    await eventually(_off(node, "app-v0", "app-v1"))
+    await asyncio.sleep(60)
+    for claim in ("app-v0", "app-v1"):
+        assert (await node.claim(claim)).metadata.annotations[names.WITHDRAWN] == "1", "each went back once"
+    assert withdrawals.patches == 2
+
+
+async def test_two_nodes_with_a_part_each_both_reschedule(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    one, two = await make_node("10Gi"), await make_node("10Gi", name="node-2")
+    await scratch_pod("app", "4Gi", "4Gi")
+    await one.send("app-v0")
+    await two.send("app-v1")
+    await eventually(_off(one, "app-v0", "app-v1"))
+    assert await one.volumes() == await two.volumes() == []
+
+
+async def test_plain_claims_on_two_nodes_are_not_made_one_by_one(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    one, two = await make_node("10Gi"), await make_node("10Gi", name="node-2")
+    for name in ("a", "b"):
+        await make_claim(name, "1Gi", storageClassName="late", annotations={names.WITH: "a,b"})
+    await make_pod("app", claims=["a", "b"])
+    await one.send("a")
+    await two.send("b")
+    await eventually(_off(one, "a", "b"))
+    assert await one.volumes() == await two.volumes() == []
+
+
+async def test_a_plain_claim_that_another_pod_needs_without_its_sibling_is_made(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    for name in ("a", "b"):
+        await make_claim(name, "1Gi", storageClassName="late", annotations={names.WITH: "a,b"})
+    await make_pod("both", claims=["a", "b"])
+    await make_pod("one", claims=["a"])
+    await node.send("a")
+    await eventually(lambda: node.bound("a"))
+
+
+async def test_a_single_claim_waits_for_nobody(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node = await make_node("10Gi")
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await scratch_pod("app", "4Gi")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+    assert loop.time() - began < 0.2, "virtual seconds: no timer was set"
+
+
+async def test_a_claim_that_its_owner_does_not_use_is_single(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    """Whoever made it: no pod waits for it together with others."""
+    node = await make_node("10Gi")
+    pod = await make_pod("app", ephemeral={"v0": {"storageClassName": "late"}})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
+    await make_claim("app-extra", "1Gi", storageClassName="late", owners=[owner])
+    await node.send("app-extra")
+    await eventually(lambda: node.bound("app-extra"))
+
+
+async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every event about claims is ignored once they are known: only the look that is always pending is left."""
+    node = await make_node("10Gi", agent=False)
+    await _start(node)
+    await _fill(node, make_claim, eventually, "8Gi")
+    await make_claim("held", "4Gi", storageClassName="late", annotations={names.WITHDRAWN: "20"})
+    await node.send("held")
+    await asyncio.sleep(1)
+    provisioner = node.agents[0].provisioner
+    monkeypatch.setattr(provisioner, "_look_again", lambda uid: None)
+    monkeypatch.setattr(provisioner._booking, "_enqueue", lambda uid: None)
+    assert provisioner.waiting == {}
+    await asyncio.sleep(95)
+    assert provisioner.waiting == {"capacity": 1}
+    await node.release("old")
+    await eventually(lambda: node.bound("held"))
+    assert provisioner.waiting == {}
+
+
+async def test_a_plain_claim_is_not_made_where_the_copy_of_its_pod_cannot_be(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    """The controller has not written yet that they belong together: once made, the plain one would stay for good."""
+    home, other = await make_node("10Gi"), await make_node("10Gi", name="node-2")
+    await make_claim("source", "1Gi", storageClassName="late")
+    await home.send("source")
+    await eventually(lambda: home.bound("source"))
+    await make_claim("plain", "1Gi", storageClassName="late")
+    source = {"kind": "PersistentVolumeClaim", "name": "source"}
+    await make_claim("copy", "1Gi", storageClassName="late", dataSource=source)
+    await make_pod("app", claims=["plain", "copy"])
+    await other.send("plain")
+    await eventually(_off(other, "plain"))
+    assert await other.volumes() == []
+    await home.send("plain", "copy")
+    await eventually(lambda: home.bound("plain"))
+
+
+async def test_plain_and_ephemeral_claims_of_a_pod_are_one_group(
+    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await make_claim("data-web-0", "4Gi", storageClassName="late")
+    spec = {"storageClassName": "late", "resources": {"requests": {"storage": "8Gi"}}}
+    pod = await make_pod("web-0", claims=["data-web-0"], ephemeral={"tmp": spec})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": pod.metadata.uid, "controller": True}
+    await make_claim("web-0-tmp", "8Gi", owners=[owner], storageClassName="late")
+    await node.send("data-web-0")
+    await eventually(_off(node, "data-web-0"))
+    await node.send("web-0-tmp", "data-web-0")
+    await eventually(_off(node, "data-web-0", "web-0-tmp"))
+    assert await node.volumes() == []

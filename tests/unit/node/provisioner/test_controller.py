@@ -1,0 +1,358 @@
+"""From a claim that is sent to the node to a bound volume, and back."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tonnage.api import kinds, names
+from tonnage.api.quantity import to_bytes
+from tonnage.errors import Busy, HostError, Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.transport import Request, Response
+from tonnage.node.provisioner.group_state import LOOK_EVERY
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
+
+pytestmark = pytest.mark.virtual_time
+
+
+class _Gated(MemoryPool):
+    """create() waits at the gate, before it makes anything."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__("scratch", to_bytes(size), directories=False)
+        self.gate, self.waiting = asyncio.Event(), asyncio.Event()
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        self.waiting.set()
+        await self.gate.wait()
+        return await super().create(request)
+
+
+async def test_a_claim_gets_a_volume_and_the_capacity_falls_and_rises(
+    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node()
+    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.shows("26620Mi", "26620Mi"))
+    claim = await node.claim("app-v0")
+    volume = await node.kube.get(kinds.VOLUMES, f"pvc-{claim.metadata.uid}")
+    assert await node.volumes() == [volume.metadata.name]
+    assert volume.status.phase == "Bound"
+    assert volume.metadata.labels[names.NODE_LABEL] == "node-1"
+    assert volume.metadata.annotations[names.PROVISIONED_BY] == names.DRIVER
+    assert volume.metadata.annotations[names.DELETION_SECRET_NAME] == ""
+    assert names.PROVISIONER_FINALIZER not in volume.metadata.finalizers
+    term = volume.spec.node_affinity.required.node_selector_terms[0].match_expressions[0]
+    assert (term.key, term.operator, term.values) == (names.TOPOLOGY_NODE, "In", ["node-1"])
+    assert volume.spec.csi.volume_handle == f"scratch/{volume.metadata.name}"
+    assert volume.spec.csi.volume_attributes[names.CSI_PROVISIONER_IDENTITY].endswith("csi.tonnage.dev-node-1")
+    record = (await node.pool.list())[0].owner
+    assert (record[names.PARAM_CLUSTER], record[names.PARAM_EPHEMERAL]) == ("cluster-1", "true")
+    assert (record[names.PARAM_RECLAIM], record[names.CSI_PVC_NAME]) == ("Delete", "app-v0")
+
+    await node.release("app-v0")
+    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    assert await node.volumes() == []
+    assert await all_events() == [], "who made the pod does not look at its claim"
+
+
+async def test_a_claim_of_its_own_is_told_of_its_volume(
+    make_node: Any, make_claim: Any, all_events: Any, eventually: Any
+) -> None:
+    node = await make_node()
+    await make_claim("mine", storageClassName="late")
+    await node.send("mine")
+    volume = names.volume_name((await node.claim("mine")).metadata.uid)
+    told = ("mine", "ProvisioningSucceeded", f"Successfully provisioned volume {volume}")
+
+    async def is_told() -> bool:
+        return bool(await all_events() == [told])
+
+    await eventually(is_told)
+
+
+async def test_claims_for_others_are_left_alone(
+    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+) -> None:
+    node = await make_node()
+    await make_class("theirs", provisioner="other.example.com")
+    for name, storage_class in (("elsewhere", "late"), ("unsent", "late"), ("theirs", "theirs"), ("mine", "late")):
+        await make_claim(name, storageClassName=storage_class)
+    await node.send("elsewhere", node="node-2")
+    await node.send("theirs", "mine")
+    await eventually(lambda: node.bound("mine"))
+    assert len(await node.volumes()) == 1
+    assert {await node.phase(c) for c in ("elsewhere", "unsent", "theirs")} == {"Pending"}
+
+
+async def test_an_immediate_claim_is_served_like_any_other(
+    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+) -> None:
+    node = await make_node()
+    await make_class("now", mode=names.IMMEDIATE)
+    await make_claim("data", storageClassName="now")
+    await node.send("data")
+    await eventually(lambda: node.bound("data"))
+
+
+async def test_binding_can_be_left_to_the_controller(make_node: Any, make_claim: Any, eventually: Any) -> None:
+    node = await make_node(binding="controller")
+    await make_claim("data", storageClassName="late")
+    await node.send("data")
+
+    async def made() -> Any:
+        return (await node.kube.list(kinds.VOLUMES)).items
+
+    volume = (await eventually(made))[0]
+    await asyncio.sleep(0.05)
+    assert await node.phase("data") == "Pending"
+    assert volume.spec.claim_ref.name == "data"
+    assert names.PROVISIONER_FINALIZER in volume.metadata.finalizers
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
+        (
+            {"dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x"}},
+            "data source VolumeSnapshot 'x' is not supported",
+        ),
+        ({"accessModes": ["ReadWriteMany"]}, "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"),
+    ],
+)
+async def test_what_cannot_be_had_is_refused_by_name(
+    make_node: Any, make_claim: Any, eventually: Any, all_events: Any, spec: dict[str, Any], text: str
+) -> None:
+    node = await make_node()
+    await make_claim("data", storageClassName="late", **spec)
+    await node.send("data")
+
+    async def told() -> Any:
+        return [t for _, reason, t in await all_events() if reason == "ProvisioningFailed"]
+
+    messages = await eventually(told)
+    assert text in messages[0]
+    assert 'failed to provision volume with StorageClass "late": ' in messages[0]
+    assert await node.volumes() == []
+
+
+async def test_infeasible_requests_are_not_repeated_at_once(
+    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node("30Gi")
+    await make_claim("data", storageClassName="late", accessModes=["ReadWriteMany"])
+    await node.send("data")
+
+    async def told() -> Any:
+        return [t for _, reason, t in await all_events() if reason == "ProvisioningFailed"]
+
+    text = (await eventually(told))[0]
+    assert text.startswith("Volume provisioning failed with infeasible error. Retries will be delayed. ")
+    assert "local volumes live on one node" in text
+    uid = (await node.claim("data")).metadata.uid
+    assert await node.agents[0].provisioner.reconcile(uid) == LOOK_EVERY
+    assert len(await told()) == 1
+    await eventually(lambda: node.shows("30Gi", "30Gi"))  # it may stay for ever, and its room is for others
+
+
+async def test_a_claim_deleted_while_its_volume_is_made_leaves_nothing(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    pool = _Gated("10Gi")
+    node = await make_node(pool=pool)
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+    await pool.waiting.wait()
+    await node.remove_claim("app-v0")
+    pool.gate.set()
+
+    async def quiet() -> bool:
+        return not node.agents[0].provisioner.busy and await node.volumes() == []
+
+    await eventually(quiet)
+    assert (await node.kube.list(kinds.VOLUMES)).items == []
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+
+
+async def test_a_claim_sent_elsewhere_while_its_volume_is_made_leaves_nothing(
+    make_node: Any, make_claim: Any, eventually: Any
+) -> None:
+    pool = _Gated("10Gi")
+    node = await make_node(pool=pool)
+    await make_claim("data", "4Gi", storageClassName="late")
+    await node.send("data")
+    await pool.waiting.wait()
+    await node.send("data", node="node-2")
+    pool.gate.set()
+
+    async def quiet() -> bool:
+        return not node.agents[0].provisioner.busy and await node.volumes() == []
+
+    await eventually(quiet)
+    assert await node.phase("data") == "Pending"
+
+
+async def test_a_volume_that_takes_long_is_told_of_once(
+    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+) -> None:
+    pool = _Gated("10Gi")
+    node = await make_node(pool=pool)
+    await make_claim("data", "4Gi", storageClassName="late")
+    await node.send("data")
+
+    async def told() -> list[str]:
+        return [text for _, reason, text in await all_events() if reason == "Provisioning"]
+
+    async def is_told() -> bool:
+        return bool(await told())
+
+    await eventually(is_told)
+    pool.gate.set()
+    await eventually(lambda: node.bound("data"))
+    assert await told() == ['External provisioner is provisioning volume for claim "default/data"']
+
+
+class _Faulty(MemoryPool):
+    """create() fails with `failures`, one after the other; `made`: after it has made the volume."""
+
+    def __init__(self, *failures: Exception, made: bool = False) -> None:
+        super().__init__("scratch", to_bytes("10Gi"), directories=False)
+        self.failures, self._made_first = list(failures), made
+        self.calls: list[float] = []
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        self.calls.append(asyncio.get_running_loop().time())
+        if self.failures:
+            if self._made_first:
+                await super().create(request)
+            raise self.failures.pop(0)
+        return await super().create(request)
+
+
+@pytest.mark.parametrize("failure", [HostError("mkfs failed"), Unavailable("not now"), Busy("pending")])
+async def test_a_failure_is_told_and_tried_again(
+    make_node: Any, make_claim: Any, eventually: Any, all_events: Any, failure: Exception
+) -> None:
+    node = await make_node(pool=_Faulty(failure, failure))
+    await make_claim("data", "4Gi", storageClassName="late")
+    await node.send("data")
+    await eventually(lambda: node.bound("data"))
+    await eventually(lambda: node.shows("6Gi", "6Gi"))
+    assert str(failure) in str([t for _, reason, t in await all_events() if reason == "ProvisioningFailed"])
+
+
+async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: Any, make_claim: Any) -> None:
+    pool = _Faulty(*(Busy("in use") for _ in range(10)))
+    node = await make_node(pool=pool)
+    await make_claim("data", "4Gi", storageClassName="late")
+    await node.send("data")
+    await asyncio.sleep(600)
+    assert await node.bound("data")
+    pauses = [after - before for before, after in pairwise(pool.calls)]
+    assert len(pauses) == 10
+    assert max(pauses) < 61
+    assert pauses[-1] > 55, "it does back off"
+
+
+async def test_an_outcome_that_is_not_known_is_followed_up_though_the_claim_is_gone(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    pool = _Faulty(Unavailable("lost"), Unavailable("lost"), made=True)
+    node = await make_node(pool=pool)
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+
+    async def failed() -> bool:
+        return len(pool.failures) == 1
+
+    await eventually(failed)
+    assert len(await node.volumes()) == 1
+    await node.remove_claim("app-v0")
+
+    async def quiet() -> bool:
+        return not node.agents[0].provisioner.busy and await node.volumes() == []
+
+    await eventually(quiet)
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+
+
+async def test_secrets_are_read_for_making_and_named_for_deleting(
+    make_node: Any, make_class: Any, make_claim: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node()
+    prefix = f"{names.CSI_PREFIX}provisioner-secret-"
+    secret = {f"{prefix}name": "key-of-${pvc.name}", f"{prefix}namespace": "${pvc.namespace}"}
+    await make_class("locked", parameters=secret)
+    await make_claim("data", storageClassName="locked")
+    await node.send("data")
+
+    async def told() -> Any:
+        return [t for _, reason, t in await all_events() if reason == "ProvisioningFailed"]
+
+    assert 'secrets "key-of-data" not found' in (await eventually(told))[0]
+    await node.kube.create(kinds.SECRETS, {"metadata": {"name": "key-of-data"}, "data": {"k": "dg=="}}, "default")
+    await eventually(lambda: node.bound("data"))
+    volume = await node.kube.get(kinds.VOLUMES, (await node.claim("data")).spec.volume_name)
+    assert volume.metadata.annotations[names.DELETION_SECRET_NAME] == "key-of-data"
+    assert volume.metadata.annotations[names.DELETION_SECRET_NAMESPACE] == "default"
+
+
+class _Dying:
+    """A transport that dies at its n-th write, before or after the server has done it."""
+
+    def __init__(self, inner: Any, at: int, *, after: bool) -> None:
+        self._inner, self._left, self._after = inner, at, after
+        self.dead = asyncio.Event()
+
+    async def request(self, request: Request) -> Response:
+        if self.dead.is_set():
+            raise Unavailable("dead")
+        if request.method == "GET" or "/events" in request.path:
+            return await self._inner.request(request)  # type: ignore[no-any-return]
+        self._left -= 1
+        if self._left == 0:
+            self.dead.set()
+            if self._after:
+                await self._inner.request(request)
+            raise Unavailable("dead")
+        return await self._inner.request(request)  # type: ignore[no-any-return]
+
+    def stream(self, request: Request) -> Any:
+        return self._inner.stream(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(1, 10))
+async def test_killed_at_any_write_the_next_agent_goes_on(
+    make_node: Any, scratch_pod: Any, eventually: Any, api_server: Any, at: int, after: bool
+) -> None:
+    node = await make_node("10Gi", agent=False)
+    await scratch_pod("app", "2Gi", "3Gi")
+    dying = _Dying(api_server.transport("system:admin"), at, after=after)
+    node.kube, kube = Client(dying), node.kube
+    await node.start_agent()
+    node.kube = kube
+    await node.send("app-v0", "app-v1")
+    await asyncio.wait({asyncio.ensure_future(dying.dead.wait())}, timeout=0.3)
+    await node.kill_agent()
+    await node.start_agent()
+    for claim in ("app-v0", "app-v1"):
+        await eventually(lambda claim=claim: node.bound(claim))
+    await eventually(lambda: node.shows("5Gi", "5Gi"))
+    assert len(await node.volumes()) == 2
+    assert len((await node.kube.list(kinds.VOLUMES)).items) == 2
+    for claim in ("app-v0", "app-v1"):
+        await node.release(claim)
+    await eventually(lambda: node.shows("10Gi", "10Gi"))

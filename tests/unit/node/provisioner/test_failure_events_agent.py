@@ -1,0 +1,184 @@
+"""What can never be: classes that this node cannot serve, claims that nobody can, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tonnage.api import kinds, names
+from tonnage.node.capacity.class_errors import LONGEST, shorten
+from tonnage.node.provisioner.failure_events import AGAIN
+
+pytestmark = pytest.mark.virtual_time
+MODE = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"
+Told = Callable[..., Awaitable[list[str]]]
+
+
+@pytest.fixture
+def told(all_events: Any) -> Told:
+    """Messages of an object's events of a reason, in order."""
+
+    async def read(about: str, reason: str = "ProvisioningFailed") -> list[str]:
+        return [text for name, why, text in await all_events() if (name, why) == (about, reason)]
+
+    return read
+
+
+@pytest.fixture
+def published(kube: Any) -> Callable[[str], Awaitable[tuple[str, str]]]:
+    """(capacity, reason) of a class."""
+
+    async def read(storage_class: str) -> tuple[str, str]:
+        found = (await kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
+        ours = [c for c in found if c.storage_class_name == storage_class]
+        return (ours[0].capacity, ours[0].metadata.annotations.get(names.REASON, "")) if ours else ("", "")
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"parameters": {"pool": "nope"}}, "there is no pool 'nope' (there is scratch)"),
+        ({"parameters": {"pool": "not/a label\nat all"}}, "there is no pool 'not/a label\\nat all' (there is scratch)"),
+        ({"parameters": {"kind": "lvm"}}, "there is no pool of kind 'lvm'"),
+        ({"parameters": {"colour": "blue"}}, "unknown parameter 'colour': pool scratch takes"),
+        ({"parameters": {names.CSI_FSTYPE: "zfs"}}, "file system 'zfs' is not offered by pool scratch"),
+        ({"parameters": {"fsType": "zfs"}}, "file system 'zfs' is not offered by pool scratch"),
+        ({"parameters": {"fstype": "xfs", names.CSI_FSTYPE: "xfs"}}, "fstype specified in parameters with both"),
+        ({"parameters": {f"{names.CSI_PREFIX}what": "x"}}, 'found unknown parameter key "csi.storage.k8s.io/what"'),
+        ({"mountOptions": ["usrquota"]}, "mount option 'usrquota' is not allowed"),
+    ],
+)
+async def test_a_class_that_cannot_be_served_says_why(
+    make_node: Any, make_class: Any, eventually: Any, published: Any, told: Told, body: dict[str, Any], reason: str
+) -> None:
+    node = await make_node("10Gi")
+    await make_class("wrong", **body)
+
+    async def refused() -> bool:
+        return str((await published("wrong"))[1]).startswith(reason)
+
+    await eventually(refused)
+    assert await node.shows("0", "0", "wrong")
+    assert await published("late") == ("10Gi", ""), "others are not touched"
+    (message,) = await eventually(lambda: told("wrong", "InvalidParameters"))
+    assert message.startswith(f"driver {names.DRIVER} on node node-1 can make no volumes of this class: {reason}")
+
+    node.agents[0].refresh()
+    await asyncio.sleep(200)
+    await node.kill_agent()
+    await node.start_agent()
+    await asyncio.sleep(5)
+    assert len(await told("wrong", "InvalidParameters")) == 1, "nor by an agent that starts anew"
+
+
+async def test_old_words_for_the_file_system_are_no_fault(make_node: Any, make_class: Any, eventually: Any) -> None:
+    node = await make_node("10Gi")
+    await make_class("old", parameters={"fstype": "xfs"})
+    await eventually(lambda: node.shows("10Gi", "10Gi", "old"))
+
+
+async def test_a_class_made_anew_is_looked_at_anew(
+    make_node: Any, make_class: Any, eventually: Any, published: Any
+) -> None:
+    node = await make_node("10Gi")
+    for parameters, shown in (
+        ({"pool": "nope"}, ("0", "there is no pool 'nope' (there is scratch)")),
+        ({"pool": "scratch"}, ("10Gi", "")),
+        ({"colour": "red"}, ("0", "unknown parameter 'colour': pool scratch takes csi.storage.k8s.io/fstype,")),
+    ):
+        await make_class("changing", parameters=parameters)
+
+        async def is_shown(shown: tuple[str, str] = shown) -> bool:
+            capacity, reason = await published("changing")
+            return capacity == shown[0] and reason.startswith(shown[1]) and bool(reason) == bool(shown[1])
+
+        await eventually(is_shown)
+        await node.kube.delete(kinds.STORAGE_CLASSES, "changing")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"accessModes": ["ReadWriteMany"]}, MODE),
+        ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
+        (
+            {"dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x"}},
+            "data source VolumeSnapshot 'x'",
+        ),
+        ({"volumeAttributesClassName": "gold"}, "VolumeAttributesClass 'gold' is not supported"),
+    ],
+)
+async def test_one_claim_of_a_pod_that_cannot_be_keeps_the_others_from_being_made(
+    kube: Any, make_node: Any, make_pod: Any, make_claim: Any, eventually: Any, told: Told, spec: Any, reason: str
+) -> None:
+    node = await make_node("10Gi")
+    pod = await make_pod("app", ephemeral={"good": {"storageClassName": "late"}, "bad": {"storageClassName": "late"}})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
+    await make_claim("app-good", "2Gi", owners=[owner], storageClassName="late")
+    await make_claim("app-bad", owners=[owner], **{"storageClassName": "late", **spec})
+    await node.send("app-good", "app-bad")
+
+    (on_claim,) = await eventually(lambda: told("app-bad"))
+    (on_pod,) = await eventually(lambda: told("app"))
+    (on_sibling,) = await eventually(lambda: told("app-good"))
+    assert on_claim.startswith('failed to provision volume with StorageClass "late": ')
+    assert reason in on_claim
+    assert on_pod == f"claim app-bad: {on_claim}"
+    assert "while claim app-bad of the same pod cannot have one" in on_sibling
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    assert await node.volumes() == []
+    assert (await node.claim("app-good")).metadata.annotations[names.SELECTED_NODE] == "node-1", "nowhere is it better"
+
+    await asyncio.sleep(AGAIN / 2)
+    assert [len(await told(name)) for name in ("app-bad", "app", "app-good")] == [1, 1, 1]
+    await asyncio.sleep(AGAIN * 2)
+    counts = {e.involved_object.name: e.count for e in (await kube.list(kinds.EVENTS)).items if reason in e.message}
+    assert min(counts.values()) > 1, "told again while it lasts: events expire"
+
+
+async def test_siblings_are_made_when_the_class_at_fault_is_put_right(
+    make_node: Any, make_class: Any, make_pod: Any, make_claim: Any, eventually: Any, told: Told
+) -> None:
+    node = await make_node("10Gi")
+    await make_class("wrong", parameters={f"{names.CSI_PREFIX}what": "x"})
+    wanted = {"good": {"storageClassName": "late"}, "bad": {"storageClassName": "wrong"}}
+    pod = await make_pod("app", ephemeral=wanted)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
+    for volume, spec in wanted.items():
+        await make_claim(f"app-{volume}", owners=[owner], **spec)
+    await node.send("app-good", "app-bad")
+    await eventually(lambda: told("app"))
+    assert await node.volumes() == []
+
+    await node.kube.delete(kinds.STORAGE_CLASSES, "wrong")
+    await make_class("wrong")
+
+    await eventually(lambda: node.bound("app-bad"))
+    await eventually(lambda: node.bound("app-good"))
+
+
+async def test_a_pod_that_uses_a_plain_claim_is_told_too(
+    make_node: Any, make_pod: Any, make_claim: Any, eventually: Any, told: Told
+) -> None:
+    node = await make_node("10Gi")
+    await make_pod("app", claims=["data"])
+    await make_pod("other", claims=["more"])
+    await make_claim("data", storageClassName="late", accessModes=["ReadWriteMany"])
+    await node.send("data")
+
+    (on_pod,) = await eventually(lambda: told("app"))
+    assert on_pod.startswith("claim data: Volume provisioning failed with infeasible error. ")
+    assert MODE in on_pod
+    assert await told("other") == []
+
+
+def test_a_reason_is_one_short_line() -> None:
+    assert shorten("  a\n b\t c ") == "a b c"
+    assert shorten("x" * LONGEST) == "x" * LONGEST
+    assert shorten("word " * LONGEST).endswith(" wo...")
+    assert len(shorten("y" * 5000)) == LONGEST

@@ -1,0 +1,183 @@
+"""A pod that fits nowhere: what it costs, and that it misses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.clocks import ManualClock
+
+from tonnage.api import kinds, names
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.node.provisioner.reschedule_backoff import SLOWEST_FROM, Patience, stay
+
+pytestmark = pytest.mark.virtual_time
+GIB = 1 << 30
+MINUTE = 60.0
+OFTEN = {names.WITHDRAWN: "20"}
+
+
+@given(st.integers(1, 16), st.integers(1, 6))
+def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: int, objects: int) -> None:
+    assert sum(stay(attempt, claims, objects) for attempt in range(SLOWEST_FROM)) < 5 * MINUTE
+    writes = 2 * claims + 2 * objects + 3
+    assert stay(SLOWEST_FROM, claims, objects) >= writes * MINUTE
+    assert stay(10**6, claims, objects) == stay(SLOWEST_FROM, claims, objects)
+
+
+def test_news_is_what_was_not_roomy_before() -> None:
+    clock = ManualClock(100.0)
+    patience = Patience(clock)
+    assert patience.news("pod", {"a", "b"}, {"a"}, objects=3) == {"b"}
+    assert patience.next_look("pod") > 0
+    assert patience.news("pod", {"a", "b", "c"}, set(), objects=3) == {"c"}
+    assert patience.news("pod", {"a"}, set(), objects=3) == set()
+    assert patience.news("pod", {"a", "b"}, set(), objects=3) == {"b"}, "it had none in between"
+
+
+def test_who_hurried_does_not_at_once_again() -> None:
+    clock = ManualClock(100.0)
+    patience = Patience(clock)
+    patience.hurries("pod", 500.0)
+    patience.over("pod")
+    assert patience.next_look("pod") == 500.0
+    assert patience.next_look("other") == 0.0
+    clock.now += 501
+    patience.over("pod")
+    assert patience.next_look("pod") == 0.0
+    assert not patience._outlooks
+
+
+async def _keep_sending(node: Any, *claims: str) -> None:
+    """A scheduler that sends to this node at once whatever comes back."""
+    while True:
+        there = {c.metadata.name: c for c in (await node.kube.list(kinds.CLAIMS, "default")).items}
+        await node.send(*(c for c in claims if names.SELECTED_NODE not in there[c].metadata.annotations))
+        await asyncio.sleep(3.0)
+
+
+async def _written(node: Any) -> int:
+    """How often anything was written so far: each write has a version of its own."""
+    return int(await node.kube.revision(kinds.CLAIMS, "", fields=""))
+
+
+@pytest.mark.parametrize("volumes", [1, 2, 8])
+async def test_after_five_minutes_it_costs_less_than_a_write_a_minute(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, volumes: int
+) -> None:
+    node = await make_node("30Gi")
+    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    size = "40Gi" if volumes == 1 else "20Gi"
+    await scratch_pod("app", *[size] * volumes)
+    scheduler = asyncio.ensure_future(_keep_sending(node, *(f"app-v{n}" for n in range(volumes))))
+    await asyncio.sleep(5 * MINUTE)
+    before, minutes = await _written(node), 120
+    await asyncio.sleep(minutes / 2 * MINUTE)
+    await node.kill_agent()
+    await node.start_agent()
+    await asyncio.sleep(minutes / 2 * MINUTE)
+    took = await _written(node) - before
+    attempts = int((await node.claim("app-v0")).metadata.annotations[names.WITHDRAWN])
+    scheduler.cancel()
+    assert attempts > 10
+    assert took <= minutes, f"{took} writes in {minutes} minutes"
+    assert await node.volumes() == []
+
+
+async def test_room_that_comes_back_here_is_used_at_once(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("10Gi")
+    await make_claim("old", "8Gi", storageClassName="late")
+    await node.send("old")
+    await eventually(lambda: node.bound("old"))
+    await make_claim("new", "8Gi", storageClassName="late", annotations=OFTEN)
+    await node.send("new")
+    await asyncio.sleep(3 * MINUTE)
+    assert await node.phase("new") == "Pending"
+    await node.release("old")
+    await eventually(lambda: node.bound("new"))
+
+
+async def test_so_is_room_that_the_driver_had_denied(make_node: Any, make_claim: Any, eventually: Any) -> None:
+    node = await make_node("10Gi", poll=20)
+    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    async with CsiClient(node.driver.endpoints[0]) as stranger:
+        theirs = await stranger.create_volume("theirs", 8 * GIB, [VolumeCapability()])
+    await make_claim("new", "8Gi", storageClassName="late", annotations=OFTEN)
+    await node.send("new")
+    await asyncio.sleep(3 * MINUTE)
+    assert await node.phase("new") == "Pending"
+    async with CsiClient(node.driver.endpoints[0]) as stranger:
+        await stranger.delete_volume(theirs.id)
+    await eventually(lambda: node.bound("new"))
+
+
+async def _roomy(node: Any, name: str, free: str) -> None:
+    """Another node comes to have room."""
+    topology = {"matchLabels": {names.TOPOLOGY_NODE: name}}
+    labels = {names.CAPACITY_DRIVER: names.DRIVER, names.NODE_LABEL: name}
+    body = {"metadata": {"name": f"of-{name}", "labels": labels}, "storageClassName": "late", "nodeTopology": topology}
+    await node.kube.create(kinds.CAPACITIES, {**body, "capacity": free}, names.SYSTEM_NAMESPACE)
+
+
+async def _held(node: Any, scratch_pod: Any, **node_labels: str) -> Any:
+    """A pod that fits nowhere, and has gone back often; another node is there, without room."""
+    await node.kube.create(kinds.NODES, {"metadata": {"name": "node-2", "labels": node_labels}})
+    pod = await scratch_pod("app", "20Gi", "20Gi")
+    for claim in ("app-v0", "app-v1"):
+        await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": OFTEN}}, "default")
+    return pod
+
+
+async def _stays(node: Any) -> None:
+    await asyncio.sleep(3 * MINUTE)
+    assert names.SELECTED_NODE in (await node.claim("app-v0")).metadata.annotations
+
+
+def _went_back(node: Any) -> Any:
+    async def ask() -> bool:
+        return names.SELECTED_NODE not in (await node.claim("app-v1")).metadata.annotations
+
+    return ask
+
+
+async def test_it_goes_back_when_another_node_has_room(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node = await make_node("30Gi")
+    await _held(node, scratch_pod)
+    await node.send("app-v0", "app-v1")
+    await _stays(node)
+    await _roomy(node, "node-3", "39Gi")
+    await _stays(node)
+    await _roomy(node, "node-2", "40Gi")
+    await eventually(_went_back(node))
+
+
+async def test_room_that_came_before_it_was_looked_for_is_news_too(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("30Gi", agent=False)
+    await _held(node, scratch_pod)
+    await node.send("app-v0", "app-v1")
+    await _roomy(node, "node-2", "40Gi")
+    await node.start_agent()
+    await eventually(_went_back(node))
+    await node.send("app-v0", "app-v1")
+    await _stays(node)
+
+
+async def test_a_node_that_the_scheduler_knew_of_or_where_the_pod_may_not_be_is_no_reason(
+    make_node: Any, scratch_pod: Any, eventually: Any
+) -> None:
+    node = await make_node("30Gi")
+    await _held(node, scratch_pod)
+    cordon = {"metadata": {"name": "node-3"}, "spec": {"unschedulable": True}}
+    await node.kube.create(kinds.NODES, cordon)
+    await _roomy(node, "node-2", "40Gi")
+    await node.send("app-v0", "app-v1")
+    await _roomy(node, "node-3", "40Gi")
+    await _stays(node)

@@ -1,0 +1,132 @@
+"""A pod that needs much is not starved by those that need little, where room is kept for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tonnage.api import kinds, names
+from tonnage.api.quantity import to_bytes
+
+pytestmark = pytest.mark.virtual_time
+MINUTE = 60.0
+LARGE = ("large-v0", "large-v1")
+
+
+async def _small_ones(node: Any, make_claim: Callable[..., Any]) -> None:
+    """For ever: four claims of 5Gi that live half a minute each, as soon as there is room for them."""
+    alive: dict[str, float] = {}
+    loop, names_ = asyncio.get_running_loop(), (f"small-{n}" for n in count())
+    while True:
+        for name in [n for n, end in alive.items() if end <= loop.time()]:
+            del alive[name]
+            if (await node.claim(name)).spec.volume_name:
+                await node.release(name)
+            else:
+                await node.remove_claim(name)
+        if len(alive) < 4 and to_bytes((await node.capacity())[0] or "0") >= to_bytes("5Gi"):
+            name = next(names_)
+            alive[name] = loop.time() + 30.0
+            await make_claim(name, "5Gi", storageClassName="late")
+            await node.send(name)
+        await asyncio.sleep(1.5)
+
+
+async def _send_large(node: Any) -> None:
+    """For ever: as the stock scheduler does, wherever each of its claims fits alone."""
+    while True:
+        for claim in LARGE:
+            unsent = names.SELECTED_NODE not in (await node.claim(claim)).metadata.annotations
+            if unsent and to_bytes((await node.capacity())[0] or "0") >= to_bytes("10Gi"):
+                await node.send(claim)
+        await asyncio.sleep(1.0)
+
+
+@asynccontextmanager
+async def _storm(node: Any, make_claim: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(_small_ones(node, make_claim))]
+    await asyncio.sleep(20.0)
+    tasks.append(asyncio.ensure_future(_send_large(node)))
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_without_it_the_large_one_starves_and_with_it_it_does_not(
+    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, all_events: Any
+) -> None:
+    node = await make_node("30Gi")
+    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await scratch_pod("large", "10Gi", "10Gi")
+    async with _storm(node, make_claim):
+        await asyncio.sleep(20 * MINUTE)
+        waiting = [await node.phase(claim) for claim in LARGE]
+        assert waiting == ["Pending", "Pending"]
+        assert int((await node.claim(LARGE[0])).metadata.annotations[names.WITHDRAWN]) > 3
+        await node.kill_agent()
+        await node.start_agent(hold_back=3)
+        await asyncio.sleep(MINUTE)
+        for claim in LARGE:
+            assert await node.bound(claim)
+    text = next(text for _, reason, text in await all_events() if reason == "RoomKept")
+    assert text.startswith("pool scratch of node node-1 keeps what becomes free for the volumes of this pod (2 x 10Gi;")
+
+
+async def _kept(make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any, *sizes: str) -> Any:
+    node = await make_node("30Gi", hold_back=3)
+    await make_claim("old", "10Gi", storageClassName="late")
+    await node.send("old")
+    await eventually(lambda: node.bound("old"))
+    await scratch_pod("large", *sizes)
+    for claim in LARGE:
+        often = {"metadata": {"annotations": {names.WITHDRAWN: "3"}}}
+        await node.kube.patch(kinds.CLAIMS, claim, often, "default")
+    await node.send(*LARGE)
+    return node
+
+
+async def test_what_is_kept_is_not_published_and_nobody_else_gets_it(
+    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any
+) -> None:
+    node = await _kept(make_node, scratch_pod, make_claim, eventually, "15Gi", "15Gi")
+    await eventually(lambda: node.shows("0", "0"))
+    await make_claim("small", "1Gi", storageClassName="late")
+    await node.send("small")
+
+    async def sent_back() -> bool:
+        return names.SELECTED_NODE not in (await node.claim("small")).metadata.annotations
+
+    await eventually(sent_back)
+    await node.release("old")
+    for claim in LARGE:
+        await eventually(lambda claim=claim: node.bound(claim))
+
+
+@pytest.mark.parametrize("how", ["gone", "given up"])
+async def test_when_it_is_over_the_room_is_everybodys(
+    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any, how: str
+) -> None:
+    node = await _kept(make_node, scratch_pod, make_claim, eventually, "15Gi", "15Gi")
+    await eventually(lambda: node.shows("0", "0"))
+    if how == "gone":
+        for claim in LARGE:
+            await node.remove_claim(claim)
+    else:
+        await asyncio.sleep(31 * MINUTE)
+    await eventually(lambda: node.shows("20Gi", "20Gi"))
+
+
+async def test_nothing_is_kept_for_what_the_node_could_never_hold(
+    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any
+) -> None:
+    node = await _kept(make_node, scratch_pod, make_claim, eventually, "16Gi", "15Gi")
+    await asyncio.sleep(0.7)
+    await eventually(lambda: node.shows("20Gi", "20Gi"))

@@ -1,0 +1,176 @@
+"""A claim that got its volume on one node while another node was still making one: the same name, and the same handle,
+on both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from tonnage.api import kinds, names
+from tonnage.api.core import PersistentVolume
+from tonnage.api.quantity import to_bytes
+from tonnage.claims.node_scope import reaches
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.errors import Unavailable
+from tonnage.pools.base.contract import Volume, VolumeRequest
+from tonnage.pools.fake import MemoryPool
+
+pytestmark = pytest.mark.virtual_time
+GIB = 1 << 30
+
+
+class _Gated(MemoryPool):
+    """create() waits at the gate before it makes anything; delete() fails while `stuck`."""
+
+    def __init__(self) -> None:
+        super().__init__("scratch", to_bytes("30Gi"), directories=False)
+        self.gate, self.waiting = asyncio.Event(), asyncio.Event()
+        self.stuck = False
+
+    async def create(self, request: VolumeRequest) -> Volume:
+        self.waiting.set()
+        await self.gate.wait()
+        return await super().create(request)
+
+    async def delete(self, name: str, *, wait: bool = True) -> None:
+        if self.stuck:
+            raise Unavailable("stuck")
+        await super().delete(name, wait=wait)
+
+
+def _quiet(node: Any) -> Any:
+    async def ask() -> bool:
+        return not node.agents[-1].provisioner.busy and await node.volumes() == []
+
+    return ask
+
+
+def _affinity(node: str, key: str = names.TOPOLOGY_NODE) -> dict[str, Any]:
+    expression = {"key": key, "operator": "In", "values": [node]}
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
+
+
+async def _placed_late(node: Any, other: Any, scratch_pod: Any, eventually: Any) -> str:
+    """A claim sent to a node that is slow, taken from it, and bound on the other; returns the volume's name."""
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+    await node.pool.waiting.wait()
+    await node.send("app-v0", node=other.name)
+    await eventually(lambda: other.bound("app-v0"))
+    return str((await other.claim("app-v0")).spec.volume_name)
+
+
+async def _is_untouched(other: Any, name: str) -> None:
+    assert await other.volumes() == [name]
+    volume = await other.kube.get(kinds.VOLUMES, name)
+    assert (volume.status.phase, volume.metadata.deleting) == ("Bound", False)
+    assert volume.metadata.labels[names.NODE_LABEL] == other.name
+
+
+async def test_a_volume_made_too_late_is_taken_back(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node, other = await make_node(pool=_Gated()), await make_node("10Gi", name="node-2")
+    name = await _placed_late(node, other, scratch_pod, eventually)
+    node.pool.gate.set()
+    await eventually(_quiet(node))
+    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await _is_untouched(other, name)
+
+
+async def test_it_is_taken_back_though_the_watch_has_not_told_yet(
+    make_node: Any, make_claim: Any, make_volume: Any, eventually: Any
+) -> None:
+    node = await make_node(pool=_Gated())
+    claim = await make_claim("data", "4Gi", storageClassName="late")
+    await node.send("data")
+    await node.pool.waiting.wait()
+    ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": claim.metadata.uid}
+    name = names.volume_name(claim.metadata.uid)
+    await make_volume(name, "4Gi", labels={names.NODE_LABEL: "node-2"}, claimRef=ref, **_affinity("node-2"))
+    node.pool.gate.set()
+    await eventually(_quiet(node))
+    assert not await node.gone(kinds.VOLUMES, name)
+
+
+async def test_after_a_kill_the_sweep_finds_it(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+    node, other = await make_node(pool=_Gated()), await make_node("10Gi", name="node-2")
+    name = await _placed_late(node, other, scratch_pod, eventually)
+    await node.kill_agent()
+    node.pool.gate.set()
+    await _left_behind(node, await node.claim("app-v0"))
+    await node.start_agent()
+    await asyncio.sleep(70.0)
+    await eventually(_quiet(node))
+    await _is_untouched(other, name)
+
+
+async def test_one_of_a_persistent_claim_is_an_orphan_beside_the_other(
+    make_node: Any, make_claim: Any, eventually: Any
+) -> None:
+    node, other = await make_node("10Gi", agent=False), await make_node("10Gi", name="node-2")
+    await make_claim("data", "4Gi", storageClassName="late")
+    await other.send("data")
+    await eventually(lambda: other.bound("data"))
+    name = (await node.claim("data")).spec.volume_name
+    await _left_behind(node, await node.claim("data"), **{names.PARAM_EPHEMERAL: "false"})
+    await node.start_agent()
+    await asyncio.sleep(70.0)
+
+    async def told() -> bool:
+        return [o.id for o in node.agents[-1].sweep.orphans] == [f"scratch/{name}"]
+
+    await eventually(told)
+    await _is_untouched(other, name)
+
+
+async def test_a_pv_that_vanished_takes_its_volume_along_though_another_node_has_its_name(
+    make_node: Any, scratch_pod: Any, make_volume: Any, eventually: Any
+) -> None:
+    pool = _Gated()
+    pool.gate.set()
+    node = await make_node(pool=pool)
+    await scratch_pod("app", "4Gi")
+    await node.send("app-v0")
+    await eventually(lambda: node.bound("app-v0"))
+    pool.stuck = True
+    name = (await node.release("app-v0")).metadata.name
+    await node.kube.delete(kinds.VOLUMES, name)
+    await node.kube.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    await make_volume(name, "4Gi", labels={names.NODE_LABEL: "node-2"}, **_affinity("node-2"))
+    pool.stuck = False
+    await eventually(_quiet(node))
+    assert not await node.gone(kinds.VOLUMES, name)
+
+
+async def _left_behind(node: Any, claim: Any, **record: str) -> None:
+    """The volume as a killed agent leaves it: made, and nobody told."""
+    name = names.volume_name(claim.metadata.uid)
+    parameters = {
+        names.CSI_PVC_NAME: claim.metadata.name,
+        names.CSI_PVC_NAMESPACE: "default",
+        names.CSI_PV_NAME: name,
+        names.PARAM_CLUSTER: "cluster-1",
+        names.PARAM_EPHEMERAL: "true",
+        names.PARAM_RECLAIM: "Delete",
+        **record,
+    }
+    async with CsiClient(node.driver.endpoints[0]) as agent:
+        await agent.create_volume(name, 4 * GIB, [VolumeCapability()], parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer"),
+    [
+        ({}, True),
+        (_affinity("node-1"), True),
+        (_affinity("node-2"), False),
+        (_affinity("node-2", "kubernetes.io/hostname"), True),
+    ],
+)
+def test_what_a_volume_says_of_its_place(spec: dict[str, Any], answer: bool) -> None:
+    volume = msgspec.convert({"metadata": {"name": "v"}, "spec": spec}, PersistentVolume)
+    assert reaches(volume, {names.TOPOLOGY_NODE: "node-1"}) is answer
+    assert reaches(volume, {}), "a driver without places"

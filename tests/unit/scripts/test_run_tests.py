@@ -1,0 +1,99 @@
+"""The runner of the tests: what fails a run, what may run again, and that nothing is left or hangs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+SCRIPT = """
+import pathlib, sys
+from scripts import run_tests
+run_tests.QUICK = {"one": ["test_it.py"]}
+run_tests.REPEAT = pathlib.Path("repeat.txt")
+run_tests.LIMIT = float(sys.argv[1])
+sys.exit(run_tests.main(["--rootdir=.", "-p", "tests.conftest"]))
+"""
+
+
+def run(folder: Path, body: str, *, repeat: bool = False, limit: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run one file with that text. repeat: its test is named as one that may run again."""
+    (folder / "test_it.py").write_text(body)
+    (folder / "repeat.txt").write_text("test_it.py::test_it  # known\n" if repeat else "")
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(limit)],
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+
+
+FAILS_ONCE = """
+import pathlib
+def test_it():
+    mark = pathlib.Path(__file__).with_name("mark")
+    if not mark.exists():
+        mark.touch()
+        assert False
+"""
+
+
+def test_all_passed(tmp_path: Path) -> None:
+    ended = run(tmp_path, "def test_it(): pass")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.endswith("1 passed, 0 failed, 0 skipped\n")
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+def test_only_a_named_test_has_a_second_try(tmp_path: Path, repeat: bool) -> None:
+    ended = run(tmp_path, FAILS_ONCE, repeat=repeat)
+    assert ended.returncode == (0 if repeat else 1), ended.stdout + ended.stderr
+    assert ("Again, alone" in ended.stdout) == repeat
+
+
+def test_a_named_test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
+    ended = run(tmp_path, "def test_it(): assert False", repeat=True)
+    assert ended.returncode == 1
+    assert "0 passed, 1 failed" in ended.stdout
+
+
+def test_a_process_that_is_left_is_killed_and_fails_the_run(tmp_path: Path) -> None:
+    body = "import subprocess\ndef test_it(): subprocess.Popen(['sleep', '4711'], start_new_session=True)"
+    ended = run(tmp_path, body)
+    assert ended.returncode == 1
+    assert "left behind, and killed: process" in ended.stdout
+    assert "sleep 4711" in ended.stdout
+    assert not _is_running("sleep 4711")
+
+
+def test_a_lane_that_hangs_is_ended_and_its_test_named(tmp_path: Path) -> None:
+    ended = run(tmp_path, "import time\ndef test_it(): time.sleep(1000)", limit=15)
+    assert ended.returncode == 1
+    assert "test_it.py::test_it" in ended.stdout.split("while it ran")[1]
+
+
+def test_a_lane_that_cannot_start_fails_the_run(tmp_path: Path) -> None:
+    assert run(tmp_path, "import nothing_of_that_name").returncode == 1
+
+
+def _is_running(command: str) -> bool:
+    return subprocess.run(["pgrep", "-f", f"^{command}$"], capture_output=True, check=False).returncode == 0
+
+
+def test_who_ends_the_run_ends_its_tests(tmp_path: Path) -> None:
+    """Also where the run is a shell's background job, which ignores SIGINT."""
+    body = "import subprocess\ndef test_it(): subprocess.run(['sleep', '4712'])"
+    (tmp_path / "test_it.py").write_text(body)
+    (tmp_path / "repeat.txt").touch()
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", SCRIPT, "300"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=ENVIRONMENT) as running:
+        while not _is_running("sleep 4712"):
+            assert running.poll() is None
+            time.sleep(0.1)
+        running.terminate()
+    assert running.returncode != 0
+    assert not _is_running("sleep 4712")
