@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest programs test-compat test-upstream check setup debian debian-test bench cluster cluster-down image chart proto clean
+.PHONY: demo test test-all test-rest programs test-compat test-upstream check setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -68,6 +68,13 @@ chart:                 ## regenerate the Helm chart's templates from src/tonnage
 
 proto:                 ## regenerate src/tonnage/csi/_proto from its .proto files
 	$(BIN)/python scripts/gen_proto.py
+
+reference: $(READY)    ## regenerate docs/reference/{cli,metrics,events,annotations}.md from the code
+	$(BIN)/python scripts/gen_reference.py
+
+docs: $(READY)         ## the documentation as a site in build/site; strict links, no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo 'build/site: $(BIN)/python -m http.server -d build/site'
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

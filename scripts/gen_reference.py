@@ -1,0 +1,536 @@
+"""Writes docs/reference/{cli,metrics,events,annotations}.md from the code: `make reference`.
+
+Only the two names imported below are tied to a place in the tree. Metrics, Events and keys are found by reading every
+source file, so a module may move. `--check` writes nothing and fails when a page is not current.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "tonnage"
+PAGES = ROOT / "docs" / "reference"
+NAMES = SOURCE / "api" / "names.py"
+_METRICS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Sums": "gauge"}
+_METHODS = {"normal": "Normal", "warning": "Warning", "record": ""}
+_FOLDERS = "| folder | what it does, who calls it, what it may touch |\n| --- | --- |\n"
+_MADE = "Generated from the\ncode by `make reference`: change it there.\n"
+
+
+@dataclass
+class Module:
+    """One parsed source file, with its constants and where each name was imported from."""
+
+    path: Path
+    tree: ast.Module
+
+    @cached_property
+    def package(self) -> str:
+        """The folder below src/tonnage, as `node.provisioner`; "" for the top."""
+        return ".".join(self.path.relative_to(SOURCE).parts[:-1])
+
+    @cached_property
+    def dotted(self) -> str:
+        """The module's full name."""
+        parts = [p for p in self.path.relative_to(SOURCE).with_suffix("").parts if p != "__init__"]
+        return ".".join(["tonnage", *parts])
+
+    @cached_property
+    def constants(self) -> Mapping[str, ast.expr]:
+        """Module-level assignments of names."""
+        found: dict[str, ast.expr] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign):
+                for target in ast.walk(node.targets[0]):
+                    if isinstance(target, ast.Name):
+                        found.update((target.id, value) for value in _assigned(node, target.id))
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+                found[node.target.id] = node.value
+        return found
+
+    @cached_property
+    def imports(self) -> Mapping[str, tuple[str, str]]:
+        """Local name -> (module, name there)."""
+        return {
+            alias.asname or alias.name: (node.module or "", alias.name)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """All calls, at any depth."""
+        return [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
+
+    @cached_property
+    def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """All functions and methods, at any depth."""
+        return [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+@dataclass
+class Tree:
+    """All source files."""
+
+    modules: list[Module] = field(default_factory=list)
+
+    @classmethod
+    def read(cls) -> Tree:
+        """Parse the package, without generated code."""
+        paths = sorted(p for p in SOURCE.rglob("*.py") if "_proto" not in p.parts)
+        return cls([Module(p, ast.parse(p.read_text(), str(p))) for p in paths])
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Module]:
+        return {m.dotted: m for m in self.modules}
+
+    @cached_property
+    def calls(self) -> Mapping[str, list[tuple[Module, ast.Call]]]:
+        """Function or method name -> its calls anywhere."""
+        found: dict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
+        for module in self.modules:
+            for node in module.calls:
+                found[_called(node)].append((module, node))
+        return found
+
+    def texts(self, module: Module, node: ast.expr, where: ast.AST | None = None, depth: int = 4) -> set[str]:
+        """The texts that an expression can be; placeholders of f-strings as {...}. Empty where it is not known."""
+        if isinstance(node, ast.Constant):
+            return {node.value} if isinstance(node.value, str) else set()
+        if isinstance(node, ast.IfExp):
+            return self.texts(module, node.body, where, depth) | self.texts(module, node.orelse, where, depth)
+        if isinstance(node, ast.JoinedStr):
+            return {"".join(_part(v) for v in node.values)}
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return {
+                a + b
+                for a in self.texts(module, node.left, where, depth) or {"{...}"}
+                for b in self.texts(module, node.right, where, depth) or {"{...}"}
+            } - {"{...}{...}"}
+        if depth and isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return self._imported(module, node.value.id, node.attr, depth)
+        return self._named(module, node.id, where, depth) if depth and isinstance(node, ast.Name) else set()
+
+    def _imported(self, module: Module, name: str, attribute: str, depth: int) -> set[str]:
+        there = self.by_name.get(".".join(module.imports.get(name, ("", ""))))
+        value = there.constants.get(attribute) if there else None
+        return self.texts(there, value, None, depth - 1) if there and value is not None else set()
+
+    def _named(self, module: Module, name: str, where: ast.AST | None, depth: int) -> set[str]:
+        if isinstance(where, ast.FunctionDef | ast.AsyncFunctionDef):
+            assigned = _assignments(where, name)
+            if assigned:
+                return set().union(*(self.texts(module, v, where, depth - 1) for v in assigned))
+        if name in module.constants:
+            return self.texts(module, module.constants[name], None, depth - 1)
+        source, original = module.imports.get(name, ("", ""))
+        return self._constant(source, original, depth)
+
+    def _constant(self, source: str, name: str, depth: int) -> set[str]:
+        there = self.by_name.get(source)
+        value = there.constants.get(name) if there else None
+        return self.texts(there, value, None, depth - 1) if there and value is not None else set()
+
+
+def _called(call: ast.Call) -> str:
+    match call.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
+
+
+def _part(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "{...}"
+
+
+def _assigned(node: ast.AST, name: str) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name) and target.id == name:
+                yield node.value
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = zip(target.elts, node.value.elts, strict=False)
+                yield from (v for t, v in pairs if isinstance(t, ast.Name) and t.id == name)
+
+
+@cache
+def _inside(function: ast.AST) -> list[ast.Assign]:
+    return [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
+
+
+def _assignments(function: ast.AST, name: str) -> list[ast.expr]:
+    """What is assigned to a name anywhere in a function."""
+    return [value for node in _inside(function) for value in _assigned(node, name)]
+
+
+def _function(module: Module, inside: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The innermost function that holds a node."""
+    line = inside.lineno
+    holding = [f for f in module.functions if f.lineno <= line <= (f.end_lineno or f.lineno)]
+    return max(holding, key=lambda f: f.lineno, default=None)
+
+
+# -- Metrics --
+
+
+def metrics(tree: Tree) -> str:
+    """Every metric: name as Prometheus shows it, type, labels, meaning."""
+    rows = []
+    for module in tree.modules:
+        for node in module.calls:
+            if _called(node) in _METRICS and len(node.args) >= 2:
+                name, text = (tree.texts(module, a) for a in node.args[:2])
+                if len(name) == len(text) == 1:
+                    rows.append(_metric(_METRICS[_called(node)], name.pop(), text.pop(), node.args[2:]))
+    table = "\n".join(f"| `{n}` | {kind} | {labels} | {_cell(text)} |" for n, kind, labels, text in sorted(rows))
+    return f"""# Metrics
+
+This page is for people who monitor tonnage: every metric that its processes export. {_MADE}
+`--metrics [ADDRESS:]PORT` serves them as `/metrics`. A histogram `x` is shown as `x_bucket`, `x_sum` and `x_count`.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
+{table}
+"""
+
+
+def _metric(kind: str, name: str, text: str, more: list[ast.expr]) -> tuple[str, str, str, str]:
+    elements = more[0].elts if more and isinstance(more[0], ast.List | ast.Tuple) else []
+    labels = [str(e.value) for e in elements if isinstance(e, ast.Constant)]
+    name += "_total" if kind == "counter" and not name.endswith("_total") else ""
+    return name, kind, ", ".join(f"`{label}`" for label in labels), text
+
+
+# -- Events --
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """An Event that some code emits: message as a pattern, "" where it is only known at run time."""
+
+    reason: str
+    type: str
+    kind: str
+    package: str
+    message: str
+
+
+def events(tree: Tree) -> str:
+    """Every Event: reason, type, object, emitting package, message."""
+    found = sorted({e for module in tree.modules for e in (*_events(tree, module), *_handed_on(tree, module))})
+    table = "\n".join(f"| `{e.reason}` | {e.type} | {e.kind} | `{e.package}` | {_pattern(e.message)} |" for e in found)
+    return f"""# Events
+
+This page is for people who read Events of pods, claims and nodes, or alert on them. {_MADE}
+`...` stands for what is filled in. Without a message: it is a driver's or the kernel's, or is put together at run time.
+
+| reason | type | object | emitted by | message |
+| --- | --- | --- | --- | --- |
+{table}
+"""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An expression where it is written."""
+
+    node: ast.expr
+    module: Module
+    where: ast.FunctionDef | ast.AsyncFunctionDef | None
+
+
+def _events(tree: Tree, module: Module) -> Iterator[Event]:
+    """The Events that a module's calls of an EventRecorder emit."""
+    for node in module.calls:
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS):
+            continue
+        if not ast.unparse(node.func.value).endswith("events") or len(node.args) < 3:
+            continue
+        given = [Written(a, module, _function(module, node)) for a in node.args]
+        if node.func.attr != "record":
+            given.insert(1, Written(ast.Constant(_METHODS[node.func.attr]), module, None))
+        yield from _event(tree, given[:4], depth=3)
+
+
+def _event(tree: Tree, given: list[Written], depth: int) -> Iterator[Event]:
+    """The Events of one call: object, type, reason, message. A parameter is looked up at each call of its function."""
+    about, kind, reason, message = given
+    open_ = next((w for w in (reason, kind) if _is_parameter(w)), None)
+    if open_ is not None and open_.where is not None and depth:
+        owner = open_.where
+        for module, call in tree.calls.get(owner.name, ()):
+            if not owner.name.startswith("_") or module is open_.module:
+                where = _function(module, call)
+                bound = {k: Written(v, module, where) for k, v in _bound(owner, call).items()}
+                inside = [bound.get(w.node.id, w) if _is_parameter(w) else w for w in given]  # type: ignore[attr-defined]
+                yield from _event(tree, inside, depth - 1)
+        return
+    messages = tree.texts(message.module, message.node, message.where)
+    text = next(iter(messages)) if len(messages) == 1 else ""
+    for word in tree.texts(reason.module, reason.node, reason.where):
+        for level in tree.texts(kind.module, kind.node, kind.where) & {"Normal", "Warning"}:
+            if re.fullmatch(r"[A-Z][A-Za-z]+", word):
+                yield Event(word, level, _kind(tree, about), reason.module.package or "tonnage", text)
+
+
+def _handed_on(tree: Tree, module: Module) -> Iterator[Event]:
+    """Calls like `emit("Normal", "Started", message)` of a function that was passed in."""
+    for node in module.calls:
+        if isinstance(node.func, ast.Attribute) and len(node.args) == 3 and isinstance(node.args[0], ast.Constant):
+            level, reason, message = (Written(a, module, _function(module, node)) for a in node.args)
+            yield from _event(tree, [message, level, reason, message], depth=0)
+
+
+def _is_parameter(written: Written) -> bool:
+    if written.where is None or not isinstance(written.node, ast.Name):
+        return False
+    name = written.node.id
+    return name in _parameters(written.where) and not _assignments(written.where, name)
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    names = [a.arg for a in function.args.posonlyargs + function.args.args]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> dict[str, ast.expr]:
+    by_position = dict(zip(_parameters(function), call.args, strict=False))
+    return by_position | {k.arg: k.value for k in call.keywords if k.arg}
+
+
+def _kind(tree: Tree, about: Written) -> str:
+    """The kind of object that an Event is about, of `refer(PODS, pod)`; "" where it is not that plain."""
+    node = about.node
+    if isinstance(node, ast.Name) and about.where is not None:
+        node = next(iter(_assignments(about.where, node.id)), node)
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and _called(call) == "refer" and isinstance(call.args[0], ast.Name):
+            source, name = about.module.imports.get(call.args[0].id, ("", ""))
+            there = tree.by_name.get(source)
+            value = there.constants.get(name) if there else None
+            if there is not None and isinstance(value, ast.Call):
+                texts = [t for a in [*value.args, *(k.value for k in value.keywords)] for t in tree.texts(there, a)]
+                return next((t for t in texts if t[:1].isupper()), "")
+    return ""
+
+
+def _pattern(message: str) -> str:
+    return _cell(re.sub(r"\s+", " ", message.replace("{...}", "..."))) if message.strip("{.}") else ""
+
+
+# -- Labels, annotations and other names --
+
+
+def keys(tree: Tree) -> str:
+    """Every key of `tonnage.api.names`, with the comment that describes it and the packages that use it."""
+    users = _users(tree)
+    tables, heading = [], ""
+    for title, name, value, text in _keys(tree):
+        if title != heading:
+            heading = title
+            tables.append(f"\n## {title}\n\n| key | meaning | used in |\n| --- | --- | --- |")
+        used = ", ".join(f"`{p}`" for p in sorted(users.get(name, ())))
+        tables.append(f"| `{value}` | {_cell(text)} | {used} |")
+    return f"""# Labels, annotations and other keys
+
+This page is for people who write policies, queries or other controllers: every key on an object, in a class or in a
+volume context that tonnage reads or writes. {_MADE}
+A key of Kubernetes without a meaning here is documented by Kubernetes.
+{chr(10).join(tables)}
+"""
+
+
+def _keys(tree: Tree) -> Iterator[tuple[str, str, str, str]]:
+    """(section, constant, key, description), in the order of the file; keys have a slash."""
+    lines = NAMES.read_text().splitlines()
+    module = next(m for m in tree.modules if m.path == NAMES)
+    title = "Kubernetes"
+    body = module.tree.body
+    for index, node in enumerate(body):
+        if not (isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None):
+            continue
+        comment: list[str] = []
+        for line in reversed(lines[: node.lineno - 1]):
+            if not line.startswith("# "):
+                break
+            comment.insert(0, line[2:])
+        if comment and re.fullmatch(r"Kubernetes(: .+)?|tonnage", comment[0]):
+            title = _title(comment.pop(0))
+        after = body[index + 1] if index + 1 < len(body) else None
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            comment.append(str(after.value.value))
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        for value in tree.texts(module, node.value):
+            if isinstance(target, ast.Name) and "/" in value:
+                yield title, target.id, value, " ".join(comment)
+
+
+def _title(heading: str) -> str:
+    before, _, after = heading.partition(": ")
+    return f"{before}: {after}" if after else before
+
+
+def _users(tree: Tree) -> Mapping[str, set[str]]:
+    """Constant of `tonnage.api.names` -> top-level packages that use it."""
+    used: dict[str, set[str]] = defaultdict(set)
+    for module in tree.modules:
+        package = module.package.partition(".")[0] or "tonnage"
+        if module.path == NAMES:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "names":
+                used[node.attr].add(package)
+        for source, name in module.imports.values():
+            if source == "tonnage.api.names":
+                used[name].add(package)
+    return used
+
+
+# -- Commands --
+
+
+def cli(_: Tree) -> str:
+    """Every verb with its arguments and options."""
+    os.geteuid = lambda: 0  # defaults that depend on the user are shown as root sees them
+    from tonnage.cli.main import VERBS, build_parser
+
+    parts: list[str] = []
+    for verb in VERBS:
+        top = build_parser(verb)
+        parts += _verb(_subparsers(top)[verb], 2)
+    return f"""# Commands
+
+This page is for people who run `tonnage`: each verb with its options. {_MADE}
+Defaults are those of root. `tonnage VERB --help` prints the same.
+
+{chr(10).join(parts)}"""
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return action.choices
+    return {}
+
+
+def _verb(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {parser.prog}\n"
+    if parser.description:
+        yield f"{_cell(parser.description)}\n"
+    rows = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction | argparse._HelpAction)]
+    rows = [a for a in rows if a.help != argparse.SUPPRESS]
+    if rows:
+        yield "| argument | meaning |\n| --- | --- |"
+        yield "\n".join(f"| `{_flags(a)}` | {_cell(_help(parser, a))} |" for a in rows) + "\n"
+    for sub in dict.fromkeys(_subparsers(parser).values()):
+        yield from _verb(sub, level + 1)
+
+
+def _flags(action: argparse.Action) -> str:
+    value = action.metavar if isinstance(action.metavar, str) else ""
+    if action.choices is not None and not value:
+        value = "{" + ",".join(map(str, action.choices)) + "}"
+    if not action.option_strings:
+        return value or action.dest
+    if action.nargs == 0:
+        return ", ".join(action.option_strings)
+    value = value or action.dest.upper()
+    return ", ".join(action.option_strings) + (f" [{value}]" if action.nargs == "?" else f" {value}")
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    known = {**vars(action), "prog": parser.prog}
+    return (action.help or "") % {k: getattr(v, "__name__", v) if k == "type" else v for k, v in known.items()}
+
+
+# -- Folders --
+
+
+def folders(root: Path) -> str:
+    """docs/architecture.md of a repository with its table of folders as the docstrings of `__init__` have it.
+
+    In the order of the layers in pyproject.toml. A folder without a docstring has no row.
+    """
+    contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c["type"] == "layers")
+    source, rows = root / "src" / "tonnage", list[str]()
+    for top in (name.strip().removeprefix("tonnage.") for layer in layers for name in layer.split("|")):
+        inits = sorted((source / top).rglob("__init__.py"), key=lambda p: p.parent.parts)
+        for path in inits or [source / f"{top}.py"]:
+            text = ast.get_docstring(ast.parse(path.read_text())) or ""
+            name = path.parent
+            if not inits:  # a single file: its first paragraph is what it does
+                text, name = text.partition("\n\n")[0], path
+            if text and "_proto" not in path.parts:
+                rows.append(f"| `{name.relative_to(source).as_posix()}` | {' '.join(text.split())} |")
+    page = (root / "docs" / "architecture.md").read_text()
+    head, found, rest = page.partition(_FOLDERS)
+    if not found:
+        raise SystemExit(
+            "docs/architecture.md: no table of folders; it begins with the line " + _FOLDERS.splitlines()[0]
+        )
+    return head + found + "".join(f"{row}\n" for row in rows) + rest[rest.index("\n\n") + 1 :]
+
+
+# -- Files --
+
+
+def _cell(text: str) -> str:
+    """Text within a Markdown table: one line, nothing in it taken for markup."""
+    text = re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"([|<>*_\[\]])", r"\\\1", text) if "`" not in text else _outside_code(text)
+
+
+def _outside_code(text: str) -> str:
+    parts = text.split("`")
+    return "`".join(
+        p.replace("|", "\\|") if i % 2 else re.sub(r"([|<>*_\[\]])", r"\\\1", p) for i, p in enumerate(parts)
+    )
+
+
+GENERATED: Mapping[str, Callable[[Tree], str]] = {
+    "cli.md": cli, "metrics.md": metrics, "events.md": events, "annotations.md": keys,
+}  # fmt: skip
+
+
+def pages() -> dict[Path, str]:
+    """File -> what it should contain."""
+    tree = Tree.read()
+    return {PAGES / name: make(tree) for name, make in GENERATED.items()}
+
+
+def main() -> int:
+    """Write the pages, or with --check compare them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is not current")
+    parser.add_argument(
+        "--folders", action="store_true", help="only write the table of folders in docs/architecture.md"
+    )
+    options = parser.parse_args()
+    if options.folders:
+        page = folders(ROOT)
+        (ROOT / "docs" / "architecture.md").write_text(page)
+        return 0
+    check = options.check
+    stale = {p: text for p, text in pages().items() if not p.exists() or p.read_text() != text}
+    for path, text in stale.items():
+        print(f"{path.relative_to(ROOT)}: {'not current; run make reference' if check else 'written'}")
+        if not check:
+            path.write_text(text)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

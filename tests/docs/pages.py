@@ -1,0 +1,46 @@
+"""Command blocks of a documentation page: what it tells people to type, and the output that it shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+READS = re.compile(r"kubectl (-n \S+ )?(get|logs|describe|events|exec)\b")
+CHANGES = re.compile(r"\S*[0-9]\S*|/\S*|\S*=/\S*|\S+-[a-z0-9]{5}")
+"""Words that differ from run to run: numbers, ages, uids, addresses, absolute paths, generated names."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a page and what the page shows as its output."""
+
+    text: str
+    shown: str
+
+    def is_shown_by(self, output: str) -> bool:
+        """Whether each line that the page shows is there, but for words that change; lines may come in any order."""
+        found = [set(line.split()) for line in output.splitlines()]
+        wanted = [{w for w in line.split() if not CHANGES.fullmatch(w)} for line in self.shown.splitlines()]
+        return all(any(words <= line for line in found) for words in wanted)
+
+
+def commands(page: Path) -> Iterator[Command]:
+    """Lines that start with `$ ` in console blocks, each with what follows up to the next one."""
+    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            lines = part.splitlines()
+            marker = re.search(r"<<-?\s*'?(\w+)", lines[0])
+            end = lines.index(marker[1]) + 1 if marker else 1
+            yield Command("\n".join(lines[:end]), "\n".join(lines[end:]))
+
+
+def walks(page: Path) -> dict[str, list[str]]:
+    """The walks of docs/architecture.md: heading after "Walk: " -> paths of files below the repository, in order."""
+    sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
+    return {
+        section.splitlines()[0].removeprefix("Walk: "): re.findall(r"^\d+\. `([^`]+)`:", section, re.MULTILINE)
+        for section in sections
+        if section.startswith("Walk: ")
+    }

@@ -1,0 +1,97 @@
+"""The command blocks of README and docs/install.md run, in order, and print what the page shows.
+
+README: in a box below a folder of its own. docs/install.md: what prints manifests; tests/e2e runs that page on a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.docs.pages import READS, Command, commands
+
+from tonnage.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 300.0
+NOT_HERE = re.compile(r"make |git |export KUBECONFIG=~")
+"""Commands that set up the machine: a test of theirs is what `make` itself runs."""
+
+
+def test_what_a_page_shows_is_compared() -> None:
+    command = Command("kubectl get pods", "NAME  AGE\nmy-app  7s\npod/huge created")
+    assert command.is_shown_by("pod/huge created\nNAME  STATUS  AGE\nmy-app  Running  12m")
+    assert not command.is_shown_by("NAME  AGE\nmy-app  7s\npod/other created")
+    assert not command.is_shown_by("NAME  AGE\npod/huge created")
+
+
+@pytest.fixture
+def shell(make_cluster: Callable[..., Any]) -> Callable[[str], tuple[int, str]]:
+    """Runs a command line as a user would, with the box's data folder below one of the test's."""
+    cluster = make_cluster()
+    programs = cluster.home / "bin"
+    programs.mkdir()
+    data, python = shlex.quote(str(cluster.data)), shlex.quote(sys.executable)
+    pool = "--pool image,name=scratch,sparse=yes,overcommit=yes"  # the disk may have less than three nodes promise
+    scripts = {
+        "sudo": 'exec "$@"',
+        "tonnage": f'verb=$1; shift; [ "$verb" != up ] || set -- --port 0 {pool} "$@"\n'
+        f'exec {python} -m tonnage.cli "$verb" --data {data} "$@"',
+    }
+    for name, text in scripts.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(cluster.home)}
+
+    def run(text: str) -> tuple[int, str]:
+        ended = subprocess.run(
+            ["bash", "-c", text.replace("/var/lib/tonnage", str(cluster.data))],
+            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+        )  # fmt: skip
+        return ended.returncode, (ended.stdout + ended.stderr).replace(f" --data {cluster.data}", "")
+
+    return run
+
+
+@pytest.mark.real
+def test_readme(shell: Callable[[str], tuple[int, str]]) -> None:
+    """One user, one box: what a command reads is read again until it is as shown, since a pod takes its time."""
+    exports, count = "", 0
+    for command in commands(ROOT / "README.md"):
+        if NOT_HERE.match(command.text):
+            continue
+        text = command.text.replace(".venv/bin/", "")
+        if text.startswith("export "):
+            exports += f"{text}\n"
+            continue
+        deadline = time.monotonic() + LIMIT
+        while True:
+            code, output = shell(exports + text)
+            if (code == 0 and command.is_shown_by(output)) or not READS.match(text) or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        assert code == 0, f"$ {text}\n{output}"
+        assert command.is_shown_by(output), f"$ {text}\n{output}\nthe page shows:\n{command.shown}"
+        count += 1
+    assert count >= 3
+
+
+MANIFESTS = [c.text for c in commands(ROOT / "docs" / "install.md") if c.text.startswith("tonnage manifests")]
+
+
+@pytest.mark.parametrize("command", MANIFESTS)
+def test_manifests_of_the_installation_page(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before, pipe, after = command.partition(" | ")
+    assert (pipe, after) == (" | ", "kubectl apply -f -")
+    assert main([w for w in shlex.split(before)[1:] if w != "..."]) == 0
+    kinds = {document["kind"] for document in yaml.safe_load_all(capsys.readouterr().out) if document}
+    assert {"DaemonSet", "CSIDriver", "StorageClass"} <= kinds

@@ -1,0 +1,81 @@
+"""The documentation builds as a site: strict links, nothing from a network, and each page says who it is for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "mkdocs", "build", "--site-dir"]  # --quiet would hide warnings from strict
+LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+
+
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        [*COMMAND, str(site)], cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site, without a warning."""
+    there = tmp_path_factory.mktemp("site")
+    ended = build(ROOT, there)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "WARNING" not in ended.stdout + ended.stderr
+    return there
+
+
+def test_pages_load_nothing_from_a_network(site: Path) -> None:
+    """Canonical and plain links may lead out; what a browser fetches by itself may not."""
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 40
+    assert {(p.name, m[0]) for p in pages for m in LOADED.finditer(p.read_text())} == set()
+    assert {p.name for p in site.rglob("*.css") if re.search(r"url\((https?:)?//|@import", p.read_text())} == set()
+
+
+def test_the_site_can_be_searched(site: Path) -> None:
+    index = (site / "search" / "search_index.json").read_text()
+    assert "GetCapacity" in index
+    assert "Labels, annotations and other keys" in index
+
+
+def test_a_link_to_a_repository_file_leads_to_its_copy(site: Path) -> None:
+    example = "repository/examples/pod-ephemeral.yaml"
+    assert (site / example).read_text() == (ROOT / "examples" / "pod-ephemeral.yaml").read_text()
+    assert 'href="examples/pod-ephemeral.yaml"' in (site / "repository" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("[x](../examples/no-such-file.yaml)", "no-such-file.yaml"),
+        ("[x](../../outside.md)", "outside.md"),
+        ("[x](no-such-page.md)", "no-such-page.md"),
+        ("[x](capacity.md#no-such-heading)", "no-such-heading"),
+    ],
+)
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path, link: str, complaint: str) -> None:
+    for name in ("docs", "examples", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for path in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "LICENSE"]:
+        shutil.copy(path, tmp_path)
+    with (tmp_path / "docs" / "index.md").open("a") as page:
+        page.write(f"\n{link}\n")
+    ended = build(tmp_path, tmp_path / "site")
+    assert ended.returncode != 0
+    assert complaint in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
+def test_a_page_begins_with_who_it_is_for(page: Path) -> None:
+    title, _, text = page.read_text().partition("\n\n")
+    assert title.startswith("# ")
+    assert text.startswith("This page is for ")
