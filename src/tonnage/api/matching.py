@@ -1,7 +1,7 @@
 """Which PersistentVolume fits which claim: the pure rules that the binder and the scheduler share.
 
 Source: component-helpers storage/volume (FindMatchingVolume, IsVolumeBoundToClaim) and the PV controller's
-checkVolumeSatisfyClaim; kubernetes-behaviour.md 3.1, 3.2 b and 4.2. Sizes are whole bytes. Nothing here waits.
+checkVolumeSatisfyClaim (docs/reference/kubernetes/scheduler.md). Sizes are whole bytes. Nothing here waits.
 """
 
 from __future__ import annotations

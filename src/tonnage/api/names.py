@@ -1,4 +1,4 @@
-"""Every label, annotation, finalizer and name: Kubernetes' and ours (kubernetes-behaviour.md 11, DESIGN.md)."""
+"""Every label, annotation, finalizer and name: Kubernetes' and ours (docs/reference/annotations.md)."""
 
 from __future__ import annotations
 
@@ -203,5 +203,5 @@ def volume_name(claim_uid: str) -> str:
 
 
 def inline_handle(pod_uid: str, volume: str) -> str:
-    """Handle of a CSI inline volume (kubernetes-behaviour.md 6.4)."""
+    """Handle of a CSI inline volume (KEP-596)."""
     return "csi-" + hashlib.sha256(f"{pod_uid}{volume}".encode()).hexdigest()

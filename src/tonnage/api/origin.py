@@ -1,6 +1,6 @@
 """What a claim's volume is to be filled from, and which nodes have that: content of local volumes stays on its node.
 
-dataSourceRef, or dataSource (KEP-1495; kubernetes-behaviour.md 5.6). A claim is copied (CSI CLONE_VOLUME). Kinds other
+dataSourceRef, or dataSource (KEP-1495). A claim is copied (CSI CLONE_VOLUME). Kinds other
 than claims and snapshots are a volume populator's: it makes a claim of its own for the volume, and gives the volume to
 the first claim once it is filled. Pure: who asks says how to look things up.
 """

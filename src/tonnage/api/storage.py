@@ -42,7 +42,7 @@ class StorageClass(KubeObject, frozen=True):
 
 
 class CSIDriverSpec(Object, frozen=True):
-    """CSIDriver spec, defaults as in kubernetes-behaviour.md 2.2."""
+    """CSIDriver spec, defaults as in pkg/apis/storage/v1."""
 
     attach_required: bool = True
     pod_info_on_mount: bool = False

@@ -1,6 +1,6 @@
 """The steps of binding a claim and a volume to one another: one file for the node's agent and for the binder.
 
-The writes are the PV controller's (kubernetes-behaviour.md 4.4), in its order: claimRef of the volume, its phase, the
+The writes are the PV controller's (pkg/controller/volume), in its order: claimRef of the volume, its phase, the
 claim's volumeName with bind-completed, the claim's status. Each is guarded by resourceVersion and left out when it is
 done already. When somebody else makes the same writes at the same moment, the one who comes second is refused, looks
 again, and finds its work done.

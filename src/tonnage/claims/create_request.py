@@ -1,4 +1,4 @@
-"""From a claim and its class to what CreateVolume is asked (kubernetes-behaviour.md 5.3, 5.4). Pure but for secrets.
+"""From a claim and its class to what CreateVolume is asked (as external-provisioner's). Pure but for secrets.
 
 Everything that this agent does not do is refused here by name.
 """

@@ -1,4 +1,4 @@
-"""The PersistentVolume that a made volume gets (kubernetes-behaviour.md 5.5), for its claim or ahead of any."""
+"""The PersistentVolume that a made volume gets (as external-provisioner's), for its claim or ahead of any."""
 
 from __future__ import annotations
 

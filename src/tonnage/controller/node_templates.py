@@ -2,7 +2,7 @@
 
 The cluster autoscaler asks the scheduler's own filters whether a pod would fit a node that it imagines. That node has
 published nothing, so a pod with volumes would never fit. Since its pull request 9702 such a node has the label
-`cluster-autoscaler.kubernetes.io/template-node=true` (kubernetes-behaviour.md 9.3), and here is one object for each
+`cluster-autoscaler.kubernetes.io/template-node=true`, and here is one object for each
 group of nodes and class that selects this label and the group's. No real node has the label, so none is admitted.
 
 How much there is, the configuration says, or it is learned from the group's live nodes (pristine.py): raised at once,

@@ -1,11 +1,11 @@
 """Pods for which there is one node only: their claims are sent there, for nobody else would.
 
-Set by hand: nobody schedules such a pod. (kubernetes-behaviour.md 9.6 names the gap; admission-policies.md 5 tells why
-not the agent may fill it.) A scheduler gives a pod its node only after its claims are bound, so a pod with a node and
+Set by hand: nobody schedules such a pod (docs/reference/kubernetes/gaps.md has the gap, and why the agent
+may not fill it). A scheduler gives a pod its node only after its claims are bound, so a pod with a node and
 an unbound claim was placed by hand.
 
 Data gravity: a claim that is to be a copy of another can be made where that one is and nowhere else, and kube-scheduler
-does not look at sources (5.6). But it keeps a pod to the node that a claim of it was sent to (3.2): so all claims of
+does not look at sources. But it keeps a pod to the node that a claim of it was sent to: so all claims of
 such a pod are sent to its source's node, as soon as the pod is there.
 
 Watched: pods (those that appear or get a node), claims that are there or become free later, sources that become bound,

@@ -71,7 +71,7 @@ class CsiError(errors.TonnageError):
     @property
     def final(self) -> bool:
         """Nothing goes on in the background: a controller call need not be repeated to learn its outcome
-        (kubernetes-behaviour.md 5.5)."""
+        (docs/reference/kubernetes/provisioning.md)."""
         return self.code not in _IN_BACKGROUND
 
     @property

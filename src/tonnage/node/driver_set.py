@@ -14,7 +14,7 @@ from tonnage.errors import Unavailable, Unsupported
 async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> DriverInfo:
     """Ask a driver what it is. May be repeated. Raises CsiError, Unavailable while it is not ready, Unsupported.
 
-    started_ms and number (0..9999) make the provisioner's identity (kubernetes-behaviour.md 5.1).
+    started_ms and number (0..9999) make the provisioner's identity as external-provisioner writes it into PVs.
     """
     if not await client.probe():
         raise Unavailable(f"driver at {client.socket} is not ready")

@@ -1,4 +1,4 @@
-"""Deletes volumes whose claim is gone: phase Released, policy Delete (kubernetes-behaviour.md 5.9).
+"""Deletes volumes whose claim is gone: phase Released, policy Delete (KEP-2644).
 
 The volume first, then its PersistentVolume, then our finalizer: while a PV tells of a volume, the volume is there or
 was deleted for sure. An answer that does not come is no deletion.

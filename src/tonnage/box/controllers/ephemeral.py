@@ -1,4 +1,4 @@
-"""Makes the claims of generic ephemeral volumes (KEP-1698, kubernetes-behaviour.md 1).
+"""Makes the claims of generic ephemeral volumes (KEP-1698, pkg/controller/volume/ephemeral).
 
 Watched: pods that appear (volumes never change, and what is to be done when a pod goes is the garbage collector's),
 and claims that vanish while their pod is still there. Claims are made, never changed or deleted.

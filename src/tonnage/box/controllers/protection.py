@@ -1,4 +1,4 @@
-"""Lets claims and volumes go when nobody uses them any more (kubernetes-behaviour.md 4.6).
+"""Lets claims and volumes go when nobody uses them any more (pkg/controller/volume/pvcprotection).
 
 The finalizers are there since creation (the API server's admission); here they are taken off, and put back on an object
 that somebody took them from though it is not being deleted: its volume may be in use. A claim is in use

@@ -27,7 +27,7 @@ class AccessMode(IntEnum):
 
     @classmethod
     def of(cls, mode: str, *, single_node_multi_writer: bool) -> AccessMode:
-        """The mode for one of Kubernetes' access modes (kubernetes-behaviour.md 5.3, 6.3).
+        """The mode for one of Kubernetes' access modes (as external-provisioner and kubelet map them).
 
         single_node_multi_writer: whether the driver has that capability. Raises KeyError for an unknown mode.
         """

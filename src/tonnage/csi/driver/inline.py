@@ -1,4 +1,4 @@
-"""Inline volumes: made by NodePublishVolume, gone with NodeUnpublishVolume (KEP-596, kubernetes-behaviour.md 6.4).
+"""Inline volumes: made by NodePublishVolume, gone with NodeUnpublishVolume (KEP-596).
 
 The record in the pool is made first and deleted last, so that after a kill at any point the kubelet's repeated call
 finds it and goes on.

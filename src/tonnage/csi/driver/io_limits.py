@@ -1,6 +1,6 @@
 """Holds pods to the IO limits of their volumes (`iops`, `bandwidth`), by the pod's cgroup and the volume's device.
 
-Which pod: the kubelet's target paths have its uid (kubernetes-behaviour.md 6.2). So what is shown to whom can be read
+Which pod: the kubelet's target paths have its uid (pkg/volume/csi). So what is shown to whom can be read
 from the table of mounts, and the limits are set anew when the driver starts. Other orchestrators tell nothing of whom
 they publish for: a group of theirs may be named in the configuration, else a volume with limits is not published.
 

@@ -1,4 +1,4 @@
-"""Plugin registration, both sides (kubernetes-behaviour.md 6.1): how a driver makes itself known to a kubelet."""
+"""Plugin registration, both sides (pluginregistration/v1): how a driver makes itself known to a kubelet."""
 
 from __future__ import annotations
 

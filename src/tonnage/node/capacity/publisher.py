@@ -1,4 +1,4 @@
-"""Publishes what is left: one CSIStorageCapacity for each class of each driver of this node (kubernetes-behaviour 5.8).
+"""Publishes what is left: one CSIStorageCapacity for each class of each driver of this node (KEP-1472).
 
 Decreases go out at once and then at most every 100 ms; increases at most once a second for the node, since each wakes
 every waiting pod; nothing is written when nothing changed. `tonnage.dev/counted` tells the scheduler up to which claim

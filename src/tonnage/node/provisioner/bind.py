@@ -1,4 +1,4 @@
-"""Hands a volume over that is made: its PersistentVolume, and the binding (kubernetes-behaviour.md 5.4, 5.5)."""
+"""Hands a volume over that is made: its PersistentVolume, and the binding (docs/reference/kubernetes/binding.md)."""
 
 from __future__ import annotations
 

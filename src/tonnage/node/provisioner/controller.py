@@ -1,4 +1,4 @@
-"""Makes volumes for the claims that are sent to this node (kubernetes-behaviour.md 5.2 to 5.5).
+"""Makes volumes for the claims that are sent to this node (docs/reference/kubernetes/provisioning.md).
 
 A claim's way: seen (its size is promised at once), its siblings awaited, all booked or all sent back, CreateVolume,
 PersistentVolume, bound. Every step may be repeated: the volume's name is made of the claim's uid, so after a kill at

@@ -1,4 +1,4 @@
-"""Calls the driver for a claim's volume, and does what follows where it made none (kubernetes-behaviour.md 5.3)."""
+"""Calls the driver for a claim's volume, and does what follows where it made none (as external-provisioner)."""
 
 from __future__ import annotations
 

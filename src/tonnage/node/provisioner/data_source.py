@@ -1,7 +1,7 @@
 """What a claim's volume is filled from: found by live reads, and whether this node has it.
 
 Sources and claims are another's to change, and agents watch no claims but their node's, so nothing is remembered. A
-claim that was sent to a node without its source goes back with the reason (kubernetes-behaviour.md 5.6 leaves that to
+claim that was sent to a node without its source goes back with the reason (external-provisioner leaves that to
 chance); the controller, or our scheduler, sends it where the source is.
 """
 

@@ -3,8 +3,8 @@
 A pod that fits nowhere must cause no storm: its claims are held ever longer before they go back (patience.py), and may
 still be booked meanwhile when room comes up, or go back early when another node has room.
 
-A sibling that was already made pins the pod here. It is given back (its claim deleted) only under the guard of
-admission-policies.md 4: while another claim of the pod, which only this agent can make, is unbound and refused, the
+A sibling that was already made pins the pod here. It is given back (its claim deleted) only under a guard:
+while another claim of the pod, which only this agent can make, is unbound and refused, the
 scheduler cannot place the pod, so nothing uses the sibling; the refusal is held until the deletion is seen done.
 """
 

@@ -1,7 +1,7 @@
 """What the scheduler knows of the cluster, and which change may help which refused pod.
 
 Each handler takes one change of a cache, brings columns, published storage and free volumes up to date, and wakes the
-pods that were refused for something that has now become better (kubernetes-behaviour.md 3.7). Nothing here waits.
+pods that were refused for something that has now become better (KEP-4247). Nothing here waits.
 
 Ignored on purpose: heartbeats of nodes (no label, taint or amount changes); capacity that shrinks or goes away (it
 helps nobody); volumes that change while they belong to a claim (the claim's own change tells what matters).

@@ -1,6 +1,6 @@
 """Tells in a pod's status, and as an Event, why it has no node: only when that changed, one write at a time.
 
-What is expected to pass by itself is held back for a moment (kubernetes-behaviour.md 10.5, write 2): the pod of a
+What is expected to pass by itself is held back for a moment (docs/reference/kubernetes/gaps.md): the pod of a
 generic ephemeral volume is nearly always seen before its claim.
 """
 

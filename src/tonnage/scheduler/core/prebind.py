@@ -1,6 +1,6 @@
 """Getting a pod's volumes bound before the pod is: what is written, and when it has come true (PreBind).
 
-Source: k/k volumebinding/binder.go (bindAPIUpdate, checkBindings), kubernetes-behaviour.md 3.6, with its error texts.
+Source: k/k volumebinding/binder.go (bindAPIUpdate, checkBindings), with its error texts.
 Nothing is polled: whoever sees a claim or volume change tells, and the binding is looked at again.
 """
 

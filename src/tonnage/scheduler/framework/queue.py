@@ -1,6 +1,6 @@
 """Pods that want a node: ready, backing off, or waiting for something to change. Sans-I/O; the clock is the caller's.
 
-Source: k/k pkg/scheduler/backend/queue, kubernetes-behaviour.md 3.7. A refused pod waits until a hint says that what
+Source: k/k pkg/scheduler/backend/queue, KEP-4247. A refused pod waits until a hint says that what
 refused it may have changed; then it is ready, after its back-off (1 s doubling to 10 s, counted from its last try).
 What no hint wakes is tried again after 5 minutes. Older pods come first among those of equal priority, so a large pod
 is not overtaken for ever by small ones that came later.

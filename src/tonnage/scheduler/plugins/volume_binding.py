@@ -1,6 +1,6 @@
 """The volumes of a pod: what stands against scheduling it at all, and on which nodes all of them can be had.
 
-Source: k/k pkg/scheduler/framework/plugins/volumebinding and nodevolumelimits; kubernetes-behaviour.md 3.1 to 3.3, 3.9.
+Source: k/k pkg/scheduler/framework/plugins/volumebinding and nodevolumelimits (docs/reference/kubernetes/scheduler.md).
 One difference: capacity is compared for all claims of the pod together, minus what is already promised (capacity.py),
 and a claim that was sent to a node is not compared again: its room is counted.
 """

@@ -1,4 +1,4 @@
-"""Volumes of a pod: PreFilter and Filter of kubernetes-behaviour.md 3.1 to 3.3, with their texts."""
+"""Volumes of a pod: PreFilter and Filter of kube-scheduler's VolumeBinding, with their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StorageClass, CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment (kubernetes-behaviour.md 2.1-2.4, 2.6)."""
+"""StorageClass, CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment (pkg/apis/storage/validation)."""
 
 from __future__ import annotations
 

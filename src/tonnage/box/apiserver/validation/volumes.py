@@ -1,4 +1,4 @@
-"""The volumes of a pod, and how its containers mount them (kubernetes-behaviour.md 1.4).
+"""The volumes of a pod, and how its containers mount them (pkg/apis/core/validation).
 
 Every source that Kubernetes has is accepted. Those that the kubelet here does not mount (legacy_volumes.py of the
 schema: NFS, iSCSI ...) it refuses by name when the pod starts, as a kubelet without their plugin does.

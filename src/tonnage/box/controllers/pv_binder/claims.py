@@ -1,4 +1,4 @@
-"""The binder's half for claims: unbound, naming a volume, bound (kubernetes-behaviour.md 4.2, 4.3, 4.4)."""
+"""The binder's half for claims: unbound, naming a volume, bound (pkg/controller/volume/persistentvolume)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PV controller: finds volumes for claims, keeps phases true, frees volumes (kubernetes-behaviour.md 4.2-4.5).
+"""The PV controller: finds volumes for claims, keeps phases true, frees volumes (pkg/controller/volume).
 
 It works from caches and by levels: what is done already costs no write. A volume made by a node's agent is usually
 bound by that agent, which is given `grace` seconds for it; what is said in Events about waiting is said only after

@@ -1,4 +1,4 @@
-"""The binder's half for volumes: available, bound, released, failed (kubernetes-behaviour.md 4.5)."""
+"""The binder's half for volumes: available, bound, released, failed (pkg/controller/volume/persistentvolume)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a kubelet keeps things below its root (kubernetes-behaviour.md 6.2): the same places as Kubernetes'.
+"""Where a kubelet keeps things below its root (docs/reference/kubernetes/kubelet.md): the same places as Kubernetes'.
 
 Names that come from outside become single path components here; what could leave its folder is refused.
 """

@@ -1,4 +1,4 @@
-"""The life of pods on this node: volumes, containers, status, and the way back (kubernetes-behaviour.md 6.3, 6.5).
+"""The life of pods on this node: volumes, containers, status, and the way back (docs/reference/kubernetes/kubelet.md).
 
 Level-based: a pod's key is its uid; reconcile(uid) looks at what the API server wants and what runs here, and does the
 next step. A pod's object goes only after its containers have ended and its volumes are down. A pod whose object has

@@ -1,5 +1,5 @@
 """From a pod's volume to its PersistentVolume, by live reads and with the texts of Kubernetes
-(kubernetes-behaviour.md 1.6)."""
+(docs/reference/kubernetes/ephemeral-volumes.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What a driver's registration leaves on the API server: CSINode entry, Node annotation and topology labels
-(kubernetes-behaviour.md 6.1, 2.4)."""
+(pkg/volume/csi/nodeinfomanager)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """CSI volumes of this node: stage, publish, unpublish, unstage, in Kubernetes' order and places
-(kubernetes-behaviour.md 6.2 to 6.5).
+(docs/reference/kubernetes/kubelet.md).
 
 What is on disk (vol_data.json) is written before the driver is called and removed after it has undone its part. So
 tear-down needs nothing else: whatever has a vol_data.json may be mounted ("uncertain") and is unpublished, also after

@@ -1,4 +1,4 @@
-"""vol_data.json: what tear-down must know of a CSI volume, also after a restart (kubernetes-behaviour.md 6.2)."""
+"""vol_data.json: what tear-down must know of a CSI volume, also after a restart (pkg/volume/csi)."""
 
 from __future__ import annotations
 

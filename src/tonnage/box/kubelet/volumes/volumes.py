@@ -1,4 +1,4 @@
-"""All volumes of a pod: found, mounted, unmounted (kubernetes-behaviour.md 6.3 to 6.5). pods.py asks, this file knows
+"""All volumes of a pod: found, mounted, unmounted (pkg/volume/csi). pods.py asks, this file knows
 the order; csimounts.py talks to drivers, files.py makes the other kinds."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CSI Node: bring volumes to pods and take them away (CSI 1.12, Node Service; kubernetes-behaviour.md 6.3, 6.5)."""
+"""CSI Node: bring volumes to pods and take them away (CSI 1.12, Node Service)."""
 
 from __future__ import annotations
 
