@@ -166,7 +166,7 @@ ALLOWED: dict[str, Try] = {
         f"{CLAIMS}/mine{DRY}",
         {
             "metadata": {
-                "annotations": {names.SELECTED_NODE: None, names.WITHDRAWN: "1"},
+                "annotations": {names.SELECTED_NODE: None, names.RESCHEDULES: "1"},
                 "labels": {names.NODE_LABEL: None},
             }
         },

@@ -140,7 +140,7 @@ async def test_all_that_an_agent_does_is_allowed(nodes: Nodes, tmp_path: Path, t
         return made
 
     def send(name: str, *, alone: str = "") -> None:
-        notes = {"metadata": {"annotations": {names.SELECTED_NODE: node, names.ALONE: alone or None}}}
+        notes = {"metadata": {"annotations": {names.SELECTED_NODE: node, names.SINGLE_CLAIM: alone or None}}}
         assert plane.send("PATCH", f"{CLAIMS}/{name}", notes).status == 200
 
     async with agent(nodes, 1, tmp_path) as (transport, pool):
@@ -177,7 +177,7 @@ async def test_all_that_an_agent_does_is_allowed(nodes: Nodes, tmp_path: Path, t
     assert [path for _, path in writes if path.endswith(f"/nodes/{node}")]
     tell(f"least power: an agent with its own token, {len(writes)} writes, none refused")
     told = {e["reason"] for e in plane.get("-n", NAMESPACE, "events")["items"] if e["source"].get("host") == node}
-    assert {"ProvisioningSucceeded", "Withdrawn"} <= told
+    assert {"ProvisioningSucceeded", "Rescheduled"} <= told
 
 
 @pytest.mark.since("1.36")  # claims are labelled by the policy

@@ -132,7 +132,7 @@ def test_claims_of_one_pod_name_one_another(plane: ControlPlane, replicas: Repli
         claim(plane, name, names.SCRATCH_CLASS)
 
     def notes() -> list[str]:
-        return [metadata(plane, n).get("annotations", {}).get(names.WITH, "") for n in ("left", "right")]
+        return [metadata(plane, n).get("annotations", {}).get(names.CLAIM_GROUP, "") for n in ("left", "right")]
 
     pod(plane, "both", "left", "right", schedulerName="nobody")
     plane.until("they name one another", lambda: notes() == ["right", "left"])

@@ -93,10 +93,10 @@ async def test_an_agent_goes_on_when_its_clock_jumps(nodes: Nodes, tmp_path: Pat
     async def refuse(name: str) -> None:
         """A claim that does not fit goes back to the scheduler at once, and is counted and told."""
         await asyncio.to_thread(nodes.claim, name, node, resources={"requests": {"storage": "50Gi"}})
-        await until(f"{name} goes back", lambda: names.WITHDRAWN in claim(name)["metadata"]["annotations"])
+        await until(f"{name} goes back", lambda: names.RESCHEDULES in claim(name)["metadata"]["annotations"])
         notes = claim(name)["metadata"]["annotations"]
-        assert (notes[names.WITHDRAWN], notes.get(names.SELECTED_NODE)) == ("1", None)
-        fields = f"--field-selector=involvedObject.name={name},reason=Withdrawn"
+        assert (notes[names.RESCHEDULES], notes.get(names.SELECTED_NODE)) == ("1", None)
+        fields = f"--field-selector=involvedObject.name={name},reason=Rescheduled"
         await until(f"{name} is told", lambda: len(plane.get("-n", NAMESPACE, "events", fields)["items"]) == 1)
 
     async with agent(nodes, tmp_path, pool, clock) as served:

@@ -43,7 +43,7 @@ def _halved(machines: Machines, **spec: Any) -> None:
 
 def _send(machines: Machines, claim: str, *, alone: str = "") -> None:
     """To node-1, as a scheduler does."""
-    body = {"metadata": {"annotations": {names.SELECTED_NODE: "node-1", names.ALONE: alone or None}}}
+    body = {"metadata": {"annotations": {names.SELECTED_NODE: "node-1", names.SINGLE_CLAIM: alone or None}}}
     path = f"/api/v1/namespaces/default/persistentvolumeclaims/{claim}"
     assert machines.plane.send("PATCH", path, body).status == 200
 
@@ -59,7 +59,7 @@ def _finalizers(machines: Machines, claim: str) -> list[str]:
 
 
 def _withdrawn(machines: Machines, claim: str) -> bool:
-    return names.WITHDRAWN in machines.plane.get("pvc", claim)["metadata"].get("annotations", {})
+    return names.RESCHEDULES in machines.plane.get("pvc", claim)["metadata"].get("annotations", {})
 
 
 def test_while_the_pod_has_no_node_it_is_given_back_and_the_pod_starts_elsewhere(filled: Machines) -> None:

@@ -185,4 +185,4 @@ async def test_stock_scheduler_places_by_tiers_and_what_no_tier_admits(
 
 def _asks_nobody(stage: Stage) -> bool:
     notices = [i["metadata"].get("annotations", {}) for i in stage.capacities() if "nodeTopology" not in i]
-    return len(notices) == 1 and names.EXACT_ON not in notices[0]
+    return len(notices) == 1 and names.EXACT_CAPACITY_NODES not in notices[0]

@@ -129,7 +129,7 @@ async def _storm(made: Plane, stack: Stack) -> str:
     assert all(c.status.phase == "Bound" for c in claims)
     placed = Counter(p.spec.node_name for p in pods)
     assert all(on_node * sum(SIZES.values()) <= ROOM for on_node in placed.values())
-    again = Counter(c.metadata.controller_uid() for c in claims if names.WITHDRAWN in c.metadata.annotations)
+    again = Counter(c.metadata.controller_uid() for c in claims if names.RESCHEDULES in c.metadata.annotations)
     return (
         f"{PODS_MADE} pods with two volumes at 95 %, stock scheduler: all run after {took:.0f} s; "
         f"{stack.withdrawn() - withdrawn:g} claims sent back, {len(again)} pods rescheduled, "

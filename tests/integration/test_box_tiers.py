@@ -48,7 +48,7 @@ async def test_pods_are_placed_by_tiers_and_one_that_no_tier_admits_too(tmp_path
             await until(made.client, PODS, f"small-{n}", running, namespace="default")
         await made.client.create(PODS, pod_with("large", {"a": "40Gi", "b": "50Gi"}), "default")
         await until(made.client, PODS, "large", running, namespace="default")
-        withdrawn = [c for c in (await made.client.list(CLAIMS)).items if names.WITHDRAWN in c.metadata.annotations]
+        withdrawn = [c for c in (await made.client.list(CLAIMS)).items if names.RESCHEDULES in c.metadata.annotations]
         assert not withdrawn
         await made.client.create(PODS, pod_with("huge", {"a": "99Gi"}), "default")
         await until(made.client, PODS, "huge", _refused, namespace="default")

@@ -81,15 +81,17 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 DRIVER = "csi.tonnage.dev"
 TOPOLOGY_NODE = "topology.tonnage.dev/node"
 NODE_LABEL = "tonnage.dev/node"
-WITH = "tonnage.dev/with"
-WITHDRAWN = "tonnage.dev/withdrawn"
+# On a claim that no pod owns: names of the other claims of its claim group, joined by commas.
+CLAIM_GROUP = "tonnage.dev/claim-group"
+# On a claim: how often a node has rescheduled it, which removes its selected-node.
+RESCHEDULES = "tonnage.dev/reschedules"
 # On an ephemeral claim, by our scheduler: its own uid where its pod has no other claim. What a template brought along,
 # or a copy, has another uid and says nothing.
-ALONE = "tonnage.dev/alone"
+SINGLE_CLAIM = "tonnage.dev/single-claim"
 POOL_LABEL = "tonnage.dev/pool"
 # On a capacity object: the highest resourceVersion of a claim that its numbers count (the scheduler then drops its own
 # count of the claims it sent up to there).
-COUNTED = "tonnage.dev/counted"
+OBSERVED_CLAIM_VERSION = "tonnage.dev/observed-claim-version"
 # On a capacity object: why its driver can never serve that class there (the capacity is then 0).
 REASON = "tonnage.dev/reason"
 # The reason where volumes are made before there is a claim: no mistake, the class has what its disks are.
@@ -105,8 +107,8 @@ TIER_NOTICE = "0"
 TIERS_MANAGED_BY = "tiers.tonnage.dev"
 # On the notice of a class: bytes that some claim asks and no tier admits, and the nodes (a,b,c) that publish exactly
 # for it, if they have them.
-EXACT_FROM = "tonnage.dev/exact-from"
-EXACT_ON = "tonnage.dev/exact-on"
+EXACT_CAPACITY_MIN = "tonnage.dev/exact-capacity-min"
+EXACT_CAPACITY_NODES = "tonnage.dev/exact-capacity-nodes"
 # In a driver's manifest (GetPluginInfo): the pool that classes get which name none; says that pools are named.
 MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 # On a capacity object of that pool, where its node has several: "true".
@@ -153,10 +155,30 @@ ON_NODE_GONE = "tonnage.dev/on-node-gone"
 NODE_GONE_SINCE = "tonnage.dev/node-gone-since"
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
+FORMER_KEYS: Mapping[str, str] = {
+    CLAIM_GROUP: "tonnage.dev/with",
+    RESCHEDULES: "tonnage.dev/withdrawn",
+    SINGLE_CLAIM: "tonnage.dev/alone",
+    OBSERVED_CLAIM_VERSION: "tonnage.dev/counted",
+    EXACT_CAPACITY_MIN: "tonnage.dev/exact-from",
+    EXACT_CAPACITY_NODES: "tonnage.dev/exact-on",
+}
+"""Key of an annotation -> its former key. Objects outlive names: both are read, the present one is written."""
+
 MAX_LABEL_VALUE = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def annotation(annotations: Mapping[str, str], key: str) -> str:
+    """Return an annotation under its present key, else under its former one, else ""."""
+    return annotations.get(key) or annotations.get(FORMER_KEYS[key], "")
+
+
+def former(annotations: Mapping[str, str], key: str) -> dict[str, None]:
+    """Return what removes the former key in a merge patch: nothing where the object has none."""
+    return {FORMER_KEYS[key]: None} if FORMER_KEYS[key] in annotations else {}
 
 
 def is_dns_label(text: str) -> bool:

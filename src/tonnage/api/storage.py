@@ -103,7 +103,7 @@ class CSIStorageCapacity(KubeObject, frozen=True):
     def counted(self) -> int | None:
         """Up to which resourceVersion of a claim the numbers count promises; None where that is not said, or what is
         said is no number: agents write it, and one of them may have been taken over."""
-        text = self.metadata.annotations.get(names.COUNTED, "")
+        text = names.annotation(self.metadata.annotations, names.OBSERVED_CLAIM_VERSION)
         return whole(text)
 
 

@@ -199,7 +199,7 @@ class Box:
                 cluster_uid=self._server.cluster_id(),
                 former_clusters=self.data.clusters()[:-1],
                 capacity=self.capacity,
-                hold_back=self.plan.settings.hold_back,
+                starvation_guard=self.plan.settings.starvation_guard,
                 max_pods=self._max_pods,
                 clock=self._clock,
             )

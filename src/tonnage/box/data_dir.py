@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: list[str] = []
     scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     capacity: str = tier.MODES[0]
-    hold_back: int = 0
+    starvation_guard: int = msgspec.field(default=0, name="hold_back")  # its name in folders of before
 
 
 class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -37,7 +37,7 @@ class BoxNode:
     drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
     sources: folders whose content new volumes may get. former_clusters: uids of clusters that the data folder had
     before. capacity: how room is published, "tiers" or "exact".
-    hold_back: see hold_back.py.
+    starvation_guard: reschedules of a pod after which a node reserves capacity for it; 0 for never.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BoxNode:
         cluster_uid: str,
         former_clusters: Sequence[str],
         capacity: str,
-        hold_back: int,
+        starvation_guard: int,
         max_pods: int,
         clock: Clock,
     ) -> None:
@@ -84,7 +84,7 @@ class BoxNode:
             endpoints=endpoints,
             clients=self.driver.clients(),
             capacity=capacity,
-            hold_back=hold_back,
+            starvation_guard=starvation_guard,
             clock=clock,
         )
         self._registrars = [ExternalRegistrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]

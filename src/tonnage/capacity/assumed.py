@@ -1,9 +1,9 @@
-"""Room that was promised on nodes but is not yet counted in the published capacity. Sans-I/O.
+"""Assumed claims: capacity that claims have on nodes and that is not yet in the published numbers. Sans-I/O.
 
-A published number includes a promise when its object has counted it (names.COUNTED reaches the resourceVersion of the
-write that sent the claim); where nothing tells what is counted, when the claim is bound. Each object of a node is asked
-for itself: they are written one after the other. A promise is forgotten when the claim is sent back or gone, or a
-moment after it was bound.
+A published number includes a claim when the object's observed claim version reaches the resourceVersion of the write
+that set selected-node; where an object has no such version, when the claim is bound. Each object of a node is compared
+on its own, as they are written one after the other. An assumed claim is forgotten when the claim is rescheduled or
+gone, or a moment after it was bound.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class Wish:
     def annotations(self, room: PoolCapacity) -> dict[str, str | None]:
         """What is noted on it when it tells of that room; None: not noted."""
         return {
-            names.COUNTED: str(self.counted),
+            names.OBSERVED_CLAIM_VERSION: str(self.counted),
+            names.FORMER_KEYS[names.OBSERVED_CLAIM_VERSION]: None,
             names.REASON: self.reason or None,
             names.INLINE_ROOM: _text(room.inline),
         }

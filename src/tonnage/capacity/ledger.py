@@ -24,17 +24,17 @@ REMEMBERED = 32
 class Stage(Enum):
     """Where a claim sent to this node stands."""
 
-    SEEN = "seen"
+    OBSERVED = "observed"
     """Sent here, counted, not yet allowed to take its room."""
-    BOOKED = "booked"
+    RESERVED = "reserved"
     """Its room is its own; CreateVolume may be called."""
     CREATING = "creating"
     """CreateVolume was called and its outcome is not known."""
-    MADE = "made"
+    CREATED = "created"
     """The volume is there; kept until readings include it."""
-    KEPT = "kept"
-    """No room yet, but what there is, and comes, is kept for it: counted, against all others (hold_back.py)."""
-    REFUSED = "refused"
+    GUARDED = "guarded"
+    """The starvation guard reserves for it what the pool has and gets: counted, against all other claims."""
+    REJECTED = "rejected"
     """No room, so that it is about to be sent back, or never to be served; not counted."""
 
 
@@ -47,7 +47,7 @@ class ClaimReservation:
     size: int
     attempt: str
     seen: float
-    stage: Stage = Stage.SEEN
+    stage: Stage = Stage.OBSERVED
     made: int = 0
 
 
@@ -95,7 +95,7 @@ class Ledger:
     counted: int = 0
     """Highest resourceVersion of a claim seen: all numbers include its promise."""
     promised: int = 0
-    """Highest resourceVersion with which a new promise came: what `tonnage.dev/counted` must reach."""
+    """Highest resourceVersion with which a new promise came: what `tonnage.dev/observed-claim-version` must reach."""
     _promises: dict[str, ClaimReservation] = field(default_factory=dict)
     _readings: dict[CapacitySource, Reading] = field(default_factory=dict)
     _asked: dict[CapacitySource, deque[int]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Ledger:
     @property
     def unmade(self) -> Sequence[ClaimReservation]:
         """Those of claims that have no volume yet; may be asked in another thread."""
-        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.MADE]
+        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.CREATED]
 
     def get(self, uid: str) -> ClaimReservation | None:
         """The claim's promise, or None."""
@@ -127,7 +127,7 @@ class Ledger:
     ) -> ClaimReservation:
         """Count a claim that is sent here and has no volume. May be repeated: what is under way stays as it is."""
         found = self._promises.get(uid)
-        if found is not None and (found.stage is not Stage.REFUSED or found.attempt == attempt):
+        if found is not None and (found.stage is not Stage.REJECTED or found.attempt == attempt):
             return found
         promise = self._promises[uid] = ClaimReservation(uid, source, size, attempt, now)
         self.version(version)
@@ -142,7 +142,7 @@ class Ledger:
     def forget(self, uid: str) -> None:
         """The claim is no longer sent here, or gone. A volume under way or made stays counted until that is known."""
         promise = self._promises.get(uid)
-        if promise is not None and promise.stage not in (Stage.CREATING, Stage.MADE):
+        if promise is not None and promise.stage not in (Stage.CREATING, Stage.CREATED):
             del self._promises[uid]
             self.changed()
 
@@ -158,7 +158,7 @@ class Ledger:
                 return shortage
         for promise in asking:
             self._asked.setdefault(promise.source, deque(maxlen=REMEMBERED)).append(promise.size)
-            self._move(promise, Stage.BOOKED)
+            self._move(promise, Stage.RESERVED)
         return None
 
     def lacks(self, uids: Iterable[str], coming: Iterable[tuple[CapacitySource, int]]) -> Shortfall | None:
@@ -172,26 +172,26 @@ class Ledger:
         """These claims will be sent back: stop counting those whose creation has not begun, and that are not kept."""
         for uid in uids:
             promise = self._promises.get(uid)
-            if promise is not None and promise.stage in (Stage.SEEN, Stage.BOOKED):
-                self._move(promise, Stage.REFUSED)
+            if promise is not None and promise.stage in (Stage.OBSERVED, Stage.RESERVED):
+                self._move(promise, Stage.REJECTED)
 
     def keep(self, uids: Iterable[str]) -> None:
         """Keep room for these claims that have none. May be repeated."""
         for uid in uids:
             promise = self._promises.get(uid)
-            if promise is not None and promise.stage in (Stage.SEEN, Stage.REFUSED):
-                self._move(promise, Stage.KEPT)
+            if promise is not None and promise.stage in (Stage.OBSERVED, Stage.REJECTED):
+                self._move(promise, Stage.GUARDED)
 
     def kept(self) -> set[str]:
         """The claims for which room is kept."""
-        return {p.uid for p in self._promises.values() if p.stage is Stage.KEPT}
+        return {p.uid for p in self._promises.values() if p.stage is Stage.GUARDED}
 
     def release(self, uids: Iterable[str]) -> None:
         """Keep room for these claims no more."""
         for uid in uids:
             promise = self._promises.get(uid)
-            if promise is not None and promise.stage is Stage.KEPT:
-                self._move(promise, Stage.REFUSED)
+            if promise is not None and promise.stage is Stage.GUARDED:
+                self._move(promise, Stage.REJECTED)
 
     def start(self, uid: str) -> None:
         """CreateVolume is about to be called."""
@@ -204,14 +204,14 @@ class Ledger:
             self._tick += 1
             promise.made = self._tick
             promise.size = max(size, promise.size)
-            self._move(promise, Stage.MADE)
+            self._move(promise, Stage.CREATED)
 
     def failed(self, uid: str, *, refused: bool = False) -> None:
         """CreateVolume failed for good: nothing was made. The claim keeps its booking, so that it can be tried again,
         unless the driver refused it: for want of room, or for what it asks."""
         promise = self._promises.get(uid)
         if promise is not None and promise.stage is Stage.CREATING:
-            self._move(promise, Stage.REFUSED if refused else Stage.BOOKED)
+            self._move(promise, Stage.REJECTED if refused else Stage.RESERVED)
 
     def removed(self, uid: str) -> None:
         """The claim's volume is gone, or turned out to be in the readings already: drop the promise."""
@@ -268,7 +268,7 @@ class Ledger:
         reading = self._readings.get(source)
         if reading is None:
             return None
-        taken = sum(p.size for p in counted if p.stage is not Stage.REFUSED and not 0 < p.made < reading.begun)
+        taken = sum(p.size for p in counted if p.stage is not Stage.REJECTED and not 0 < p.made < reading.begun)
         free = max(0, reading.available - taken)
         inline = None if reading.kept is None else max(0, reading.available + reading.kept - taken)
         return PoolCapacity(free, None if reading.maximum is None else min(reading.maximum, free), inline)
@@ -296,12 +296,12 @@ class Ledger:
         """Drop made volumes that every reading of the room includes."""
         begun = min((r.begun for s, r in self._readings.items() if s.room == room), default=0)
         for promise in self._of(room):
-            if promise.stage is Stage.MADE and promise.made < begun:
+            if promise.stage is Stage.CREATED and promise.made < begun:
                 del self._promises[promise.uid]
 
 
-_ASKING = (Stage.SEEN, Stage.REFUSED, Stage.KEPT)
-_HOLDING = (Stage.BOOKED, Stage.CREATING, Stage.MADE, Stage.KEPT)
+_ASKING = (Stage.OBSERVED, Stage.REJECTED, Stage.GUARDED)
+_HOLDING = (Stage.RESERVED, Stage.CREATING, Stage.CREATED, Stage.GUARDED)
 
 
 def _outstanding(promise: ClaimReservation, begun: int) -> bool:

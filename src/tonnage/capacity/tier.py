@@ -95,18 +95,19 @@ def read_notice(obj: CSIStorageCapacity) -> Notice:
     """What a class's notice says. What cannot be read asks for nothing."""
     notes = obj.metadata.annotations
     try:
-        size = to_bytes(notes.get(names.EXACT_FROM, "0"))
+        size = to_bytes(names.annotation(notes, names.EXACT_CAPACITY_MIN) or "0")
     except Invalid:
         return Notice()
-    return Notice(size, frozenset(filter(None, notes.get(names.EXACT_ON, "").split(","))))
+    return Notice(size, frozenset(filter(None, names.annotation(notes, names.EXACT_CAPACITY_NODES).split(","))))
 
 
 def notes_of(notice: Notice) -> dict[str, str | None]:
     """A notice as annotations; None takes one off."""
     asks = notice.exact_on and notice.exact_from
     return {
-        names.EXACT_FROM: from_bytes(notice.exact_from) if asks else None,
-        names.EXACT_ON: ",".join(sorted(notice.exact_on)) if asks else None,
+        names.EXACT_CAPACITY_MIN: from_bytes(notice.exact_from) if asks else None,
+        names.EXACT_CAPACITY_NODES: ",".join(sorted(notice.exact_on)) if asks else None,
+        **{names.FORMER_KEYS[key]: None for key in (names.EXACT_CAPACITY_MIN, names.EXACT_CAPACITY_NODES)},
     }
 
 

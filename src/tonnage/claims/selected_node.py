@@ -34,8 +34,7 @@ async def send(
 
 def withdrawals(claim: PersistentVolumeClaim) -> int:
     """How often nodes have sent the claim back; 0 for what is no such count, since anybody may write there."""
-    text = claim.metadata.annotations.get(names.WITHDRAWN, "0")
-    return whole(text, digits=9) or 0
+    return whole(names.annotation(claim.metadata.annotations, names.RESCHEDULES), digits=9) or 0
 
 
 def pause(claim: PersistentVolumeClaim, first: float = 0.5, longest: float = 60.0) -> float:

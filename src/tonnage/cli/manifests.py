@@ -17,7 +17,7 @@ from tonnage.cli.controller import (
 from tonnage.errors import Invalid
 from tonnage.node.config import driver
 from tonnage.node.config.node import BINDINGS, KUBELET
-from tonnage.node.provisioner.starvation import HELP as HOLD_BACK_HELP
+from tonnage.node.provisioner.starvation import HELP as STARVATION_GUARD_HELP
 from tonnage.node.provisioner.starvation import times
 from tonnage.node.watch_scope import SCOPES
 from tonnage.ops.install import options as install_options
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scope", default=SCOPES[0], choices=SCOPES, help="which claims agents watch (default: %(default)s)"
     )
     parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
-    parser.add_argument("--hold-back", type=int, default=0, metavar="N", help=HOLD_BACK_HELP)
+    parser.add_argument("--starvation-guard", type=int, default=0, metavar="N", help=STARVATION_GUARD_HELP)
     parser.add_argument("--kubelet", default=str(KUBELET), metavar="DIR", help="default: %(default)s")
     parser.add_argument(
         "--secret", action="append", default=[], metavar="NAMESPACE[/NAME]",
@@ -111,7 +111,7 @@ def chosen(options: argparse.Namespace) -> Installation:
         binding=options.bind,
         scope=options.scope,
         capacity=options.capacity,
-        hold_back=times(options.hold_back),
+        starvation_guard=times(options.starvation_guard),
         kubelet=str(driver.absolute("kubelet", options.kubelet)),
         secrets=install_options.parse_secrets(options.secret),
         drivers=drivers_of(options.driver),

@@ -21,7 +21,7 @@ from tonnage.node.config import driver as config_driver
 from tonnage.node.config import node as config_node
 from tonnage.node.config import preflight
 from tonnage.node.config.node import BINDINGS, KUBELET, LEVELS, NodeConfig, NodeFile
-from tonnage.node.provisioner.starvation import HELP as HOLD_BACK_HELP
+from tonnage.node.provisioner.starvation import HELP as STARVATION_GUARD_HELP
 from tonnage.node.watch_scope import SCOPES
 from tonnage.observe import log as logs
 from tonnage.observe import trace
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how room is published: exact, an object for each class; tiers, a label where there is plenty; auto"
         " (default): as the cluster's controller does",
     )  # fmt: skip
-    parser.add_argument("--hold-back", type=int, default=0, metavar="N", help=HOLD_BACK_HELP)
+    parser.add_argument("--starvation-guard", type=int, default=0, metavar="N", help=STARVATION_GUARD_HELP)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="unix:///DIR/csi.sock",
         help="another CSI driver of this node that the agent serves as well; repeatable",
@@ -149,7 +149,7 @@ def configured(options: argparse.Namespace) -> NodeConfig:
         bind=options.bind,
         scope=options.scope,
         capacity=options.capacity,
-        hold_back=options.hold_back,
+        starvation_guard=options.starvation_guard,
         csi_endpoints=options.csi_endpoint,
         log_level=options.log_level,
     )

@@ -20,7 +20,7 @@ from tonnage.cli.controller import CAPACITY_HELP
 from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
 from tonnage.errors import Invalid, TonnageError
-from tonnage.node.provisioner.starvation import HELP as HOLD_BACK_HELP
+from tonnage.node.provisioner.starvation import HELP as STARVATION_GUARD_HELP
 from tonnage.node.provisioner.starvation import times
 from tonnage.observe import log as logs
 from tonnage.observe.process import raise_file_limit, tune_allocator
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with volumes the part of free storage that they would take (default: least-allocated, or as before)",
     )  # fmt: skip
     parser.add_argument("--capacity", choices=tier.MODES, help=f"{CAPACITY_HELP}, or as before")
-    parser.add_argument("--hold-back", type=int, metavar="N", help=f"{HOLD_BACK_HELP}, or as before")
+    parser.add_argument("--starvation-guard", type=int, metavar="N", help=f"{STARVATION_GUARD_HELP}, or as before")
     add_sources(parser)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
@@ -116,7 +116,7 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         sources=options.source or base.sources,
         scoring=ScoringStrategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
-        hold_back=base.hold_back if options.hold_back is None else times(options.hold_back),
+        starvation_guard=base.starvation_guard if options.starvation_guard is None else times(options.starvation_guard),
     )
 
 

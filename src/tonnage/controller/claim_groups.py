@@ -1,4 +1,4 @@
-"""Writes on the claims of a pod which of them belong together: `tonnage.dev/with`, the names of the others.
+"""Writes on the claims of a pod which of them belong together: `tonnage.dev/claim-group`, the names of the others.
 
 For plain claims only: an ephemeral one tells its pod, and the agent asks that. A node then makes all of a pod's volumes
 or none (siblings.py). Noted are claims of late-binding classes of ours that have no volume yet and share a pod that has
@@ -51,10 +51,11 @@ class Together:
         if claim is None or not self._is_of_interest(claim):
             return
         wanted = ",".join(sorted(self._others(claim)))
-        if wanted == claim.metadata.annotations.get(names.WITH, ""):
-            return
         meta = claim.metadata
-        body = {"metadata": {"annotations": {names.WITH: wanted or None}}}
+        if wanted == names.annotation(meta.annotations, names.CLAIM_GROUP):
+            return
+        notes = {names.CLAIM_GROUP: wanted or None, **names.former(meta.annotations, names.CLAIM_GROUP)}
+        body = {"metadata": {"annotations": notes}}
         try:
             # Without resourceVersion: the scheduler writes on the claim at this moment, and one of us would fail.
             await self._client.patch(CLAIMS, meta.name, body, meta.namespace, uid=meta.uid)
@@ -65,7 +66,7 @@ class Together:
         """Whether it may get a note, or has one."""
         if claim.metadata.deleting:
             return False
-        return names.WITH in claim.metadata.annotations or self._is_ours(claim)
+        return bool(names.annotation(claim.metadata.annotations, names.CLAIM_GROUP)) or self._is_ours(claim)
 
     def _is_ours(self, claim: PersistentVolumeClaim) -> bool:
         storage_class = self._classes.get(class_name(claim))
@@ -99,7 +100,7 @@ class Together:
         ours: dict[str, PersistentVolumeClaim],
     ) -> bool:
         """Whether a bound claim got its volume together with those that wait, for this pod: then nobody has used it."""
-        noted = waiting & set(claim.metadata.annotations.get(names.WITH, "").split(","))
+        noted = waiting & set(names.annotation(claim.metadata.annotations, names.CLAIM_GROUP).split(","))
         volume = self._volumes.get(claim.spec.volume_name)
         if not noted or volume is None:
             return False
@@ -115,7 +116,7 @@ class Together:
             return ()
         claim = new or old
         assert claim is not None
-        noted = claim.metadata.annotations.get(names.WITH, "")
+        noted = names.annotation(claim.metadata.annotations, names.CLAIM_GROUP)
         keys = {claim.key, *(f"{claim.metadata.namespace}/{name}" for name in noted.split(",") if name)}
         for pod in self._pods.by(PODS_BY_CLAIM, claim.key):
             keys.update(_plain(pod))
@@ -155,5 +156,5 @@ def _has_volume(claim: PersistentVolumeClaim) -> bool:
 
 def _shape(claim: PersistentVolumeClaim) -> tuple[object, ...]:
     meta = claim.metadata
-    note = meta.annotations.get(names.WITH)
+    note = names.annotation(meta.annotations, names.CLAIM_GROUP)
     return meta.uid, claim.spec.storage_class_name, _has_volume(claim), meta.deleting, note

@@ -138,7 +138,7 @@ class HandPlaced:
             f" {place.reason}, so no other node is chosen: it is tried there again and again"
         )
         if self._waits.news(_turn(claim), text):
-            self._events.warning(refer(PODS, pod), "NoRoom", text)
+            self._events.warning(refer(PODS, pod), "InsufficientStorage", text)
 
     def _to_be_sent(self, claim: PersistentVolumeClaim, storage_class: StorageClass, pod: Pod) -> bool:
         if claim.metadata.deleting or is_sent(claim) or not is_delayed(claim, storage_class):

@@ -144,8 +144,8 @@ class NodeAgent:
     0 for none. binding: "agent" or "controller". sweep_every: seconds between two comparisons of the drivers' volumes
     with the cluster, 0 for those at start and after losses. startup_taint: drivers that the kubelet must list before
     the start-up taint goes; none: it is not looked for. watches: which claims are watched, one of claim_scope.SCOPES.
-    went_back: an agent before this one ended for that. hold_back: room is kept for a pod whose claims went back so
-    often, 0 for never.
+    went_back: an agent before this one ended for that. starvation_guard: reschedules of a pod after which
+    capacity is reserved for it, 0 for never.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class NodeAgent:
         watches: str = "label",
         capacity: str = "exact",
         went_back: bool = False,
-        hold_back: int = 0,
+        starvation_guard: int = 0,
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
         self._clock = clock or RealClock()
@@ -184,7 +184,7 @@ class NodeAgent:
         self.tiers = NodeTiers(
             client, self._informers, node=node_name, mode=capacity, namespace=namespace, clock=self._clock
         )
-        self._build(client, namespace, poll, binding, hold_back, sweep_every)
+        self._build(client, namespace, poll, binding, starvation_guard, sweep_every)
         self.claim_scope = ClaimScope(
             client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
         )
@@ -200,7 +200,7 @@ class NodeAgent:
             )
 
     def _build(
-        self, client: Client, namespace: str, poll: float, binding: str, hold_back: int, sweep_every: float
+        self, client: Client, namespace: str, poll: float, binding: str, starvation_guard: int, sweep_every: float
     ) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
         classes = informers.of(STORAGE_CLASSES).cache
@@ -216,7 +216,7 @@ class NodeAgent:
             readings=self.readings,
             clock=clock,
             binding=binding,
-            hold_back=hold_back,
+            starvation_guard=starvation_guard,
         )
         self.reclaimer = Reclaimer(
             client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock

@@ -97,7 +97,7 @@ class NodeProcess:
             binding=config.binding,
             watches=config.scope,
             capacity=config.capacity,
-            hold_back=config.hold_back,
+            starvation_guard=config.starvation_guard,
             startup_taint=(config.driver.driver_name,),
             went_back=went_back,
         )

@@ -46,7 +46,7 @@ def test_claim_is_kubernetes_own(cluster, pod) -> None:  # type: ignore[no-untyp
     assert metadata["annotations"] == {
         "pv.kubernetes.io/bind-completed": "yes",
         "pv.kubernetes.io/bound-by-controller": "yes",
-        "tonnage.dev/alone": metadata["uid"],  # its agent need not ask for the pod's other claims
+        "tonnage.dev/single-claim": metadata["uid"],  # its agent need not ask for the pod's other claims
         "volume.beta.kubernetes.io/storage-provisioner": "csi.tonnage.dev",
         "volume.kubernetes.io/selected-node": node,
         "volume.kubernetes.io/storage-provisioner": "csi.tonnage.dev",

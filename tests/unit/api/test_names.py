@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tonnage.api import names
 
 
@@ -27,3 +29,12 @@ def test_dns_names() -> None:
 def test_inline_handle_is_the_kubelets() -> None:
     assert names.inline_handle("uid", "vol").startswith("csi-")
     assert len(names.inline_handle("uid", "vol")) == 68
+
+
+@pytest.mark.parametrize(("key", "old"), names.FORMER_KEYS.items())
+def test_an_annotation_is_read_under_its_former_key(key: str, old: str) -> None:
+    assert names.annotation({}, key) == ""
+    assert names.annotation({old: "was"}, key) == "was"
+    assert names.annotation({old: "was", key: "is"}, key) == "is"
+    assert names.former({key: "is"}, key) == {}
+    assert names.former({old: "was"}, key) == {old: None}

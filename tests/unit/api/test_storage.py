@@ -13,7 +13,7 @@ from tonnage.api.kinds import CAPACITIES
 )
 def test_what_is_counted_is_a_number_or_nothing(text: str, counted: int | None) -> None:
     """Python reads no number of so many digits, and who reads it must not end for that."""
-    body = f'{{"metadata": {{"annotations": {{"{names.COUNTED}": "{text}"}}}}}}'
+    body = f'{{"metadata": {{"annotations": {{"{names.OBSERVED_CLAIM_VERSION}": "{text}"}}}}}}'
     assert CAPACITIES.decode(body.encode()).counted == counted
 
 

@@ -78,7 +78,7 @@ def test_all_are_booked_or_none() -> None:
     shortage = ledger.book(["u", "v"])
     assert shortage is not None
     assert (shortage.sizes, shortage.free, shortage.largest) == ((60, 60), 100, 100)
-    assert {ledger.get(u).stage for u in "uv"} == {Stage.SEEN}  # type: ignore[union-attr]
+    assert {ledger.get(u).stage for u in "uv"} == {Stage.OBSERVED}  # type: ignore[union-attr]
     ledger.refuse(["u", "v"])
     assert _free(ledger) == 100
     _see(ledger, "w", 100)
@@ -242,7 +242,7 @@ class Disk(RuleBasedStateMachine):
 
     @rule(claim=claims)
     def start(self, claim: _Claim) -> None:
-        if self.stage(claim) is Stage.BOOKED:
+        if self.stage(claim) is Stage.RESERVED:
             self.ledger.start(claim.uid)
 
     @rule(claim=claims)
@@ -276,7 +276,7 @@ class Disk(RuleBasedStateMachine):
 
     @rule(claim=claims)
     def volume_taken_back(self, claim: _Claim) -> None:
-        if claim.in_pool and self.stage(claim) is Stage.MADE:
+        if claim.in_pool and self.stage(claim) is Stage.CREATED:
             claim.in_pool = False
             self.ledger.removed(claim.uid)
 
@@ -303,7 +303,7 @@ class Disk(RuleBasedStateMachine):
     @invariant()
     def never_too_much(self) -> None:
         for source in (A, B):
-            open_ = (Stage.SEEN, Stage.BOOKED, Stage.CREATING)
+            open_ = (Stage.OBSERVED, Stage.RESERVED, Stage.CREATING)
             counted = [c for c in self.all.values() if self.stage(c) in open_]
             promised = sum(c.size for c in counted if not c.in_pool)
             assert _free(self.ledger, source) <= max(0, self.real - promised)

@@ -31,7 +31,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         "--secret",
         "apps/key",
     ]
-    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline", "--hold-back", "5"]
+    given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline", "--starvation-guard", "5"]
     assert main(["manifests", *given]) == 0
     found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
 
@@ -44,7 +44,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         "bind": "controller",
         "scope": "label",
         "capacity": "tiers",
-        "holdBack": 5,
+        "starvationGuard": 5,
         "kubelet": "/data/kubelet",
         "metrics": "0.0.0.0:9809",
         "csiEndpoints": ["unix:///data/kubelet/plugins/csi.x.y/csi.sock"],
@@ -72,7 +72,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         (["--kubelet", "kubelet"], "want an absolute path"),
         (["--driver", "x"], "want NAME=TOPOLOGY_KEY"),
         (["--kubernetes", "new"], "want one as 1.36"),
-        (["--hold-back", "-3"], "--hold-back -3: want a number"),
+        (["--starvation-guard", "-3"], "--starvation-guard -3: want a number"),
         (["--node-template", "a=b:c=-1Gi"], "a size is at least 0"),
         (["--node-template", "a=b:c=1Gi/-1"], "a size is at least 0"),
         (["--node-template", "a=b:c=1Gi", "--node-template", "a=b:d=1Gi"], "a=b is given twice"),

@@ -165,7 +165,7 @@ async def test_all_duties_are_done(kube: Client, replica: Any) -> None:
         notes = {c.metadata.name: c.metadata.annotations for c in (await kube.list(kinds.CLAIMS)).items}
         left = [c.metadata.name for c in (await kube.list(kinds.CAPACITIES)).items]
         sent = all(notes[name].get(names.SELECTED_NODE) == "n1" for name in ("now", "hand"))
-        return sent and notes["a"].get(names.WITH) == "b" and left == ["there"]
+        return sent and notes["a"].get(names.CLAIM_GROUP) == "b" and left == ["there"]
 
     await _until(done)
 

@@ -32,7 +32,7 @@ async def together(kube: Client, informers: Informers, make_class: Make) -> Toge
 def notes(kube: Client) -> Callable[[], Awaitable[dict[str, str]]]:
     async def read() -> dict[str, str]:
         found = (await kube.list(CLAIMS)).items
-        return {c.metadata.name: n for c in found if (n := c.metadata.annotations.get(names.WITH)) is not None}
+        return {c.metadata.name: n for c in found if (n := c.metadata.annotations.get(names.CLAIM_GROUP)) is not None}
 
     return read
 
@@ -99,8 +99,8 @@ async def test_the_note_goes_with_the_pod(
 async def test_what_no_longer_holds_is_removed_after_a_restart_too(
     together: Together, make_claim: Make, running: Any, shows: Any
 ) -> None:
-    await make_claim("a", storageClassName="late", annotations={names.WITH: "b"})
-    await make_claim("b", storageClassName="late", annotations={names.WITH: "a,gone"})
+    await make_claim("a", storageClassName="late", annotations={names.CLAIM_GROUP: "b"})
+    await make_claim("b", storageClassName="late", annotations={names.CLAIM_GROUP: "a,gone"})
     async with running(together):
         await shows()
 
@@ -148,7 +148,7 @@ async def test_data_of_an_earlier_pod_never_belongs_to_a_newer_claim(
     notes: Any,
 ) -> None:
     """a was bound and used together with an earlier b, while no controller ran to take the note off."""
-    await make_claim("a", storageClassName="late", annotations={names.WITH: "b"})
+    await make_claim("a", storageClassName="late", annotations={names.CLAIM_GROUP: "b"})
     await bind(kube, "a", make_volume)
     await make_claim("b", storageClassName="late")
     await make_pod("p", claims=["a", "b"])

@@ -118,10 +118,10 @@ async def test_a_node_without_room_is_told_to_the_pod(
     kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle, told: Any
 ) -> None:
     await make_source("a")
-    await make_claim("copy", annotations={names.WITHDRAWN: "2"}, **copy_of("a"))
+    await make_claim("copy", annotations={names.RESCHEDULES: "2"}, **copy_of("a"))
     await make_pod("p", claims=["copy"])
     await settle()
     assert await controller.reconcile("default/p") == pytest.approx(1.0)
     ((about, _, reason, text),) = await told()
-    assert (about, reason) == ("p", "NoRoom")
+    assert (about, reason) == ("p", "InsufficientStorage")
     assert "Its claim copy is to be a copy of claim a, which is there, so no other node is chosen" in text

@@ -54,7 +54,7 @@ def make_node(kube: Client) -> Make:
         if pool:
             meta["labels"] = {names.POOL_LABEL: pool}
         if counted:
-            meta["annotations"] = {names.COUNTED: counted}
+            meta["annotations"] = {names.OBSERVED_CLAIM_VERSION: counted}
         body = {"metadata": meta, "storageClassName": cls, "capacity": free}
         body["nodeTopology"] = {"matchLabels": {names.TOPOLOGY_NODE: name}}
         if largest:
@@ -166,7 +166,7 @@ async def test_counted_promises_are_dropped_and_classes_share_a_pool(
         "metadata": {
             "name": "n1-also",
             "labels": {names.POOL_LABEL: "ssd"},
-            "annotations": {names.COUNTED: "1"},
+            "annotations": {names.OBSERVED_CLAIM_VERSION: "1"},
         },
         "storageClassName": "also",
         "capacity": "5Gi",
@@ -180,7 +180,7 @@ async def test_counted_promises_are_dropped_and_classes_share_a_pool(
     assert await controller.reconcile(("claim", "default/b")) is not None  # it looks again: promises are open
     assert await node_of(kube, "b") == ""
     sent = await kube.get(CLAIMS, "a", "default")
-    counted = {"annotations": {names.COUNTED: sent.metadata.resource_version}}
+    counted = {"annotations": {names.OBSERVED_CLAIM_VERSION: sent.metadata.resource_version}}
     await kube.patch(CAPACITIES, "n1-also", {"metadata": counted, "capacity": "4Gi"}, "default")
     await settle()
     await controller.reconcile(("claim", "default/b"))
@@ -194,7 +194,7 @@ async def test_claim_sent_back_frees_its_promise_and_waits(
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
     await controller.reconcile(("claim", "default/c"))
-    back = {"annotations": {names.SELECTED_NODE: None, names.WITHDRAWN: "1"}, "labels": None}
+    back = {"annotations": {names.SELECTED_NODE: None, names.RESCHEDULES: "1"}, "labels": None}
     await kube.patch(CLAIMS, "c", {"metadata": back}, "default")
     await settle()
     assert len(controller._promises) == 0
@@ -291,7 +291,11 @@ async def test_room_of_late_claims_that_others_sent_is_not_promised_again(
     await make_class("late")
     await make_node("n1", "3Gi", pool="ssd", counted="1")
     body = {
-        "metadata": {"name": "n1-late", "labels": {names.POOL_LABEL: "ssd"}, "annotations": {names.COUNTED: "1"}},
+        "metadata": {
+            "name": "n1-late",
+            "labels": {names.POOL_LABEL: "ssd"},
+            "annotations": {names.OBSERVED_CLAIM_VERSION: "1"},
+        },
         "storageClassName": "late",
         "capacity": "3Gi",
         "nodeTopology": {"matchLabels": {names.TOPOLOGY_NODE: "n1"}},
@@ -305,7 +309,7 @@ async def test_room_of_late_claims_that_others_sent_is_not_promised_again(
     await controller.reconcile(("claim", "default/c"))
     assert await node_of(kube, "c") == ""
     # The other class's number counts it, this one's is older.
-    counted = {"annotations": {names.COUNTED: sent.metadata.resource_version}}
+    counted = {"annotations": {names.OBSERVED_CLAIM_VERSION: sent.metadata.resource_version}}
     await kube.patch(CAPACITIES, "n1-late", {"metadata": counted, "capacity": "1Gi"}, "default")
     await settle()
     await controller.reconcile(("claim", "default/c"))

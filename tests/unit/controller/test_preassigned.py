@@ -125,7 +125,7 @@ async def test_sent_back_it_waits_longer_each_time(
     await make_claim("c", storageClassName="late")
     await make_pod("p", claims=["c"], nodeName="n1")
     for count, pause in ((1, 0.5), (2, 1.0), (3, 2.0)):
-        back = {"annotations": {names.SELECTED_NODE: None, names.WITHDRAWN: str(count)}, "labels": None}
+        back = {"annotations": {names.SELECTED_NODE: None, names.RESCHEDULES: str(count)}, "labels": None}
         await kube.patch(CLAIMS, "c", {"metadata": back}, "default")
         await settle()
         assert await controller.reconcile("default/p") == pytest.approx(pause)
@@ -135,7 +135,7 @@ async def test_sent_back_it_waits_longer_each_time(
         assert (await claim_of(kube)).metadata.annotations[names.SELECTED_NODE] == "n1"
     assert len(controller._waits) == 0
     ((about, kind, reason, text),) = await told()
-    assert (about, kind, reason) == ("p", "Warning", "NoRoom")
+    assert (about, kind, reason) == ("p", "Warning", "InsufficientStorage")
     assert "node n1 has no room for claim c" in text
 
 

@@ -46,7 +46,9 @@ class Cluster:
         await self.notices.reconcile("all")
         (notice,) = [o for o in self.fake.all(kinds.CAPACITIES) if o.metadata.labels[names.TIER] == names.TIER_NOTICE]
         notes = notice.metadata.annotations
-        return notes.get(names.EXACT_FROM, ""), list(filter(None, notes.get(names.EXACT_ON, "").split(",")))
+        return notes.get(names.EXACT_CAPACITY_MIN, ""), list(
+            filter(None, notes.get(names.EXACT_CAPACITY_NODES, "").split(","))
+        )
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ async def test_one_that_a_node_keeps_after_many_rounds_waits_for_others(
     cluster: Cluster, withdrawn: str, asked: list[str]
 ) -> None:
     cluster.node("a", "64Gi")
-    notes = {names.SELECTED_NODE: "z", **({names.WITHDRAWN: withdrawn} if withdrawn else {})}
+    notes = {names.SELECTED_NODE: "z", **({names.RESCHEDULES: withdrawn} if withdrawn else {})}
     cluster.claim("c", "100Gi", **notes)
     cluster.pod("p", "c")
     assert (await cluster.asked())[1] == asked

@@ -96,7 +96,7 @@ async def test_the_notice_keeps_what_it_asks(kube: FakeKube, manual_clock: Any) 
     controller = loop(kube, manual_clock, "tiers")
     await controller.reconcile(CLASS)
     name = tier.object_name(CLASS, names.TIER_NOTICE)
-    await kube.patch(kinds.CAPACITIES, name, {"metadata": {"annotations": {names.EXACT_ON: "n"}}}, SYSTEM)
+    await kube.patch(kinds.CAPACITIES, name, {"metadata": {"annotations": {names.EXACT_CAPACITY_NODES: "n"}}}, SYSTEM)
     before = kube.writes
     await controller.reconcile(CLASS)
     assert kube.writes == before

@@ -167,7 +167,9 @@ async def test_none_is_stuck(
             await _holds(node, placed[node.name] * to_bytes("5Gi"))
     assert not waiting
     assert sum(placed.values()) == PODS
-    withdrawn = sum(int(c.metadata.annotations.get(names.WITHDRAWN, 0)) for c in (await kube.list(kinds.CLAIMS)).items)
+    withdrawn = sum(
+        int(c.metadata.annotations.get(names.RESCHEDULES, 0)) for c in (await kube.list(kinds.CLAIMS)).items
+    )
     sent = scheduler.sent
     tell(
         f"storm {seed}{' with trouble' if trouble else ''}: {PODS} pods with two volumes at 95 %: {sent.total() - 2 * PODS} claims sent more than once,"

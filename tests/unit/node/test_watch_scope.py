@@ -133,7 +133,7 @@ async def test_a_claim_without_label_that_does_not_fit_goes_back(
 
     async def back() -> bool:
         notes = (await node.claim("big")).metadata.annotations
-        return names.SELECTED_NODE not in notes and notes.get(names.WITHDRAWN) == "1"
+        return names.SELECTED_NODE not in notes and notes.get(names.RESCHEDULES) == "1"
 
     await eventually(back)
 

@@ -151,7 +151,7 @@ class World:
         body |= {"capacity": free} if free is not None else {}
         body |= {"maximumVolumeSize": largest} if largest is not None else {}
         meta: dict[str, Any] = {"labels": {names.POOL_LABEL: pool} if pool else {}}
-        meta["annotations"] = {} if counted is None else {names.COUNTED: str(counted)}
+        meta["annotations"] = {} if counted is None else {names.OBSERVED_CLAIM_VERSION: str(counted)}
         meta["annotations"] |= {names.REASON: reason} if reason else {}
         name = name or f"{storage_class}-{node}"
         found = self.read(kinds.CAPACITIES, name, body, names.SYSTEM_NAMESPACE, **meta)

@@ -52,7 +52,7 @@ class Stage:
 
     async def capacity(self, free: str, *, counted: int | None = None) -> None:
         """Publish the node's room: make the object, or change it."""
-        notes = {} if counted is None else {names.COUNTED: str(counted)}
+        notes = {} if counted is None else {names.OBSERVED_CLAIM_VERSION: str(counted)}
         if counted is not None or (await self.kube.list(CAPACITIES)).items:
             body: dict[str, Any] = {"capacity": free, "metadata": {"annotations": notes}}
             await self.kube.patch(CAPACITIES, "late", body, names.SYSTEM_NAMESPACE)
@@ -111,7 +111,7 @@ class Stage:
 
     async def withdraw(self, claim: str) -> None:
         """What the agent does when it has no room."""
-        notes = {names.SELECTED_NODE: None, names.WITHDRAWN: "1"}
+        notes = {names.SELECTED_NODE: None, names.RESCHEDULES: "1"}
         meta = {"annotations": notes, "labels": {names.NODE_LABEL: None}}
         await self.kube.patch(CLAIMS, claim, {"metadata": meta}, "default")
 
@@ -226,7 +226,7 @@ async def test_withdrawn_claim_goes_round_again(stage: Stage, start_scheduler: S
         # the first time at once: both are sent again
         first, second = await stage.sent("web-a"), await stage.sent("web-b")
 
-        assert first.metadata.annotations[names.WITHDRAWN] == "1"
+        assert first.metadata.annotations[names.RESCHEDULES] == "1"
         await stage.bind(first)
         await stage.bind(second)
         assert await stage.bound_to("web") == NODE

@@ -5,7 +5,7 @@ or nothing at all:
 
 1. A label that says more than there is goes down first.
 2. Objects of its own come where no tier will do: there is too little room, the tier has no object yet, or a claim that
-   no tier admits is waited for (names.EXACT_ON).
+   no tier admits is waited for (names.EXACT_CAPACITY_NODES).
 3. Then labels change, each only if the class has an object of its own or the new tier has one.
 4. Objects of its own go last, where the label and the object of its tier are there.
 

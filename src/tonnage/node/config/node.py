@@ -29,7 +29,7 @@ class NodeFile(DriverFile):
     bind: str = ""
     scope: str = ""
     capacity: str = ""
-    hold_back: int = 0
+    starvation_guard: int = 0
     csi_endpoints: list[str] = []
     log_level: str = ""
 
@@ -39,7 +39,8 @@ class NodeConfig:
     """What a node is to be. namespace: where its capacity objects lie. binding: who binds what it made, `agent` or
     `controller` (the PV controller). scope: which claims are watched (claim_scope.py). capacity: how room is
     published, one of tier.MODES. endpoints: CSI sockets of other drivers that the agent serves as well. log_level: one
-    of LEVELS. hold_back: after how many withdrawals room is kept for a pod (hold_back.py), 0 for never."""
+    of LEVELS. starvation_guard: reschedules after which capacity is reserved for a
+    pod, 0 for never."""
 
     driver: DriverConfig
     namespace: str = names.SYSTEM_NAMESPACE
@@ -48,7 +49,7 @@ class NodeConfig:
     capacity: str = tier.MODES[0]
     endpoints: tuple[Path, ...] = ()
     log_level: str = LEVELS[0]
-    hold_back: int = 0
+    starvation_guard: int = 0
 
 
 def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node: str) -> NodeConfig:
@@ -85,7 +86,7 @@ def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node:
     level = given.log_level or file.log_level or LEVELS[0]
     if level not in LEVELS:
         raise Invalid(f"logLevel {level[:40]!r}: want {' or '.join(LEVELS)}")
-    hold_back = given.hold_back or file.hold_back
-    if hold_back < 0:
-        raise Invalid(f"holdBack {hold_back}: want a number of withdrawals, 0 for never")
-    return NodeConfig(driver, namespace, binding, scope, capacity, tuple(endpoints), level, hold_back)
+    starvation_guard = given.starvation_guard or file.starvation_guard
+    if starvation_guard < 0:
+        raise Invalid(f"starvationGuard {starvation_guard}: want a number of reschedules, 0 for never")
+    return NodeConfig(driver, namespace, binding, scope, capacity, tuple(endpoints), level, starvation_guard)

@@ -104,7 +104,7 @@ class Delivery:
     def _is_counted_twice(self, uid: str) -> bool:
         """A promise for a volume that was there before this process: every reading includes it."""
         promise = self._ledger.get(uid)
-        return promise is not None and promise.stage in (Stage.SEEN, Stage.BOOKED)
+        return promise is not None and promise.stage in (Stage.OBSERVED, Stage.RESERVED)
 
     async def _still_wanted(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
         """The claim as it is now, if it still waits for a volume from this node. A live read: the watch may be

@@ -2,7 +2,7 @@
 
 An ephemeral claim tells its pod, and the pod tells its claims (one GET a pod; a pod's volumes never change); where our
 scheduler sent it, the claim may tell that it is the only one. The pods that wait for a plain claim are looked for;
-where there is none, `tonnage.dev/with` says which belong together.
+where there is none, `tonnage.dev/claim-group` says which belong together.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Siblings:
         """The claims that go with this one. Raises ApiError, Unavailable."""
         meta = claim.metadata
         owner = pod_owner(claim)
-        if owner is not None and meta.annotations.get(names.ALONE) == meta.uid:
+        if owner is not None and names.annotation(meta.annotations, names.SINGLE_CLAIM) == meta.uid:
             return _single(claim)
         if owner is not None:
             pod = await self._pod(owner, meta.namespace)
@@ -93,7 +93,7 @@ class Siblings:
             groups = [await self._of_pod(meta.namespace, pod) for pod in await self._users(claim)]
             if groups:
                 return next((group for group in groups if not group.missing), groups[0])
-        together = {n.strip() for n in meta.annotations.get(names.WITH, "").split(",")} - {""}
+        together = {n.strip() for n in names.annotation(meta.annotations, names.CLAIM_GROUP).split(",")} - {""}
         if not together:
             return _single(claim)
         members = sorted(together | {meta.name})

@@ -41,7 +41,7 @@ from tonnage.node.provisioner.group_state import LOOK_EVERY
 from tonnage.node.provisioner.precheck import Feasibility
 from tonnage.node.provisioner.reschedule import Withdrawal
 from tonnage.node.provisioner.reserve import ClaimReserver
-from tonnage.node.provisioner.starvation import HoldBack
+from tonnage.node.provisioner.starvation import StarvationGuard
 from tonnage.observe import metrics, trace
 
 WORKERS = 100
@@ -59,7 +59,7 @@ _BY_UID = "uid"
 
 class Provisioner:
     """The loop over claims. binding "agent": complete the binding here; "controller": leave it to the PV controller.
-    hold_back: room is kept for a pod that went back so often (hold_back.py); 0: never."""
+    starvation_guard: reschedules of a pod after which capacity is reserved for it; 0: never."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Provisioner:
         readings: Readings,
         clock: Clock,
         binding: str = "agent",
-        hold_back: int = 0,
+        starvation_guard: int = 0,
     ) -> None:
         self._client, self._events, self._clock = client, events, clock
         self._scope, self._drivers, self._ledger, self._readings = scope, drivers, ledger, readings
@@ -94,7 +94,7 @@ class Provisioner:
         )
         claims.on_restored(self._controller.hasten)
         siblings = Siblings(client, self._claims, self._classes, drivers, scope)
-        kept = HoldBack(ledger, drivers, after=hold_back)
+        kept = StarvationGuard(ledger, drivers, after=starvation_guard)
         withdrawal = Withdrawal(client, events, self._claims, self._classes, ledger, scope, clock, kept, self._is_made)
         self._refusals = Refusals(client, events, clock)
         self._delivery = Delivery(
@@ -158,9 +158,9 @@ class Provisioner:
         return Counter(self._why_waits(p) for p in self._ledger.unmade if p.seen < since)
 
     def _why_waits(self, promise: ClaimReservation) -> str:
-        if promise.stage in (Stage.BOOKED, Stage.CREATING):
+        if promise.stage in (Stage.RESERVED, Stage.CREATING):
             return "driver"
-        if promise.stage is Stage.KEPT:
+        if promise.stage is Stage.GUARDED:
             return "capacity"
         return self._booking.reasons.get(promise.uid, "other")
 
@@ -229,7 +229,7 @@ class Provisioner:
             size = requested(claim)
         except Invalid:
             return  # reconcile tells of it
-        attempt = claim.metadata.annotations.get(names.WITHDRAWN, "")
+        attempt = names.annotation(claim.metadata.annotations, names.RESCHEDULES)
         source, now = driver.source(storage_class), self._clock.monotonic()
         self._ledger.see(uid, source, size, attempt=attempt, version=_version(claim), now=now)
 
@@ -276,7 +276,7 @@ class Provisioner:
 
     def _is_booked(self, uid: str) -> bool:
         promise = self._ledger.get(uid)
-        return promise is not None and promise.stage is Stage.BOOKED
+        return promise is not None and promise.stage is Stage.RESERVED
 
     async def _reconcile(self, uid: str) -> float | None:
         if uid in self._blocked:

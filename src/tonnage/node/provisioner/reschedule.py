@@ -35,7 +35,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.node.provisioner.claim_group import PodClaimGroup
 from tonnage.node.provisioner.other_nodes import Elsewhere
 from tonnage.node.provisioner.reschedule_backoff import LOOK_FROM, Patience, stay
-from tonnage.node.provisioner.starvation import LONGEST, HoldBack
+from tonnage.node.provisioner.starvation import LONGEST, StarvationGuard
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -56,12 +56,12 @@ class Withdrawal:
         ledger: Ledger,
         scope: NodeScope,
         clock: Clock,
-        hold_back: HoldBack,
+        starvation_guard: StarvationGuard,
         is_made: Callable[[PersistentVolumeClaim], bool],
     ) -> None:
         self._client, self._events = client, events
         self._is_made = is_made
-        self._hold_back = hold_back
+        self._starvation_guard = starvation_guard
         self._claims, self._classes = claims, classes
         self._ledger, self._scope, self._clock = ledger, scope, clock
         self._patience = Patience(clock)
@@ -126,7 +126,7 @@ class Withdrawal:
     ) -> None:
         """Say on the pod why its claims go back."""
         log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, len(claims), reschedules, reason)
-        self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Withdrawn", reason)
+        self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Rescheduled", reason)
 
     def settled(self, group: PodClaimGroup) -> None:
         """The group has its room after all."""
@@ -135,7 +135,7 @@ class Withdrawal:
     def is_pending(self, claim: PersistentVolumeClaim) -> bool:
         """Whether the claim may go back: it has no volume, and none is being made."""
         promise = self._ledger.get(claim.metadata.uid)
-        under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.MADE)
+        under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.CREATED)
         return not claim.spec.volume_name and not claim.metadata.deleting and not under_way and not self._is_made(claim)
 
     def _wait_for_sibling(self, group: PodClaimGroup) -> float:
@@ -179,11 +179,11 @@ class Withdrawal:
     ) -> bool:
         """Whether the node keeps its room for these claims; told when that begins."""
         is_new = not self._ledger.kept()
-        kept = await self._hold_back.keeps(promises, attempt - 1)
+        kept = await self._starvation_guard.keeps(promises, attempt - 1)
         if kept and is_new:
             sizes = f"{describe(shortage.sizes)}; free {from_bytes(shortage.free)}"
             text = f"{self._where(shortage)} keeps what becomes free for the volumes of this pod ({sizes})"
-            self._events.normal(group.pod or refer(CLAIMS, claim), "RoomKept", text)
+            self._events.normal(group.pod or refer(CLAIMS, claim), "CapacityReserved", text)
         return kept
 
     async def _send(self, claim: PersistentVolumeClaim, reschedules: int, *, live: bool) -> bool:
@@ -200,7 +200,8 @@ class Withdrawal:
             patched = not now.spec.volume_name and self._scope.has_claim(meta) and withdrawals(now) < reschedules
             if not patched:
                 return None
-            annotations = {names.SELECTED_NODE: None, names.WITHDRAWN: str(reschedules)}
+            annotations = {names.SELECTED_NODE: None, names.RESCHEDULES: str(reschedules)}
+            annotations |= names.former(meta.annotations, names.RESCHEDULES)
             return {"metadata": {"annotations": annotations, "labels": {names.NODE_LABEL: None}}}
 
         try:

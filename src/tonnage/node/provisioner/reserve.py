@@ -103,9 +103,9 @@ class ClaimReserver:
         missing, confirmed, most = group.missing if late else (), False, 0
         while True:
             promise, now = self._ledger.get(uid), self._clock.monotonic()
-            if promise is None or promise.stage is Stage.MADE:
+            if promise is None or promise.stage is Stage.CREATED:
                 return LOOK_EVERY
-            if promise.stage in (Stage.BOOKED, Stage.CREATING):
+            if promise.stage in (Stage.RESERVED, Stage.CREATING):
                 return None
             here, missing = self._here(group), tuple(key for key in missing if not is_there(self._claims.get(key)))
             if late and not group.present <= {c.key for c in here if is_there(c)}:

@@ -19,8 +19,8 @@ from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 HELP = (
-    "keep a node's room for a pod with several volumes whose claims went back N times, so that smaller ones do not"
-    " starve it (default: never)"
+    "reserve a node's capacity for a pod with several volumes whose claims were rescheduled N times, so that smaller"
+    " pods do not starve it (default: never)"
 )
 LONGEST = 1800.0
 """Seconds that a node's room is kept for one pod; then it goes back, to be sent somewhere else."""
@@ -29,11 +29,11 @@ LONGEST = 1800.0
 def times(after: int) -> int:
     """after, if it is a number of withdrawals. Raises Invalid."""
     if after < 0:
-        raise Invalid(f"--hold-back {after}: want a number of withdrawals, 0 for never")
+        raise Invalid(f"--starvation-guard {after}: want a number of reschedules, 0 for never")
     return after
 
 
-class HoldBack:
+class StarvationGuard:
     """Decides for whom room is kept. after: how often a pod must have gone back before; 0: for nobody."""
 
     def __init__(self, ledger: Ledger, drivers: DriverSet, *, after: int) -> None:

@@ -180,7 +180,7 @@ def _config(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> dict[st
         "bind": chosen.binding,
         "scope": chosen.scope,
         "capacity": chosen.capacity,
-        **({"holdBack": chosen.hold_back} if chosen.hold_back else {}),
+        **({"starvationGuard": chosen.starvation_guard} if chosen.starvation_guard else {}),
         "kubelet": chosen.kubelet,
         "metrics": f"0.0.0.0:{METRICS_PORT}",
         **({"csiEndpoints": endpoints} if endpoints else {}),

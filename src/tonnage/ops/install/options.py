@@ -47,8 +47,8 @@ class Installation:
     others have `pools`. network_policy: whether only metrics and the API server may be talked to. scheduler: how
     `tonnage scheduler` chooses nodes, None for none. group_labels, templates: what the controller tells an autoscaler
     of nodes to come, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume
-    does not fit on their node, where they say so. hold_back: after how many withdrawals a node keeps its room for a
-    pod, 0 for never.
+    does not fit on their node, where they say so. starvation_guard: reschedules of a pod after which a
+    node reserves capacity for it, 0 for never.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -58,7 +58,7 @@ class Installation:
     binding: str = "agent"
     scope: str = "auto"
     capacity: str = "auto"
-    hold_back: int = 0
+    starvation_guard: int = 0
     kubelet: str = str(KUBELET)
     secrets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     drivers: Mapping[str, str] = field(default_factory=dict)

@@ -41,7 +41,7 @@ def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
         names.BETA_STORAGE_PROVISIONER: provisioner,
     }
     if [use.ephemeral for use in claim_uses(pod)] == [True]:
-        notes[names.ALONE] = unbound.claim.metadata.uid
+        notes[names.SINGLE_CLAIM] = unbound.claim.metadata.uid
     return {"metadata": {"annotations": notes, "labels": {names.NODE_LABEL: names.label_value(node)}}}
 
 

@@ -4,7 +4,7 @@ A capacity object (an offer) says how much room a class has for the nodes that i
 and the moment the node's agent publishes lower numbers, the decision is a reservation: it is subtracted from every
 offer that draws on the same room, until that very offer includes it. So a burst of pods never promises room twice.
 
-When an offer includes a reservation: its annotation `tonnage.dev/counted` is at least the resourceVersion that the
+When an offer includes a reservation: its observed claim version is at least the resourceVersion that the
 scheduler's patch of the claim returned; offers of other publishers, without that annotation: when the claim is bound.
 Offers of one node with the same label `tonnage.dev/pool` share their room, others have one of their own. Sizes are
 whole bytes. Sans-I/O.

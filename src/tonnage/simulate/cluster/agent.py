@@ -165,7 +165,7 @@ class Agent:
                 namespace=names.SYSTEM_NAMESPACE,
                 resource_version=str(self._version()),
                 labels={names.POOL_LABEL: source.room},
-                annotations={names.COUNTED: str(told.counted)},
+                annotations={names.OBSERVED_CLAIM_VERSION: str(told.counted)},
             ),
             node_topology=self._topology,
             storage_class_name=source.storage_class,

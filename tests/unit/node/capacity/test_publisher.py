@@ -106,7 +106,7 @@ async def test_it_drops_within_a_tenth_of_a_second_and_tells_up_to_where_it_coun
     assert seen[-1][0] - begin < 0.25
     assert 1 <= len(seen) <= 4, f"50 claims, but few writes: {seen}"
     (obj,) = await _objects(node)
-    assert int(obj.metadata.annotations[names.COUNTED]) >= version
+    assert int(obj.metadata.annotations[names.OBSERVED_CLAIM_VERSION]) >= version
 
 
 async def test_it_rises_at_most_once_a_second(make_node: Any, make_claim: Any, eventually: Any) -> None:
@@ -167,7 +167,7 @@ async def test_the_count_is_told_even_if_the_number_stays(make_node: Any, make_c
 
     async def counted() -> bool:
         (obj,) = await _objects(node)
-        return int(obj.metadata.annotations[names.COUNTED]) >= version
+        return int(obj.metadata.annotations[names.OBSERVED_CLAIM_VERSION]) >= version
 
     await eventually(counted)
 

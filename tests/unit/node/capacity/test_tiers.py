@@ -67,7 +67,7 @@ class Stage:
         """From which size on nodes are asked to publish exactly, and which."""
         name = tier.object_name("late", names.TIER_NOTICE)
         notes = (await self.kube.get(kinds.CAPACITIES, name, SYSTEM)).metadata.annotations
-        return notes.get(names.EXACT_FROM, ""), notes.get(names.EXACT_ON, "")
+        return notes.get(names.EXACT_CAPACITY_MIN, ""), notes.get(names.EXACT_CAPACITY_NODES, "")
 
     async def asks_nothing(self) -> bool:
         """Whether no node is asked."""

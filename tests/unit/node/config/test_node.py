@@ -63,11 +63,13 @@ def test_how_room_is_published_is_chosen_on_the_command_line_or_in_the_file() ->
 
 
 def test_room_is_kept_for_nobody_unless_that_is_said() -> None:
-    assert node.merge(NodeFile(), NodeFile(), POOLS, node="n1").hold_back == 0
-    assert node.merge(NodeFile(hold_back=3), NodeFile(), POOLS, node="n1").hold_back == 3
-    assert node.merge(NodeFile(hold_back=3), NodeFile(hold_back=5), POOLS, node="n1").hold_back == 5
-    with pytest.raises(Invalid, match="holdBack -1: want a number of withdrawals"):
-        node.merge(NodeFile(hold_back=-1), NodeFile(), POOLS, node="n1")
+    assert node.merge(NodeFile(), NodeFile(), POOLS, node="n1").starvation_guard == 0
+    assert node.merge(NodeFile(starvation_guard=3), NodeFile(), POOLS, node="n1").starvation_guard == 3
+    assert (
+        node.merge(NodeFile(starvation_guard=3), NodeFile(starvation_guard=5), POOLS, node="n1").starvation_guard == 5
+    )
+    with pytest.raises(Invalid, match="starvationGuard -1: want a number of reschedules"):
+        node.merge(NodeFile(starvation_guard=-1), NodeFile(), POOLS, node="n1")
 
 
 def test_an_unknown_binder_is_refused() -> None:

@@ -30,7 +30,7 @@ class _Withdrawals:
 
     async def request(self, request: Request) -> Response:
         """Of the agent."""
-        if request.method != "PATCH" or names.WITHDRAWN.encode() not in (request.body or b""):
+        if request.method != "PATCH" or names.RESCHEDULES.encode() not in (request.body or b""):
             return await self._transport.request(request)
         self.patches += 1
         first = self.patches == 1
@@ -105,7 +105,7 @@ async def test_a_lost_answer_leaves_no_window(
     await eventually(_off(node, "app-v0", "app-v1"))
     await asyncio.sleep(60)
     for claim in ("app-v0", "app-v1"):
-        assert (await node.claim(claim)).metadata.annotations[names.WITHDRAWN] == "1", "each went back once"
+        assert (await node.claim(claim)).metadata.annotations[names.RESCHEDULES] == "1", "each went back once"
     assert withdrawals.patches == 2
 
 
@@ -123,7 +123,7 @@ async def test_plain_claims_on_two_nodes_are_not_made_one_by_one(
 ) -> None:
     one, two = await make_node("10Gi"), await make_node("10Gi", name="node-2")
     for name in ("a", "b"):
-        await make_claim(name, "1Gi", storageClassName="late", annotations={names.WITH: "a,b"})
+        await make_claim(name, "1Gi", storageClassName="late", annotations={names.CLAIM_GROUP: "a,b"})
     await make_pod("app", claims=["a", "b"])
     await one.send("a")
     await two.send("b")
@@ -136,7 +136,7 @@ async def test_a_plain_claim_that_another_pod_needs_without_its_sibling_is_made(
 ) -> None:
     node = await make_node("10Gi")
     for name in ("a", "b"):
-        await make_claim(name, "1Gi", storageClassName="late", annotations={names.WITH: "a,b"})
+        await make_claim(name, "1Gi", storageClassName="late", annotations={names.CLAIM_GROUP: "a,b"})
     await make_pod("both", claims=["a", "b"])
     await make_pod("one", claims=["a"])
     await node.send("a")
@@ -173,7 +173,7 @@ async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
     node = await make_node("10Gi", agent=False)
     await _start(node)
     await _fill(node, make_claim, eventually, "8Gi")
-    await make_claim("held", "4Gi", storageClassName="late", annotations={names.WITHDRAWN: "20"})
+    await make_claim("held", "4Gi", storageClassName="late", annotations={names.RESCHEDULES: "20"})
     await node.send("held")
     await asyncio.sleep(1)
     provisioner = node.agents[0].provisioner

@@ -33,7 +33,7 @@ def siblings() -> Siblings:
 
 def _claim(alone: str, *, owned: bool = True) -> PersistentVolumeClaim:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": "pod-1", "controller": True}
-    meta = {"name": "app-disk", "namespace": "default", "uid": "claim-1", "annotations": {names.ALONE: alone}}
+    meta = {"name": "app-disk", "namespace": "default", "uid": "claim-1", "annotations": {names.SINGLE_CLAIM: alone}}
     return msgspec.convert({"metadata": {**meta, "ownerReferences": [owner] if owned else []}}, PersistentVolumeClaim)
 
 

@@ -49,7 +49,7 @@ async def test_a_copy_that_was_sent_to_another_node_goes_back(
     other = await make_node("10Gi", name="node-2")
     await make_claim("second", "3Gi", **source("first"))
     await other.send("second", node="node-2")
-    (text,) = await eventually(told(all_events, "Withdrawn"))
+    (text,) = await eventually(told(all_events, "Rescheduled"))
     volume = (await node.claim("first")).spec.volume_name
     assert text == f"claim second is to be a copy of claim first, whose volume {volume} is on another node"
     claim = await node.claim("second")
@@ -96,8 +96,8 @@ async def test_claims_beside_a_copy_go_back_with_it(
     node: Any, make_node: Any, make_claim: Any, eventually: Any, sent: list[str]
 ) -> None:
     other = await make_node("10Gi", name="node-2")
-    await make_claim("copy", "3Gi", annotations={names.WITH: "plain"}, **source("first"))
-    await make_claim("plain", "1Gi", annotations={names.WITH: "copy"}, storageClassName="late")
+    await make_claim("copy", "3Gi", annotations={names.CLAIM_GROUP: "plain"}, **source("first"))
+    await make_claim("plain", "1Gi", annotations={names.CLAIM_GROUP: "copy"}, storageClassName="late")
     await other.send(*sent, node="node-2")
 
     async def back() -> bool:

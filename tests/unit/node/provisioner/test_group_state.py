@@ -218,7 +218,9 @@ class Agent:
             here = [c for c in self.cache.values() if c.pod == pod]
             if not present <= {c.name for c in here}:  # one has left: begin anew
                 present, missing, confirmed = {c.name for c in here}, None, False
-            pending = [c for c in here if (p := self.ledger.get(c.name)) and p.stage in (Stage.SEEN, Stage.REFUSED)]
+            pending = [
+                c for c in here if (p := self.ledger.get(c.name)) and p.stage in (Stage.OBSERVED, Stage.REJECTED)
+            ]
             if not pending:
                 return
             state = self.groups.get(pod) or ClaimGroup(self.pace)

@@ -26,7 +26,7 @@ def _sent_back(node: Any, *claims: str, times: str = "1") -> Any:
             meta = (await node.claim(name)).metadata
             if names.SELECTED_NODE in meta.annotations or names.NODE_LABEL in meta.labels:
                 return False
-            assert meta.annotations[names.WITHDRAWN] == times
+            assert meta.annotations[names.RESCHEDULES] == times
         return True
 
     return ask
@@ -34,7 +34,7 @@ def _sent_back(node: Any, *claims: str, times: str = "1") -> Any:
 
 def _withdrawn(all_events: Any) -> Any:
     async def ask() -> list[tuple[str, str]]:
-        return [(about, text) for about, reason, text in await all_events() if reason == "Withdrawn"]
+        return [(about, text) for about, reason, text in await all_events() if reason == "Rescheduled"]
 
     return ask
 
@@ -56,14 +56,14 @@ async def test_siblings_sent_one_by_one_are_made_together(make_node: Any, scratc
 async def _make_alone(node: Any, claim: str) -> None:
     """Send a claim of a pod with several as if it were the only one: what older agents made."""
     uid = (await node.claim(claim)).metadata.uid
-    await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": {names.ALONE: uid}}}, "default")
+    await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": {names.SINGLE_CLAIM: uid}}}, "default")
     await node.send(claim)
 
 
 async def _note(node: Any, *claims: str) -> None:
     """What the controller writes on plain claims of one pod."""
     for claim in claims:
-        notes = {names.WITH: ",".join(claims)}
+        notes = {names.CLAIM_GROUP: ",".join(claims)}
         await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": notes}}, "default")
 
 
@@ -108,7 +108,7 @@ async def test_plain_claims_belong_together_by_their_annotation(
 ) -> None:
     node = await make_node("30Gi")
     for name, others in (("one", "two"), ("two", "one")):
-        await make_claim(name, "20Gi", storageClassName="late", annotations={names.WITH: others})
+        await make_claim(name, "20Gi", storageClassName="late", annotations={names.CLAIM_GROUP: others})
     await node.send("one")
     await asyncio.sleep(0.1)
     await node.send("two")
@@ -145,7 +145,7 @@ async def test_room_that_comes_up_while_a_claim_is_held_is_used(
     await make_claim("old", "8Gi", storageClassName="late")
     await node.send("old")
     await eventually(lambda: node.bound("old"))
-    await make_claim("new", "8Gi", storageClassName="late", annotations={names.WITHDRAWN: "7"})
+    await make_claim("new", "8Gi", storageClassName="late", annotations={names.RESCHEDULES: "7"})
     await node.send("new")
     await asyncio.sleep(0.5)
     assert await node.phase("new") == "Pending"
@@ -234,7 +234,7 @@ async def test_a_sibling_that_is_made_and_not_yet_bound_is_not_sent_back(
     await eventually(leaving)
     given_back = await node.claim("app-v0")
     assert given_back.spec.volume_name, "it was bound first"
-    assert names.WITHDRAWN not in given_back.metadata.annotations
+    assert names.RESCHEDULES not in given_back.metadata.annotations
     await node.kube.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
     await eventually(_sent_back(node, "app-v1"))
 
@@ -281,7 +281,7 @@ class _LateWatch:
 
 
 def _sends_back(request: Request) -> bool:
-    return request.method == "PATCH" and names.WITHDRAWN.encode() in (request.body or b"")
+    return request.method == "PATCH" and names.RESCHEDULES.encode() in (request.body or b"")
 
 
 async def test_room_that_comes_up_while_a_claim_goes_back_is_not_for_its_sibling(
@@ -328,7 +328,9 @@ async def test_claims_that_went_back_are_neither_made_nor_sent_again_before_the_
     await eventually(lambda: node.bound("old"))
     await scratch_pod("app", "4Gi", "4Gi")
     for claim in ("app-v0", "app-v1"):
-        await quick.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": {names.WITHDRAWN: str(before)}}}, "default")
+        await quick.patch(
+            kinds.CLAIMS, claim, {"metadata": {"annotations": {names.RESCHEDULES: str(before)}}}, "default"
+        )
     await node.send("app-v0", "app-v1")
     await eventually(_sent_back(node, "app-v0", "app-v1", times=str(before + 1)))
     await node.release("old")
@@ -394,7 +396,7 @@ async def test_many_pods_that_fit_exactly_all_start(make_node: Any, scratch_pod:
 
     async def all_bound() -> bool:
         found = (await node.kube.list(kinds.CLAIMS)).items
-        assert not any(names.WITHDRAWN in c.metadata.annotations for c in found)
+        assert not any(names.RESCHEDULES in c.metadata.annotations for c in found)
         return all(c.status.phase == "Bound" for c in found)
 
     await eventually(all_bound)

@@ -18,7 +18,7 @@ from tonnage.node.provisioner.reschedule_backoff import SLOWEST_FROM, Patience, 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 MINUTE = 60.0
-OFTEN = {names.WITHDRAWN: "20"}
+OFTEN = {names.RESCHEDULES: "20"}
 
 
 @given(st.integers(1, 16), st.integers(1, 6))
@@ -81,7 +81,7 @@ async def test_after_five_minutes_it_costs_less_than_a_write_a_minute(
     await node.start_agent()
     await asyncio.sleep(minutes / 2 * MINUTE)
     took = await _written(node) - before
-    attempts = int((await node.claim("app-v0")).metadata.annotations[names.WITHDRAWN])
+    attempts = int((await node.claim("app-v0")).metadata.annotations[names.RESCHEDULES])
     scheduler.cancel()
     assert attempts > 10
     assert took <= minutes, f"{took} writes in {minutes} minutes"

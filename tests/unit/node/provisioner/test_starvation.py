@@ -70,24 +70,24 @@ async def test_without_it_the_large_one_starves_and_with_it_it_does_not(
         await asyncio.sleep(20 * MINUTE)
         waiting = [await node.phase(claim) for claim in LARGE]
         assert waiting == ["Pending", "Pending"]
-        assert int((await node.claim(LARGE[0])).metadata.annotations[names.WITHDRAWN]) > 3
+        assert int((await node.claim(LARGE[0])).metadata.annotations[names.RESCHEDULES]) > 3
         await node.kill_agent()
-        await node.start_agent(hold_back=3)
+        await node.start_agent(starvation_guard=3)
         await asyncio.sleep(MINUTE)
         for claim in LARGE:
             assert await node.bound(claim)
-    text = next(text for _, reason, text in await all_events() if reason == "RoomKept")
+    text = next(text for _, reason, text in await all_events() if reason == "CapacityReserved")
     assert text.startswith("pool scratch of node node-1 keeps what becomes free for the volumes of this pod (2 x 10Gi;")
 
 
 async def _kept(make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any, *sizes: str) -> Any:
-    node = await make_node("30Gi", hold_back=3)
+    node = await make_node("30Gi", starvation_guard=3)
     await make_claim("old", "10Gi", storageClassName="late")
     await node.send("old")
     await eventually(lambda: node.bound("old"))
     await scratch_pod("large", *sizes)
     for claim in LARGE:
-        often = {"metadata": {"annotations": {names.WITHDRAWN: "3"}}}
+        often = {"metadata": {"annotations": {names.RESCHEDULES: "3"}}}
         await node.kube.patch(kinds.CLAIMS, claim, often, "default")
     await node.send(*LARGE)
     return node

@@ -217,7 +217,7 @@ def test_it_waits_for_another_claim_of_its_pod(view: Make, node: str, where: str
 
 
 def test_it_waits_for_capacity(view: Make) -> None:
-    found = _waits(view, _two("n1", **{names.WITHDRAWN: "5"}), capacities=[_capacity("n1", "50Gi")])
+    found = _waits(view, _two("n1", **{names.RESCHEDULES: "5"}), capacities=[_capacity("n1", "50Gi")])
 
     assert found.level is Level.WARN
     assert "insufficient storage for all volumes of pod web (40Gi, 40Gi; 50Gi published)" in found.text

@@ -63,10 +63,10 @@ def test_an_ephemeral_claim_without_siblings_is_told_so(stage: Any) -> None:
         decision = stage.cluster.cycle.decide(compile_ask(pod))
         return claim_patch(decision.plan.made[0], NODE, pod)["metadata"]["annotations"]
 
-    assert notes(stage.pod("p", ephemeral=["a"]))[names.ALONE] == "uid-of-a"
-    assert names.ALONE not in notes(stage.pod("p", ephemeral=["a", "b"]))
+    assert notes(stage.pod("p", ephemeral=["a"]))[names.SINGLE_CLAIM] == "uid-of-a"
+    assert names.SINGLE_CLAIM not in notes(stage.pod("p", ephemeral=["a", "b"]))
     stage.claim("plain")
-    assert names.ALONE not in notes(stage.pod("p", ephemeral=["a"], claims=["plain"]))
+    assert names.SINGLE_CLAIM not in notes(stage.pod("p", ephemeral=["a"], claims=["plain"]))
 
 
 def test_patch_of_a_volume(stage: Any) -> None:
