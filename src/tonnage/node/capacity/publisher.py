@@ -1,8 +1,8 @@
 """Publishes what is left: one CSIStorageCapacity for each class of each driver of this node (KEP-1472).
 
 Decreases go out at once and then at most every 100 ms; increases at most once a second for the node, since each wakes
-every waiting pod; nothing is written when nothing changed. the observed claim version tells the scheduler up to which claim the
-numbers include its promises. Classes that a tier stands for have no object here (node_tiers.py tells which, and in
+every waiting pod; nothing is written when nothing changed. The observed claim version says up to which
+claim the numbers include what is reserved. Classes that a tier stands for have no object here (node_tiers.py tells which, and in
 which order). The objects themselves are in own_capacity.py.
 """
 
