@@ -63,7 +63,6 @@ class KubeObject(Object, frozen=True):
 
     @property
     def key(self) -> str:
-        """See ObjectMeta.key."""
         return self.metadata.key
 
 

@@ -55,7 +55,7 @@ class HttpTransport:
         return self._open
 
     async def request(self, request: Request) -> Response:
-        """See Transport. Raises Unavailable when there is no connection or no answer in time."""
+        """Raises Unavailable when there is no connection or no answer in time."""
         async with self._turns, self._send(request, self._timeout) as answer:
             try:
                 return Response(answer.status, await answer.read(), answer.headers)
@@ -64,7 +64,6 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See Transport."""
         async with self._send(request, self._endless) as answer:
             if answer.status != 200:
                 raise status_error(await answer.read(), answer.status)

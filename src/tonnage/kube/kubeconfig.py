@@ -110,7 +110,6 @@ class FixedToken:
         self._text = text
 
     async def __call__(self) -> str:
-        """See Token."""
         return self._text
 
     def forget(self) -> None:
@@ -181,7 +180,7 @@ class FileToken:
         self._text, self._read = "", float("-inf")
 
     async def __call__(self) -> str:
-        """See Token. One that was there is better than none, when the file cannot be read."""
+        """One that was there is better than none, when the file cannot be read."""
         if self._now() - self._read > _TOKEN_AGE:
             try:
                 self._text, self._read = self._file.read_text().strip(), self._now()

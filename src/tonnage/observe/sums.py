@@ -31,11 +31,9 @@ class Sums(Collector):
         self._counted[thing] = label, _weakly(thing, read)
 
     def describe(self) -> Iterator[Metric]:
-        """See Collector."""
         yield GaugeMetricFamily(self.name, self._text, labels=self._labels)
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         sums: defaultdict[tuple[str, str], int] = defaultdict(int)
         for label, read in list(self._counted.values()):
             for what, count in read().items():

@@ -85,7 +85,6 @@ class FakePool(Pool):
         """Nothing to give back; the volumes stay for the next open()."""
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool."""
         if found := self._volumes.get(request.name):
             request = requests.again(found, request)
         elif request.source:
@@ -120,14 +119,12 @@ class FakePool(Pool):
         return found
 
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
-        """See Pool."""
         if self._largest == self.size:
             self._largest = bounds.size
         self.size = bounds.size
         self._erasing.rate = erase_rate or 0
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
-        """See Pool."""
         if name not in self._volumes:
             return
         if using := sorted(self._staged.get(name, set()) | self._published.get(name, set())):
@@ -137,28 +134,23 @@ class FakePool(Pool):
         self._erasing.add(volume, self._clock.monotonic())
 
     async def erasing(self) -> Sequence[Erasure]:
-        """See Pool."""
         return self._erasing.all(self._clock.monotonic())
 
     async def get(self, name: str) -> PoolVolume:
-        """See Pool."""
         try:
             return self._volumes[name]
         except KeyError:
             raise NotFound(f"pool {self.name!r} has no volume {name[:128]!r}") from None
 
     async def list(self) -> Sequence[PoolVolume]:
-        """See Pool."""
         return [self._volumes[name] for name in sorted(self._volumes)]
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
-        """See Pool."""
         return await self.capacity_for({}, fstype=fstype, block=block)
 
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """See Pool."""
         requests.fstype_of(self, fstype, block=block)
         return reservation.left(self._room(), self._reserve(parameters, inline=inline))
 
@@ -173,7 +165,6 @@ class FakePool(Pool):
         )
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """See Pool."""
         volume = await self.get(name)
         if self._directories and not volume.block:
             mounts.make_directory(path)
@@ -182,11 +173,9 @@ class FakePool(Pool):
         self._staged.setdefault(name, set()).add(str(path))
 
     async def unstage(self, name: str, path: Path) -> None:
-        """See Pool."""
         _forget(self._staged, name, str(path))
 
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
-        """See Pool."""
         volume = await self.get(name)
         if str(staging) not in self._staged.get(name, ()):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
@@ -199,21 +188,19 @@ class FakePool(Pool):
             _show(target, block=volume.block)
 
     async def unpublish(self, name: str, target: Path) -> None:
-        """See Pool."""
         shown, _ = self._targets.pop(str(target), (name, False))
         _forget(self._published, shown, str(target))
         if self._directories and not _gone(target):
             await asyncio.to_thread(_remove, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
-        """See Pool. Files in such a directory are not measured."""
+        """Files in such a directory are not measured."""
         volume = await self.get(name)
         if str(path) not in self._staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
             raise NotFound(f"volume {name} is not at {path}")
         return Stats(total=volume.size, used=0, available=volume.size)
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
-        """See Pool."""
         check_name(name)
         if found := self._snapshots.get(name):
             return requests.existing_snapshot(found, volume)
@@ -226,23 +213,19 @@ class FakePool(Pool):
         return made
 
     async def delete_snapshot(self, name: str) -> None:
-        """See Pool."""
         if found := self._snapshots.pop(name, None):
             self._used -= found.size
 
     async def get_snapshot(self, name: str) -> Snapshot:
-        """See Pool."""
         try:
             return self._snapshots[name]
         except KeyError:
             raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}") from None
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        """See Pool."""
         return [self._snapshots[name] for name in sorted(self._snapshots)]
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        """See Pool."""
         volume = await self.get(name)
         wanted = requests.larger(self, volume, size, limit)
         reserve = self._reserve(volume.parameters)
@@ -252,13 +235,11 @@ class FakePool(Pool):
         return self._volumes[name]
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
-        """See Pool."""
         await self.stats(name, path)
         self._volumes[name] = replace(self._volumes[name], pending=False)
         return self._volumes[name]
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
-        """See Pool."""
         volume = await self.get(name)
         self._volumes[name] = replace(volume, mutable=changed(self, volume, parameters))
         return self._volumes[name]

@@ -58,7 +58,7 @@ class QuotaStore(BindStore):
         self._next = 0
 
     def prepare(self) -> None:
-        """See FolderStore. Raises Unavailable unless the file system there holds projects to their limits."""
+        """Raises Unavailable unless the file system there holds projects to their limits."""
         existing = next(path for path in (self.path, *self.path.parents) if path.exists())
         device = os.stat(existing).st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
@@ -77,7 +77,6 @@ class QuotaStore(BindStore):
         self.fstype = fstype
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """See FolderStore."""
         self._next = _FIRST + zlib.crc32(os.fsencode(self.path)) % _SPAN
         self._projects = {}
         self.binds.find(self.fstype)
@@ -106,7 +105,6 @@ class QuotaStore(BindStore):
             os.close(fd)
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        """See FolderStore."""
         folder = self.content(record.name)
         try:
             if folder.exists():
@@ -136,7 +134,7 @@ class QuotaStore(BindStore):
             return self._next
 
     def remove(self, content: Path) -> None:
-        """See FolderStore: its limit, then the folder with all that is in it."""
+        """Its limit, then the folder with all that is in it."""
         name = content.name.removesuffix(self.suffix)
         try:
             with self._opened(content.name) as fd:
@@ -156,12 +154,12 @@ class QuotaStore(BindStore):
         return {number for other, number in list(self._projects.items()) if other != name}
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats: what the kernel counts for the volume's project."""
+        """What the kernel counts for the volume's project."""
         counted, shown = super().stats(name, path), mounts.stats(path)
         return replace(counted, inodes=shown.inodes, inodes_used=shown.inodes_used, inodes_free=shown.inodes_free)
 
     def changed(self, name: str) -> None:
-        """See FolderStore: set a volume's limit to what its record says."""
+        """Set a volume's limit to what its record says."""
         if (record := self.records.get(name)) is None or (number := self._projects.get(name)) is None:
             return
         try:
@@ -170,7 +168,6 @@ class QuotaStore(BindStore):
             raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         content = self.content(record.name)
         try:
             with self._opened(content.name) as fd:
@@ -186,7 +183,7 @@ class QuotaStore(BindStore):
         return self.mount_fault(path)
 
     def held(self, content: Path) -> int:
-        """See FolderStore: bytes that a project is charged with."""
+        """Bytes that a project is charged with."""
         number = self._projects.get(content.name.removesuffix(self.suffix))
         try:
             return quota.get(self.directory.at, number).used if number else 0
@@ -220,20 +217,19 @@ class QuotaPool(StoredPool[QuotaStore]):
         super().__init__(name, store)
 
     async def volume_limit(self) -> int:
-        """See Pool: the kernel numbers projects with 32 bits."""
+        """The kernel numbers projects with 32 bits."""
         return PROJECTS
 
     async def overall(self) -> Capacity:
-        """See Pool: also on ext4, where a class must say that quotas do not bind everybody."""
+        """Also on ext4, where a class must say that quotas do not bind everybody."""
         return await self.capacity_for({"allowUnenforced": "true"}, inline=True)
 
     async def open(self) -> None:
-        """See Pool."""
         await super().open()
         self.fstypes = (self._store.fstype,)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool. Raises Unsupported for ext4 without `allowUnenforced`."""
+        """Raises Unsupported for ext4 without `allowUnenforced`."""
         check_no_erasure(parameters)
         allowed = parameters.get("allowUnenforced", "false")
         if allowed not in ("true", "false"):

@@ -31,7 +31,6 @@ class LocalConnection(GrpcConnection):
         self._calls = calls
 
     async def call(self, method: UnaryUnaryMethod[Request, Answer], request: Request, timeout: float) -> Answer:
-        """See Connection."""
         parent = trace.headers().get(trace.PARENT, "") if trace.is_on() else ""
         answer = await self._calls.call(method.name, cast(Message, request), timeout, parent=parent)
         return cast(Answer, answer)

@@ -55,18 +55,15 @@ class BtrfsPool(StoredPool[BtrfsStore]):
         self._commit = SharedCommit(store.commit, self._threads)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         check_no_erasure(parameters)
 
     async def settle(self) -> None:
-        """See StoredPool: a commit, which concurrent calls share."""
+        """A commit, which concurrent calls share."""
         await self._commit.wait()
 
     async def durably(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """See StoredPool."""
         return await self._commit.after(work, *args, **kwargs)
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
-        """See Pool."""
         await self.stats(name, path)  # raises NotFound
         return await self.get(name)

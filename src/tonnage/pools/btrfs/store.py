@@ -45,7 +45,7 @@ class BtrfsStore(BindStore):
         self._deleted = 0
 
     def prepare(self) -> None:
-        """See FolderStore: find or make the btrfs."""
+        """Find or make the btrfs."""
         if not self._is_btrfs():
             self._image = BtrfsImage(self.path, self.bounds, self.disks)
             self._image.open()
@@ -53,7 +53,6 @@ class BtrfsStore(BindStore):
             self.bounds = dataclasses.replace(self.bounds, keep=NO_KEEP)  # of the disk outside
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """See RecordStore."""
         if self._image is not None:
             if (bounds.size, bounds.sparse) != (self.bounds.size, self.bounds.sparse):
                 raise Unsupported(f"{self.where} lies in an image, which was made as large as it is")
@@ -69,7 +68,7 @@ class BtrfsStore(BindStore):
             os.close(at)
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """See FolderStore: switch quotas on."""
+        """Switch quotas on."""
         self._fs = btrfs.fsid(self.at)
         if self._fs is None:
             raise Unavailable(f"{self.directory.path} is not on btrfs")
@@ -78,7 +77,6 @@ class BtrfsStore(BindStore):
         self.binds.find("btrfs")
 
     def ready(self) -> None:
-        """See FolderStore."""
         for name in self.records:
             with suppress(HostError):  # condition() tells of one that is damaged
                 self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
@@ -95,7 +93,7 @@ class BtrfsStore(BindStore):
         return self.directory.at
 
     def changed(self, name: str) -> None:
-        """See FolderStore: set a volume's limit to what its record says."""
+        """Set a volume's limit to what its record says."""
         if (record := self.records.get(name)) is None or self._fs is None:
             return
         size = limit_for(record.size)
@@ -108,7 +106,6 @@ class BtrfsStore(BindStore):
             raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        """See FolderStore."""
         path = self.content(record.name)
         try:
             self._create(path, limit_for(record.size))
@@ -128,7 +125,7 @@ class BtrfsStore(BindStore):
             btrfs.create(self.at, path.name, limit)
 
     def remove(self, content: Path) -> None:
-        """See FolderStore: delete a subvolume with those that a pod made inside it."""
+        """Delete a subvolume with those that a pod made inside it."""
         try:
             identity = self._id(content)
             at = os.open(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -170,7 +167,7 @@ class BtrfsStore(BindStore):
                 self._stale[identity] = None  # at the end: a snapshot may keep it for long
 
     def held(self, content: Path) -> int:
-        """See FolderStore: bytes that a subvolume refers to."""
+        """Bytes that a subvolume refers to."""
         if self._fs is None:
             return 0
         try:
@@ -199,14 +196,12 @@ class BtrfsStore(BindStore):
             raise HostError(f"cannot make a snapshot of {source} at {target}: {failure.strerror}") from failure
 
     def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        """See FolderStore."""
         with suppress(FileNotFoundError):
             self.remove(content)
         self._copy(self.snapshots.directory.at, content, self.content(origin.name), readonly=True)
         return record
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         content = self.content(record.name)
         try:
             if os.lstat(content).st_ino != btrfs.FIRST_INODE:

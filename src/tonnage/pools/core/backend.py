@@ -144,7 +144,6 @@ class RecordStore(ABC):
         return record
 
     def condition(self, name: str, path: Path | None) -> VolumeCondition:
-        """See Pool.condition."""
         try:
             record = self.record(name)
         except HostError as failure:
@@ -183,7 +182,7 @@ class RecordStore(ABC):
         return self.record(name)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device. Raises NotFound, Unsupported."""
+        """Raises NotFound, Unsupported."""
         self.record(name)
         raise self._unsupported("block devices of its volumes")
 

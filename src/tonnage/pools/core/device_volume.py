@@ -50,7 +50,6 @@ class DeviceNode(RecordStore):
         block_device.publish_readonly(device, target)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage."""
         record = self.record(name)
         device = self.bring_up(record)
         if mount.is_mount(path):
@@ -87,13 +86,11 @@ class DeviceNode(RecordStore):
         return record
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         if not mount.is_mount(path) and mount.is_mount(path / NODE):
             mounts.unpublish(path / NODE)
         mounts.unstage(path)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         record = self.record(name)
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
@@ -113,11 +110,9 @@ class DeviceNode(RecordStore):
             mounts.publish(source, target, block=record.block, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         block_device.unpublish(target)
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
         record = self.record(name)
         if not self._is_at(record, path):
             raise NotFound(f"volume {name} is not at {path}")

@@ -54,7 +54,7 @@ class Binds:
         return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage: a bind of the folder."""
+        """A bind of the folder."""
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
             raise Unsupported(f"a {self._kind} volume cannot have the mount option {strange[0][:40]!r} of its own")
         if mount.is_mount(path):
@@ -66,18 +66,15 @@ class Binds:
         self._shown.setdefault(name, set()).add(path)
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         mounts.unstage(path)
         self.uses(name)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         if not self.shows(name, staging):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         mounts.publish(staging, target, block=False, readonly=readonly)
         self._shown.setdefault(name, set()).add(target)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         mounts.unpublish(target)
         self.uses(name)

@@ -50,38 +50,32 @@ class BindStore(FolderStore):
         self.binds = Binds(self.kind, self.suffix, self.content)
 
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        """See FolderStore."""
         return record.size, self.held
 
     def smallest(self, form: Format | None) -> int:
-        """See FolderStore."""
         return LEAST
 
     def check_unused(self, name: str) -> None:
-        """See FolderStore."""
         self.binds.check_unused(name)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage: a bind of the folder."""
+        """A bind of the folder."""
         self.record(name)
         self.directory.check_place()
         self.binds.stage(name, path, options)
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         self.binds.unstage(name, path)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         self.record(name)
         self.binds.publish(name, staging, target, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         self.binds.unpublish(name, target)
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats: what the file system counts for the folder; it has no inodes of its own."""
+        """What the file system counts for the folder; it has no inodes of its own."""
         record = self.record(name)
         if not self.binds.shows(name, path):
             raise NotFound(f"volume {name} is not mounted at {path}")

@@ -144,24 +144,20 @@ class Erasures(EraseRecords):
         return any(entry.volume == record.uuid and entry.name == record.name for entry in entries)
 
     def jobs(self) -> Sequence[EraseJob]:
-        """See EraseRecords."""
         return list(self._entries.values())
 
     def path(self, job: EraseJob) -> Path | None:
-        """See EraseRecords."""
         self._check()
         path = self._content(job.key)
         return path if path.exists() else None
 
     def save(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._check()
         entry = msgspec.structs.replace(self._entries[job.key], method=job.method, done=job.done)
         self._directory.put(job.key, entry)
         self._entries[job.key] = entry
 
     def finish(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._check()
         try:
             self._content(job.key).unlink(missing_ok=True)

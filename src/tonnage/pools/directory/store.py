@@ -53,14 +53,13 @@ class FolderStore(FolderContent):
         self.erasures = self._erasures
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """See RecordStore."""
         super().rebound(bounds)
         self.bounds = bounds
         if self.is_open:
             self._join()
 
     def open(self) -> None:
-        """See RecordStore. Raises Invalid too."""
+        """Raises Invalid too."""
         try:
             self.prepare()
             self.directory.open(self.pool)
@@ -126,7 +125,6 @@ class FolderStore(FolderContent):
                 log.warning("record keeps its old format volume=%s error=%s", record.name, failure)
 
     def problems(self) -> list[str]:
-        """See RecordStore."""
         snapshots = [f"snapshot {name}: {self.snapshots.fault_of(name)}" for name in sorted(self.snapshots.damaged)]
         return [*snapshots, *self._erasures.faults()]
 
@@ -179,7 +177,6 @@ class FolderStore(FolderContent):
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self._disk is not None
 
     @property
@@ -202,11 +199,10 @@ class FolderStore(FolderContent):
 
     @property
     def knows_room(self) -> bool:
-        """See RecordStore: what may be promised without bound is not compared with what the disk has."""
+        """What may be promised without bound is not compared with what the disk has."""
         return self.bounds.ratio == float("inf")
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """See RecordStore."""
         size, used, form = self.bounds.size, self.used, self.form(fstype, parameters)
         free, least = max(0, size - used) if size else HUGE, self.smallest(form)
         enough = self.length(form, free) if size else free
@@ -222,7 +218,7 @@ class FolderStore(FolderContent):
         )
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore. Without `durable` the caller commits."""
+        """Without `durable` the caller commits."""
         self.directory.write(record, durable=self.durable)
         self.records[record.name] = record
 
@@ -249,7 +245,6 @@ class FolderStore(FolderContent):
         )
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore."""
         self.check_damaged(request.name)
         self.directory.check_place()
         record = self.new_record(request, want, origin)
@@ -290,7 +285,6 @@ class FolderStore(FolderContent):
         self.account.forget(content)
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         self.directory.check_place()
         record = self.records.get(name)
@@ -313,7 +307,6 @@ class FolderStore(FolderContent):
             self.remove(content)
 
     def pool_fault(self) -> str:
-        """See RecordStore."""
         return self.directory.fault()
 
     def _let_go(self, record: VolumeRecord, content: Path) -> bool:
@@ -343,7 +336,6 @@ class FolderStore(FolderContent):
         self.book(job.name, -job.room)
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """See RecordStore."""
         self.directory.check_place()
         record, content = self.record(name), self.content(name)
         larger = self.enlarged(record, size)
@@ -362,7 +354,6 @@ class FolderStore(FolderContent):
         return larger
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """See RecordStore."""
         self.directory.check_place()
         origin, content = self.record(volume), self.snapshots.content(name)
         held = self.held(self.content(volume))
@@ -400,7 +391,6 @@ class FolderStore(FolderContent):
         )
 
     def delete_snapshot(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         self.directory.check_place()
         if (record := self.find_snapshot(name)) is None:
@@ -412,11 +402,9 @@ class FolderStore(FolderContent):
         self.changed(record.from_volume)
 
     def find_snapshot(self, name: str) -> VolumeRecord | None:
-        """See RecordStore."""
         self.check_open()
         return self.snapshots.find(name)
 
     def all_snapshots(self) -> list[VolumeRecord]:
-        """See RecordStore."""
         self.check_open()
         return self.snapshots.all()

@@ -55,16 +55,14 @@ class ImagePool(StoredPool[ImageDepot]):
         super().__init__(name, store, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         if erase_of(parameters) in OVERWRITES:
             check_overwrites(self.directory, self._store.medium)
 
     async def volume_limit(self) -> int:
-        """See Pool: each volume in use takes a loop device."""
+        """Each volume in use takes a loop device."""
         return loop.most()
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         requests.check_content(request.parameters, fstype)
         least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least if fstype else BLOCK

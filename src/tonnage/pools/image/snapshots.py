@@ -73,7 +73,6 @@ class ImageDepot(ImageStore):
             raise
 
     def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        """See FolderStore."""
         record = replace(record, sparse=True)
         if origin.state == "new" and not origin.block:
             file.make(content, record)  # it was never used
@@ -89,13 +88,11 @@ class ImageDepot(ImageStore):
         return replace(record, shared=shared)
 
     def enlarged(self, record: VolumeRecord, size: int) -> VolumeRecord:
-        """See FolderStore."""
         is_used = record.state != "new" or record.block
         made = (record.made or record.length) if is_used else 0
         return replace(record, size=size, length=self.length_of(record, size), made=made, pending=is_used)
 
     def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
-        """See FolderStore."""
         image = self.content(record.name)
         if record.state == "new" and not record.block and not image.exists():
             return  # a power cut took it; it is made when it is staged
@@ -106,7 +103,6 @@ class ImageDepot(ImageStore):
             os.close(fd)
 
     def grow(self, name: str, path: Path) -> VolumeRecord:
-        """See Pool.grow."""
         record, image = self.record(name), self.content(name)
         self.stats(name, path)  # raises NotFound
         indexes = loop.of_file(image)
@@ -117,7 +113,6 @@ class ImageDepot(ImageStore):
         return self.grown(record)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         return self._fault(record) or (_shown_fault(record, path) if path else "")
 
     def _fault(self, record: VolumeRecord) -> str:

@@ -44,12 +44,11 @@ class ImageStore(FolderStore):
     _seen: Sequence[VolumeRecord] = ()
 
     def ready(self) -> None:
-        """See FolderStore."""
         self.medium = medium_of(self.path)
         ext4_resize.settle_all(self.path, self.records, self.suffix, spared=self.damaged)
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """See RecordStore. Raises Unsupported where old content may be in blocks that others share already."""
+        """Raises Unsupported where old content may be in blocks that others share already."""
         record = self.record(name)
         changed = replace(record, mutable=dict(mutable))
         if self.medium.shares and self.overwritten(changed) and not self.overwritten(record):
@@ -60,7 +59,6 @@ class ImageStore(FolderStore):
         return super().modify(name, mutable)
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """See FolderStore."""
         images = {(image.st_dev, image.st_ino) for image in map(os.lstat, self.path.glob(f"*{self.suffix}"))}
         self._free_loops(images, folder=str(self.path))
         consistent_copy.thaw_all(self.path, records, self.suffix)
@@ -85,7 +83,6 @@ class ImageStore(FolderStore):
                     os.close(fd)
 
     def discard(self, content: Path) -> None:
-        """See FolderStore."""
         if file.is_used(content):
             log.error("image without a record is in use, left alone path=%s", content)
             return
@@ -94,7 +91,6 @@ class ImageStore(FolderStore):
         self.undo(content, is_secret=self.overwritten(*self._seen, *self.snapshots.all()))
 
     def held_by_damaged(self, name: str) -> int:
-        """See FolderStore."""
         with suppress(OSError):
             return os.stat(self.content(name)).st_size
         return 0
@@ -114,16 +110,13 @@ class ImageStore(FolderStore):
                 loop.detach(index)
 
     def remove(self, content: Path) -> None:
-        """See FolderStore."""
         file.remove(content)
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         super().delete(name)
         ext4_resize.forget(self.content(name))
 
     def check_unused(self, name: str) -> None:
-        """See FolderStore."""
         image = self.content(name)
         if file.is_used(image, wait=False) and not self._set_free(image):
             raise InUse(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
@@ -135,37 +128,29 @@ class ImageStore(FolderStore):
         return not file.is_used(image, wait=False)
 
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        """See FolderStore."""
         return record.length, nothing if record.shared else None
 
     def held(self, content: Path) -> int:
-        """See FolderStore."""
         with suppress(OSError):
             return os.stat(content).st_blocks * 512
         return 0
 
     def form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
-        """See FolderContent."""
         return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
 
     def smallest(self, form: Format | None) -> int:
-        """See FolderContent."""
         return form.least if form else BLOCK
 
     def length(self, form: Format | None, size: int) -> int:
-        """See FolderContent."""
         return form.length(size) if form else size
 
     def largest(self, form: Format | None, bytes_left: int) -> int:
-        """See FolderContent."""
         return form.usable(bytes_left) if form else bytes_left // BLOCK * BLOCK
 
     def new_uuid(self, name: str, created: float) -> UUID:
-        """See FolderStore."""
         return uuid5(NAMESPACE_URL, f"{self.path}/{name}/{created!r}")
 
     def new_record(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
-        """See FolderStore."""
         record = super().new_record(request, want, origin)
         if origin is None:
             length = self.length(self.form(record.fstype, request.parameters), record.size)
@@ -183,7 +168,6 @@ class ImageStore(FolderStore):
         return max(origin.length, form.grown(size, origin.made or origin.length))
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        """See FolderStore."""
         file.make(self.content(record.name), record)
         return record
 
@@ -195,7 +179,6 @@ class ImageStore(FolderStore):
         return record
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage."""
         record, image = self.record(name), self.content(name)
         self.directory.check_place()
         if mount.is_mount(path):
@@ -269,7 +252,6 @@ class ImageStore(FolderStore):
             raise
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         node = path / NODE
         if not mount.is_mount(path) and mount.is_mount(node):
             self._hide_block(name, node)
@@ -287,7 +269,6 @@ class ImageStore(FolderStore):
             loop.detach(index)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         record, image = self.record(name), self.content(name)
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
@@ -307,11 +288,10 @@ class ImageStore(FolderStore):
             mounts.publish(source, target, block=True, readonly=False)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         self._hide_block(name, target)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device: a loop device, while it is attached writable."""
+        """A loop device, while it is attached writable."""
         image = self.content(self.record(name).name)
         for index in loop.of_file(image):
             if not loop.is_readonly(index):
@@ -320,7 +300,6 @@ class ImageStore(FolderStore):
         return None
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
         record = self.record(name)
         if record.block:
             node = path / NODE if path.is_dir() else path

@@ -35,7 +35,6 @@ class LvmGrowth(LvmNode):
         return max(origin.length, form.grown(size, origin.made or origin.length))
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """See RecordStore."""
         record, lv = self.record(name), self.lv(name)
         length, is_used = self.length_of(record, size), record.state != "new"
         if is_used and not record.block and record.fstype == "ext4" and not superblock.may_grow_ext4():

@@ -53,11 +53,9 @@ class LvmPool(StoredPool[LvmDepot]):
         super().__init__(name, LvmDepot(name, group, self.bounds, clock=clock or RealClock()), erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         self._store.layout(parameters)
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         requests.check_content(request.parameters, fstype)
         if fstype:
@@ -78,7 +76,6 @@ class LvmPool(StoredPool[LvmDepot]):
         return super()._create(request, want, origin)
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool."""
         try:
             return await super().create(request)
         finally:
@@ -89,14 +86,13 @@ class LvmPool(StoredPool[LvmDepot]):
         return self._store.snapshot(name, volume, owner)
 
     async def delete_snapshot(self, name: str) -> None:
-        """See Pool."""
         try:
             await super().delete_snapshot(name)
         finally:
             self._erase()
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        """See Pool. Raw block volumes have whole extents."""
+        """Raw block volumes have whole extents."""
         record = self._store.record(name)
         if record.block and record.size < size <= LARGEST:
             layout = self._store.layout_of(self._store.lv(name), record)
@@ -105,5 +101,5 @@ class LvmPool(StoredPool[LvmDepot]):
         return await super().expand(name, size, limit=limit)
 
     async def volume_limit(self) -> int:
-        """See Pool: a group may have been given a limit (vgchange --logicalvolume)."""
+        """A group may have been given a limit (vgchange --logicalvolume)."""
         return await self._threads.run(self._store.most_volumes)

@@ -33,7 +33,7 @@ class LvmDepot(LvmGrowth):
     """The store of an LVM pool with all that it can do."""
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore. What was never used has no content: a volume from it is a new one."""
+        """What was never used has no content: a volume from it is a new one."""
         if origin is None or request.source is None or origin.state == "new":
             return super().create(request, want, origin)
         self.check_name(request.name)
@@ -187,7 +187,6 @@ class LvmDepot(LvmGrowth):
         return replace(record, made=origin.made or origin.length, pending=pending)
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """See RecordStore."""
         origin, lv = self.record(volume), self.lv(volume)
         created = self.clock.time()
         record = replace(
@@ -241,7 +240,7 @@ class LvmDepot(LvmGrowth):
             self.lvcreate(booking)
 
     def delete_snapshot(self, name: str) -> None:
-        """See RecordStore. A volume that was deleted before its last thick snapshot goes with that."""
+        """A volume that was deleted before its last thick snapshot goes with that."""
         if self.find_snapshot(name) is None:
             return
         lv = lvm_tags.snapshot_name(self.group, name)
@@ -259,20 +258,17 @@ class LvmDepot(LvmGrowth):
         return next((record for name, record in list(self.records.items()) if lv and self.lv(name) == lv), None)
 
     def find_snapshot(self, name: str) -> VolumeRecord | None:
-        """See RecordStore."""
         self.check_open()
         self._check_snapshot_name(name)
         found = self.entries.get(lvm_tags.snapshot_name(self.group, name))
         return found.record if found is not None and found.kind is TagKind.SNAPSHOT else None
 
     def all_snapshots(self) -> Sequence[VolumeRecord]:
-        """See RecordStore."""
         self.check_open()
         found = [entry.record for entry in list(self.entries.values()) if entry.kind is TagKind.SNAPSHOT]
         return sorted(found, key=lambda record: record.name)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         return health.fault(self, record) or (self.shown_fault(record, path) if path else "")
 
 

@@ -170,7 +170,6 @@ class LvmStore(LvmTable):
             log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
 
     def close(self) -> None:
-        """See RecordStore."""
         self.account.forget()
         if self.held >= 0:
             os.close(self.held)
@@ -185,7 +184,6 @@ class LvmStore(LvmTable):
             )
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """See RecordStore."""
         self.check_open()
         form = form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
         return self.room_for(form, self.layout(parameters))
@@ -224,7 +222,6 @@ class LvmStore(LvmTable):
         return max(1, group.most - (group.count - ours)) if group.most else 0
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore."""
         entry = TagEntry(TagKind.COPY, self.new_record(request, want, origin))
         self.check_name(request.name)
         booking = self.booking(entry, self.layout(request.parameters))
@@ -344,7 +341,6 @@ class LvmStore(LvmTable):
             raise HostError(f"cannot empty {self.group}/{lv}: {failure.strerror}") from failure
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         self.account.fresh()
         record = self.records.get(name)

@@ -50,14 +50,12 @@ class LvmTable(RecordStore):
         """Descriptor of the group's lock, -1 while the pool is not open."""
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """See RecordStore."""
         super().rebound(bounds)
         self.bounds = structs.replace(self.bounds, size=bounds.size, ratio=bounds.ratio)
         self.account.change_ratio(bounds.ratio)
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self.held >= 0
 
     def _learn(self, group: VolumeGroup) -> None:
@@ -132,7 +130,6 @@ class LvmTable(RecordStore):
         return tags.volume_name(self.group, name)
 
     def check_damaged(self, name: str) -> None:
-        """See RecordStore."""
         if (fault := self.damaged.get(self.lv(name))) is not None:
             raise HostError(f"the record of {self.group}/{self.lv(name)} is damaged ({fault}): {self.remedy}")
 
@@ -156,7 +153,7 @@ class LvmTable(RecordStore):
         return self.account.fresh().extent
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore: one lvchange with what differs."""
+        """One lvchange with what differs."""
         before = TagEntry(TagKind.VOLUME, self.records[record.name])
         after = TagEntry(TagKind.VOLUME, record)
         self.retag(self.lv(record.name), before, after)

@@ -83,7 +83,6 @@ class PmemErasures(EraseRecords):
         self._folders[region.name].put(job.key, job)
 
     def jobs(self) -> Sequence[EraseJob]:
-        """See EraseRecords."""
         return list(self._jobs.values())
 
     def used(self) -> int:
@@ -91,7 +90,7 @@ class PmemErasures(EraseRecords):
         return sum(job.room for job in self._jobs.values())
 
     def path(self, job: EraseJob) -> Path | None:
-        """See EraseRecords. devdax has no device that can be written to: it is shown raw until it is destroyed."""
+        """Devdax has no device that can be written to: it is shown raw until it is destroyed."""
         region = self._region(job)
         found = region.find(UUID(job.key))
         if found is None:
@@ -103,12 +102,10 @@ class PmemErasures(EraseRecords):
         return Path(found.device)
 
     def save(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._put(self._region(job), job)
         self._jobs[job.key] = job
 
     def finish(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         region = self._region(job)
         region.destroy(UUID(job.key))
         self._folders[region.name].remove(job.key)

@@ -48,21 +48,20 @@ class PmemLvmPool(LvmPool):
         super().__init__(name, f"tonnage-{name}", LvmLimits(size), clock=clock, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         check_refused(self, parameters)
         super().check(parameters)
 
     async def open(self) -> None:
-        """See Pool. A group that is not there is made of what the regions have free."""
+        """A group that is not there is made of what the regions have free."""
         await self._threads.run(prepare, self.region, self.group, f"pmem pool {self.name!r}")
         await super().open()
 
     async def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool: it is asked for by those who would limit IO, and mapped memory cannot be held back."""
+        """It is asked for by those who would limit IO, and mapped memory cannot be held back."""
         raise self._unsupported("block devices of its volumes")
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """See Pool. Files are mapped without a copy (`-o dax`), but for those of mirrors."""
+        """Files are mapped without a copy (`-o dax`), but for those of mirrors."""
         record = self._store.record(name)
         if not record.block and not self._store.layout_of(self._store.lv(name), record).mirrors:
             options = tuple(dict.fromkeys(("dax", *options)))

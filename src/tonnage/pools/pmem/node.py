@@ -29,15 +29,12 @@ class PmemNode(PmemStore, DeviceNode):
     """Namespaces that are shown to pods."""
 
     def bring_up(self, record: VolumeRecord) -> str:
-        """See DeviceNode."""
         return self.namespace(record).device
 
     def device_of(self, record: VolumeRecord) -> str | None:
-        """See DeviceNode."""
         return self.namespace(record).device
 
     def make_content(self, record: VolumeRecord, device: str) -> str:
-        """See DeviceNode."""
         if record.block:
             return device  # it was overwritten when it was made
         namespace = self.namespace(record)
@@ -48,17 +45,15 @@ class PmemNode(PmemStore, DeviceNode):
         return device
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
-        """See DeviceNode. What is in a namespace of mode fsdax is mapped into programs without a copy."""
+        """What is in a namespace of mode fsdax is mapped into programs without a copy."""
         return tuple(dict.fromkeys((_DAX, *options))) if self.namespace(record).mode == "fsdax" else options
 
     def show_readonly(self, device: str, target: Path) -> None:
-        """See DeviceNode."""
         if is_character(device):
             raise Unsupported(f"{device}: memory of mode devdax cannot be shown read-only")
         super().show_readonly(device, target)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         try:
             namespace = self.namespace(record)
         except HostError as failure:

@@ -49,12 +49,11 @@ class PmemPool(StoredPool[PmemNode]):
         super().__init__(name, store, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         check_shared(parameters)
         overhead.mode_of(parameters, self.mode)
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool. A raw block volume has all that its namespace has, unless that passes the limit."""
+        """A raw block volume has all that its namespace has, unless that passes the limit."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         mode = self._check_mode(request.parameters, block=request.block)
         requests.check_content(request.parameters, fstype)
@@ -82,12 +81,11 @@ class PmemPool(StoredPool[PmemNode]):
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """See Pool."""
         requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
         self._check_mode(parameters, block=block)
         return await super().capacity_for(parameters, fstype=fstype, block=block, inline=inline)
 
     async def volume_limit(self) -> int:
-        """See Pool: what the labels have room for."""
+        """What the labels have room for."""
         return await self._threads.run(self._store.limit)

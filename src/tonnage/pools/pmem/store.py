@@ -56,7 +56,6 @@ class PmemStore(RecordStore):
         self.erasures: PmemErasures = PmemErasures(self._erased)
 
     def open(self) -> None:
-        """See RecordStore."""
         self.close()
         try:
             for found in select(self.wanted, self.where):
@@ -96,7 +95,6 @@ class PmemStore(RecordStore):
         self.used = sum(record.size for record in self.records.values()) + self.erasures.used()
 
     def problems(self) -> list[str]:
-        """See RecordStore."""
         return list(self.erasures.faults)
 
     def _undo(self, record: VolumeRecord) -> None:
@@ -124,7 +122,6 @@ class PmemStore(RecordStore):
         del self.records[record.name], self.homes[record.name]
 
     def close(self) -> None:
-        """See RecordStore."""
         self._is_open = False
         self.erasures.close()
         for region in self._regions:
@@ -133,11 +130,10 @@ class PmemStore(RecordStore):
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self._is_open
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """See RecordStore. What others take of a region meanwhile is seen."""
+        """What others take of a region meanwhile is seen."""
         self.check_open()
         mode = overhead.mode_of(parameters, self.mode)
         regions = [region.region for region in self._regions]
@@ -168,7 +164,6 @@ class PmemStore(RecordStore):
         return len(self.records) + len(self.erasures.jobs()) + sum(region.region.slots for region in self._regions)
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore."""
         self.check_damaged(request.name)
         self._clear(request.name)
         mode = overhead.mode_of(request.parameters, self.mode)
@@ -232,7 +227,6 @@ class PmemStore(RecordStore):
         return min(fitting)[-1]
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore."""
         self.homes[record.name].directory.write(record)
         self.records[record.name] = record
 
@@ -241,7 +235,6 @@ class PmemStore(RecordStore):
         return self.homes[record.name].namespace(record.uuid)
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         record = self.records.get(name)
         if record is None:

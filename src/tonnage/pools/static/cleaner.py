@@ -113,22 +113,20 @@ class Cleaning(EraseRecords):
         self._records, self._present, self._freed = records, present, freed
 
     def jobs(self) -> Sequence[EraseJob]:
-        """See EraseRecords."""
         return [record.job for record in list(self._records.disks.values()) if record.job is not None]
 
     def path(self, job: EraseJob) -> Path:
-        """See EraseRecords. Raises HostError also when the disk is gone or another one: nothing is written then."""
+        """Raises HostError also when the disk is gone or another one: nothing is written then."""
         disk = self._present(job.key)
         if disk.node is None:
             raise HostError(f"disk {job.key} is a mount now, {job.method} was begun on a block device")
         return disk.node
 
     def save(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._records.write(replace(self._records.disks[job.key], job=job))
 
     def finish(self, job: EraseJob) -> None:
-        """See EraseRecords: what the cleaner does beside overwriting, then the disk is free."""
+        """What the cleaner does beside overwriting, then the disk is free."""
         disk = self._present(job.key)
         try:
             if disk.node is None:

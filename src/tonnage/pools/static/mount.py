@@ -79,26 +79,23 @@ def stage(record: VolumeRecord, disk: StaticDisk, path: Path, options: Sequence[
 
 
 def unstage(path: Path) -> None:
-    """See Pool.unstage."""
     if not mount.is_mount(path) and mount.is_mount(path / NODE):
         mounts.unpublish(path / NODE)
     mounts.unstage(path)
 
 
 def publish(record: VolumeRecord, disk: StaticDisk, staging: Path, target: Path, *, readonly: bool) -> None:
-    """See Pool.publish. Raises Unsupported for raw block that is to be read-only."""
+    """Raises Unsupported for raw block that is to be read-only."""
     if record.block and readonly:
         raise Unsupported(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
     mounts.publish(staging / NODE if record.block else staging, target, block=record.block, readonly=readonly)
 
 
 def unpublish(target: Path) -> None:
-    """See Pool.unpublish."""
     mounts.unpublish(target)
 
 
 def stats(record: VolumeRecord, disk: StaticDisk, path: Path) -> Stats:
-    """See Pool.stats."""
     place = path / NODE if record.block and path.is_dir() else path
     if not mount.is_mount(place) or not _is_of(record, disk, place):
         raise NotFound(f"volume {record.name} is not at {path}")

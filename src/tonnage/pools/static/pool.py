@@ -47,22 +47,20 @@ class StaticPool(StoredPool[StaticStore]):
         super().__init__(name, StaticStore(directory, clock=clock or RealClock()), erase_rate=rate)
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool. The volume has the size of its disk, which is as near above what is asked as there is one free."""
+        """The volume has the size of its disk, which is as near above what is asked as there is one free."""
         return self._placed(await super().create(request))
 
     async def get(self, name: str) -> PoolVolume:
-        """See Pool."""
         return self._placed(await super().get(name))
 
     async def list(self) -> Sequence[PoolVolume]:
-        """See Pool."""
         return [self._placed(volume) for volume in await super().list()]
 
     def _placed(self, volume: PoolVolume) -> PoolVolume:
         return replace(volume, place=self._store.place(volume.name))
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool. Without a file system, whatever is mounted will do."""
+        """Without a file system, whatever is mounted will do."""
         want = requests.check(self, request)
         _check_cleaner(request.parameters, request.fstype, block=request.block)
         found = self._store.records.get(request.name)
@@ -78,21 +76,21 @@ class StaticPool(StoredPool[StaticStore]):
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """See Pool: free is the sum of all free disks, largest the size of the largest of them."""
+        """Free is the sum of all free disks, largest the size of the largest of them."""
         requests.fstype_of(self, fstype, block=block)
         _check_cleaner(parameters, fstype, block=block)
         return await self._threads.run(self._store.room_for, fstype, parameters, block=block)
 
     async def overall(self) -> Capacity:
-        """See Pool: of all disks, mounts and devices."""
+        """Of all disks, mounts and devices."""
         return await self._threads.run(self._store.overall)
 
     def home(self, volume: PoolVolume) -> Path | None:
-        """See Pool: the entry."""
+        """The entry."""
         return self._store.directory / volume.place
 
     async def problems(self) -> Sequence[str]:
-        """See Pool: entries that are no volumes, disks that are missing, cleaners that fail."""
+        """Entries that are no volumes, disks that are missing, cleaners that fail."""
         self._store.check_open()
         failing = [f"volume {e.name} is not cleaned: {e.problem}" for e in await self.erasing() if e.problem]
         return [*await self._threads.run(self._store.problems), *failing]

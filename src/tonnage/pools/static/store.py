@@ -48,7 +48,6 @@ class StaticStore(RecordStore):
     # Opening
 
     def open(self) -> None:
-        """See RecordStore."""
         check_directory(self.directory)
         try:
             self.disk_records.open(self.pool)
@@ -81,12 +80,10 @@ class StaticStore(RecordStore):
                 log.error("disk of a volume is missing volume=%s fault=%s", name, fault)
 
     def close(self) -> None:
-        """See RecordStore."""
         self.disk_records.close()
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self.disk_records.is_open
 
     # Looking at disks
@@ -222,14 +219,13 @@ class StaticStore(RecordStore):
         )
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore."""
         entry = self._entries[record.name]
         with self.lock:
             self.disk_records.write(replace(self.disk_records.disks[entry], volume=record))
             self.records[record.name] = record
 
     def delete(self, name: str) -> None:
-        """See RecordStore: the name is free, the disk when it is clean; at once if nobody ever had it."""
+        """The name is free, the disk when it is clean; at once if nobody ever had it."""
         self.check_open()
         if (record := self.records.get(name)) is None:
             self.check_damaged(name)
@@ -246,7 +242,6 @@ class StaticStore(RecordStore):
             del self.records[name], self._entries[name]
 
     def record(self, name: str) -> VolumeRecord:
-        """See RecordStore."""
         try:
             return super().record(name)
         except NotFound:
@@ -277,7 +272,6 @@ class StaticStore(RecordStore):
     # Use
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage."""
         record, disk = self.record(name), self._disk_of(name)
         if mount.is_staged(record, disk, path):
             return
@@ -288,27 +282,22 @@ class StaticStore(RecordStore):
         mount.stage(record, disk, path, options)
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         mount.unstage(path)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         record, disk = self.record(name), self._disk_of(name)
         if not mount.shows(record, disk, staging):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         mount.publish(record, disk, staging, target, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         mount.unpublish(target)
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
         record = self.record(name)
         return mount.stats(record, self._disk_of(name), path)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         self.refresh()
         return self._absence(self._entries[record.name])
 
