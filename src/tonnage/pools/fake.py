@@ -1,8 +1,8 @@
-"""The fake pool, which only counts: the reference of the contract, for tests, the simulator and boxes without root.
+"""The fake pool, which only counts: the reference of the contract, for tests, simulation and boxes without root.
 
-Sizes are counted exactly. What is staged and published is remembered in the process; with `directories` a published
-volume is a plain directory, without a limit. Nothing survives the process, and nothing here waits or uses a thread
-(but to remove what a pod left in such a directory).
+Sizes are counted exactly. Staged and published paths are recorded in the process. With `directories` a published volume
+is a plain directory without a limit. Nothing survives the process. Nothing here blocks or uses a thread, except the
+removal of what a pod left in such a directory.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tonnage.pools.fs import mounts
 class FakePool(Pool):
     """Counts volumes against `size` bytes.
 
-    largest: artificial maximum of one volume in bytes, 0 for none. smallest: the least size, requests are rounded up.
-    directories: make a plain directory at each staging path and target. erase_rate: bytes in a second at which deleted
-    volumes are seen to be erased (there is nothing to overwrite), 0: at once.
+    largest: artificial maximum of one volume in bytes, 0 for none. smallest: minimum size; requests are rounded up.
+    directories: make a plain directory at each staging path and target. erase_rate: bytes per second at which deleted
+    volumes appear to be erased (there is nothing to overwrite), 0: at once.
     """
 
     kind = "fake"
@@ -79,10 +79,10 @@ class FakePool(Pool):
         self._published: dict[str, set[str]] = {}
 
     async def open(self) -> None:
-        """Nothing to find."""
+        """Nothing to open."""
 
     async def close(self) -> None:
-        """Nothing to give back; the volumes stay for the next open()."""
+        """Nothing to release; the volumes stay for the next open()."""
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
         if found := self._volumes.get(request.name):
@@ -194,7 +194,7 @@ class FakePool(Pool):
             await asyncio.to_thread(_remove, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
-        """Files in such a directory are not measured."""
+        """Usage of a volume. Files in its directory are not measured."""
         volume = await self.get(name)
         if str(path) not in self._staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
             raise NotFound(f"volume {name} is not at {path}")
@@ -246,7 +246,7 @@ class FakePool(Pool):
 
 
 class Remains:
-    """Deleted volumes, erased one after the other as time goes by; their state is worked out when somebody looks."""
+    """Deleted volumes, erased one by one; the progress is computed when it is read."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -254,7 +254,7 @@ class Remains:
         self._since = 0.0
 
     def add(self, volume: PoolVolume, now: float) -> None:
-        """Begin to erase, if its class says so."""
+        """Start to erase a volume, if its class says so."""
         method = erase_of(volume.effective)
         if method == "none" or not self.rate:
             return
@@ -283,7 +283,7 @@ def _show(target: Path, *, block: bool) -> None:
 
 
 def _gone(target: Path) -> bool:
-    """Remove a file, an empty directory or a symlink itself. False for a directory that has content."""
+    """Remove a file, an empty directory or a symlink itself. False for a directory that is not empty."""
     try:
         with nofollow.parent(target) as (at, name):
             try:
@@ -302,7 +302,7 @@ def _gone(target: Path) -> bool:
 
 
 def _remove(target: Path) -> None:
-    """Remove a directory with all that a pod left in it; symlinks and mounts are not entered. Raises HostError."""
+    """Remove a directory with all that a pod left in it, without entering symlinks and mounts. Raises HostError."""
     try:
         with nofollow.parent(target) as (at, name):
             tree.remove(nofollow.by_fd(at, name))

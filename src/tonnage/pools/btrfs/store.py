@@ -1,6 +1,6 @@
-"""The blocking half of the btrfs pool: a directory with one subvolume and one record for each volume, thread-safe.
+"""The blocking back end of the btrfs pool: a directory with a subvolume and a record per volume. Thread-safe.
 
-Nothing is synced here: the kernel keeps the order of steps within and between transactions, and the pool commits after
+Nothing is synced here. The kernel keeps the order of steps within and between transactions. The pool commits after
 create and delete, many at once.
 """
 
@@ -82,7 +82,7 @@ class BtrfsStore(BindStore):
                 self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
 
     def close(self) -> None:
-        """Give directory and image back. May be repeated."""
+        """Release directory and image. Idempotent."""
         super().close()
         if self._image is not None:
             self._image.close()
@@ -148,7 +148,7 @@ class BtrfsStore(BindStore):
             os.close(fd)
 
     def commit(self) -> None:
-        """Make everything durable, and remove the groups of deleted subvolumes. Raises HostError."""
+        """Make everything durable, and remove the qgroups of deleted subvolumes. Raises HostError."""
         try:
             btrfs.commit(self.at)
             self._remove_groups()
@@ -156,8 +156,10 @@ class BtrfsStore(BindStore):
             raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
 
     def _remove_groups(self) -> None:
-        """Remove groups of subvolumes that were deleted, the oldest first: a few, and more than have come since the
-        last time. Newer kernels (6.11) remove them themselves."""
+        """Remove qgroups of deleted subvolumes, oldest first: a few more than were added since the last time.
+
+        Kernels since 6.11 remove them themselves.
+        """
         count, self._deleted = _AT_ONCE + 2 * self._deleted, 0
         for identity in list(islice(self._stale, count)):
             del self._stale[identity]
@@ -167,7 +169,7 @@ class BtrfsStore(BindStore):
                 self._stale[identity] = None  # at the end: a snapshot may keep it for long
 
     def held(self, content: Path) -> int:
-        """Bytes that a subvolume refers to."""
+        """Allocated bytes: what a subvolume refers to."""
         if self._fs is None:
             return 0
         try:
@@ -176,7 +178,7 @@ class BtrfsStore(BindStore):
             return 0
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Make the subvolume of a volume from another; the record as it is then. Raises Exhausted, HostError."""
+        """Create a subvolume as a copy of another; return its record. Raises Exhausted, HostError."""
         source = self.snapshots.content(origin.name) if record.from_snapshot else self.content(origin.name)
         with suppress(FileNotFoundError):
             self.remove(self.content(record.name))

@@ -1,8 +1,8 @@
-"""A pool over a store of records: the half that waits. It holds a lock for each name and lets the store work in
-threads; all kinds with volumes of their own are this with a RecordStore of theirs.
+"""StoredPool: the async half of a pool over a RecordStore.
 
-What a kind may add: check() for its class parameters, want() for its sizes, settle() and durably() where many calls
-share a commit.
+It holds a lock for each name and runs the store in threads. All kinds with volumes of their own use it with their
+RecordStore. A kind may override check() for its class parameters, want() for its sizes, and settle() and durably() for
+a group commit.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a mome
 
 
 class StoredPool(Pool, Generic[S]):
-    """The volumes of a store. step: bytes that sizes are multiples of. least: bytes of the smallest volume."""
+    """The volumes of a RecordStore. step: sizes are multiples of it. least: minimum size. Both in bytes."""
 
     step: int = BLOCK
     least: int = BLOCK
 
     def __init__(self, name: str, store: S, *, erase_rate: int | None = None) -> None:
-        """erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: as usual."""
+        """erase_rate: bytes of deleted volumes to overwrite per second, 0 for unlimited, None for the default."""
         self.name = name
         self._store = store
         store.pool = name
@@ -73,14 +73,14 @@ class StoredPool(Pool, Generic[S]):
         """Check the values of a class's parameters. Raises Invalid, Unsupported."""
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """Check a request and say what will be made. Raises Invalid, Unsupported, OutOfRange."""
+        """Check a request and return what to create. Raises Invalid, Unsupported, OutOfRange."""
         return requests.check(self, request, least=self.least, step=self.step)
 
     async def settle(self) -> None:
-        """Make durable what the store has done since; nothing where it is already."""
+        """Commit what the store has done since; nothing to do where that is durable already."""
 
     async def durably(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Let the store work in a thread, then settle(). A kind may do both in one go."""
+        """Run the store in a thread, then commit. A kind may do both at once."""
         result = await self._threads.run(work, *args, **kwargs)
         await self.settle()
         return result
@@ -171,7 +171,7 @@ class StoredPool(Pool, Generic[S]):
             gone.append(record)
 
     def _erase(self) -> None:
-        """Begin to erase, if there is something."""
+        """Start the eraser, if there are jobs."""
         records = self._store.erasures
         if records is None or not records.jobs():
             return
@@ -313,5 +313,5 @@ class StoredPool(Pool, Generic[S]):
 
 
 def _given(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Those with a value: an empty one means the class's."""
+    """Parameters with a value: an empty one means the class's."""
     return {key: value for key, value in parameters.items() if value}

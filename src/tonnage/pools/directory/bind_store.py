@@ -1,4 +1,4 @@
-"""A store whose volumes are folders, shown by bind mounts."""
+"""A RecordStore whose volumes are directories, published by bind mounts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED = {IOPS: _SHARED, BANDWIDTH: _SHARED, MKFS_OPTIONS: _MADE}
 
 
 def check_no_erasure(parameters: Mapping[str, str]) -> None:
-    """Check `erase` where the blocks of a volume cannot be named. Raises Invalid."""
+    """Check `erase` where the blocks of a volume cannot be located. Raises Invalid."""
     if (method := erase_of(parameters)) != "none":
         raise Invalid(
             f"parameter erase: {method}: want none: a volume here has no device of its own, and what overwrites its"
@@ -36,12 +36,12 @@ def check_no_erasure(parameters: Mapping[str, str]) -> None:
 
 
 def limit_for(size: int) -> int:
-    """What the kernel is to hold a volume to: what was asked and what it counts for folders and its own trees."""
+    """The limit that the kernel enforces: the requested size plus its overhead for directories and trees."""
     return size + MI + size // 512
 
 
 class BindStore(FolderStore):
-    """Folders in a directory, each held to its size by the file system."""
+    """Subdirectories of a directory, each limited to its size by the file system."""
 
     suffix = ".vol"
 
@@ -75,7 +75,7 @@ class BindStore(FolderStore):
         self.binds.unpublish(name, target)
 
     def stats(self, name: str, path: Path) -> Stats:
-        """What the file system counts for the folder; it has no inodes of its own."""
+        """Usage that the file system reports for the directory; it has no inodes of its own."""
         record = self.record(name)
         if not self.binds.shows(name, path):
             raise NotFound(f"volume {name} is not mounted at {path}")
@@ -83,8 +83,10 @@ class BindStore(FolderStore):
         return Stats(record.size, used, min(record.size - used, self.bytes_left()))
 
     def seed(self, record: VolumeRecord) -> None:
-        """Put the content of its class's source into a new volume, before its record is written. Raises Exhausted,
-        OutOfRange, Precondition, Invalid, HostError."""
+        """Populate a new volume from its class's source, before its record is written.
+
+        Raises Exhausted, OutOfRange, Precondition, Invalid, HostError.
+        """
         if (folder := source_of({SOURCE: record.from_folder})) is None:
             return
         from tonnage.pools.fs import populate
@@ -93,5 +95,5 @@ class BindStore(FolderStore):
             populate.fill(folder, at, record.size)
 
     def mount_fault(self, path: Path | None) -> str:
-        """What is wrong with a volume's mount, "" for nothing."""
+        """The problem of a volume's mount, "" for none."""
         return f"it is not mounted at {path}" if path is not None and not mount.is_mount(path) else ""

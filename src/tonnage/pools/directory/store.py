@@ -1,8 +1,8 @@
-"""A store of records in a directory, with the content of each volume beside its record and snapshots in a folder below.
+"""FolderStore: records in a directory, with each volume's content and snapshots in a subdirectory.
 
-Order of steps, so that a kill between any two leaves nothing lost: create makes the content, then writes the record;
-delete removes the record, then the content. Content without a record is therefore rubbish, and goes at the next open.
-What content may still take of the disk is counted together with all pools of this process there.
+Order of steps, so that a kill between any two loses nothing: create makes the content, then writes the record; delete
+removes the record, then the content. So content without a record is a leftover, and the next open removes it. Bytes
+that content may still allocate are counted together with all pools of this process on that disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  
 
 
 class FolderStore(FolderContent):
-    """Records in a directory, with content beside them."""
+    """Records in a directory, with the volumes' content."""
 
     def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
@@ -46,7 +46,7 @@ class FolderStore(FolderContent):
         self.settle_in(self.path)
 
     def settle_in(self, path: Path) -> None:
-        """Have records and content in that folder."""
+        """Use that directory for records and content."""
         self.directory = Directory(path, self.kind)
         self.snapshots = Snapshots(path, self.kind, self.suffix)
         self._erasures = Erasures(path, self.kind, self._erased)
@@ -107,14 +107,14 @@ class FolderStore(FolderContent):
         self.ready()
 
     def _join(self) -> None:
-        """Divide the disk's free space with the other pools on it, unless overcommit= names no bound."""
+        """Share the disk's free bytes with the other pools on it, unless overcommit= is unlimited."""
         if self.bounds.ratio == float("inf"):
             self.account.leave(self.path)
         else:
             self.account.join(self.path, lambda: (self.used, self.bounds.size))
 
     def _upgrade(self, directory: Directory, records: dict[str, VolumeRecord]) -> None:
-        """Give records of the first format, which passed all checks, the checksum that they lack."""
+        """Rewrite records of the first format, which passed all checks, with a checksum."""
         for record in list(records.values()):
             if record.version == VERSION:
                 continue
@@ -135,7 +135,7 @@ class FolderStore(FolderContent):
             log.error("content without a record stays path=%s error=%s", content, failure)
 
     def _moved(self, records: Sequence[VolumeRecord], content: Callable[[str], Path]) -> Iterator[VolumeRecord]:
-        """Those whose deletion a kill interrupted when their content was moved away to be erased."""
+        """Volumes whose deletion was killed after their content was moved to the erase queue."""
         for record in records:
             if self._erasures.holds(record) and not content(record.name).exists():
                 log.info("going on with a deletion volume=%s", record.name)
@@ -163,7 +163,7 @@ class FolderStore(FolderContent):
         return nothing if self.shares or record.shared else None
 
     def close(self) -> None:
-        """Give the directory back. May be repeated."""
+        """Release the directory. Idempotent."""
         if self._disk is not None:
             for name in self.records:
                 self._disk.forget(self.content(name))
@@ -181,20 +181,20 @@ class FolderStore(FolderContent):
 
     @property
     def account(self) -> SharedDisk:
-        """What is promised of the disk. Raises Unavailable when the pool is not open."""
+        """The account of the disk. Raises Unavailable when the pool is not open."""
         if self._disk is None:
             raise Unavailable(f"{self.where} is not open")
         return self._disk
 
     def bytes_left(self) -> int:
-        """What the disk has free, whatever is promised. Raises Unavailable, HostError."""
+        """Free bytes of the disk, reserved or not. Raises Unavailable, HostError."""
         try:
             return self.account.free()
         except OSError as failure:
             raise HostError(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
 
     def content(self, name: str) -> Path:
-        """Where a volume's content lies."""
+        """Path of a volume's content."""
         return self.directory.path / f"{name}{self.suffix}"
 
     @property
@@ -223,7 +223,7 @@ class FolderStore(FolderContent):
         self.records[record.name] = record
 
     def new_record(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
-        """The record of a volume that is about to be made."""
+        """The record of a volume that is about to be created."""
         source, created = request.source or VolumeOrigin(), self.clock.time()
         is_empty = origin is None or origin.state == "new"
         mkfs = request.parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs
@@ -268,7 +268,7 @@ class FolderStore(FolderContent):
         return record
 
     def undo(self, content: Path, *, is_secret: bool) -> None:
-        """Remove content that is no volume's; what is secret is overwritten first. Raises HostError, Unavailable."""
+        """Remove content without a volume; secret content is overwritten first. Raises HostError, Unavailable."""
         if is_secret and content.exists():
             with suppress(Exhausted):
                 self._erasures.add_rubbish(content)
@@ -300,7 +300,7 @@ class FolderStore(FolderContent):
         self.changed(record.from_volume)
 
     def _finish(self, name: str) -> None:
-        """Remove the content of a volume whose deletion failed when its record was gone already."""
+        """Remove the content of a volume whose deletion failed after its record was removed."""
         content = self.content(name)
         if os.path.lexists(content):
             self.check_unused(name)
@@ -310,7 +310,7 @@ class FolderStore(FolderContent):
         return self.directory.fault()
 
     def _let_go(self, record: VolumeRecord, content: Path) -> bool:
-        """Move content that is to be erased to where that is done; whether it was."""
+        """Move content that must be erased to the erase queue; whether it was moved."""
         method = self.erase_method(record) if self.erases else "none"
         if method == "none":
             return False
@@ -325,7 +325,7 @@ class FolderStore(FolderContent):
         return True
 
     def _free(self, record: VolumeRecord, content: Path, *, is_taken: bool) -> None:
-        """Give back the room of what is deleted; is_taken: _erased() does it, or has done it by now."""
+        """Free the bytes of deleted content. is_taken: the erase queue frees them or has freed them."""
         if is_taken:
             self.account.forget(content)
             return
