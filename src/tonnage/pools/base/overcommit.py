@@ -80,7 +80,7 @@ class SharedDisk:
         keep: Keep = NO_KEEP,
         allocated: Callable[[Path], int] | None = None,
     ) -> None:
-        """Reserve bytes for a file that will grow to `length` bytes. For a known file only the difference is needed.
+        """Reserve bytes for a file that may grow to `length`; for a known file only the difference.
 
         ratio: overcommit factor for free bytes, inf for unlimited. keep: what stays free. allocated: returns the bytes
         that it has now; by default path is a file. Raises Exhausted.

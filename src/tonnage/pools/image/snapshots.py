@@ -1,8 +1,8 @@
-"""Images that come from others and images that grow: snapshots, clones, expansion, health. The rest of ImageStore.
+"""Snapshots, clones, expansion and health of images: the full store of the image pool.
 
 Order of steps, so that a kill between any two loses nothing: a copy is complete before its record is written; an image
-is extended before its record says so, and its file system grows after that. What is longer than its record was never
-answered, and is cut at the next start.
+is extended before its record says so, and its file system grows after that. An image longer than its record belongs to
+a call that never returned, and is cut at the next start.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class ImageDepot(ImageStore):
-    """An image store with all that images can do."""
+    """An image store with snapshots, clones and expansion."""
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Make the image of a volume from another's; the record as it is then. Raises Exhausted, Precondition."""
+        """Make the image of a volume from another's; return its record. Raises Exhausted, Precondition."""
         image = self.content(record.name)
         if origin.state == "new" and not origin.block:
             file.make(image, record)  # it was never used: nothing to copy, and to be formatted still
@@ -56,7 +56,7 @@ class ImageDepot(ImageStore):
         return replace(record, shared=shared, state="formatted", made=made, pending=pending)
 
     def _copy_snapshot(self, origin: VolumeRecord, image: Path, *, share: bool) -> tuple[int, bool]:
-        """A snapshot is used by nobody: its image is copied as it is."""
+        """Copy a snapshot's image. It is never in use, so it needs no freezing."""
         path = self.snapshots.content(origin.name)
         fd = copy.make(image)
         try:

@@ -1,7 +1,6 @@
-"""The blocking half of the image pool: a directory of image files and their records, thread-safe.
+"""The blocking back end of the image pool: a directory of image files and their records. Thread-safe.
 
-The file system is made when a volume is staged the first time: mkfs runs, then the record leaves state new, then it is
-mounted. imagedepot.py has what images can do beyond that.
+The file system is made when a volume is first staged: mkfs runs, then the record leaves state new, then it is mounted.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ class ImageStore(FolderStore):
         self._seen = list(records.values())
 
     def restore(self, record: VolumeRecord) -> None:
-        """Take back what an expand() that was killed before its record was written has added: nobody ever saw it.
+        """Cut what an expand() added that was killed before its record was written: it never returned.
 
-        Raises ValueError for an image that has more than that: its record is of an earlier moment.
+        Raises ValueError for an image with content there: its record is restored from an earlier moment.
         """
         if record.length < record.size:
             raise ValueError(f"its size is {record.size}, its length {record.length}")
@@ -96,8 +95,10 @@ class ImageStore(FolderStore):
         return 0
 
     def _free_loops(self, images: set[tuple[int, int]], *, folder: str = "") -> None:
-        """Free the loop devices of images, also gone ones of a folder, that are mounted nowhere: raw block ones that a
-        kill or error left behind."""
+        """Free the loop devices of images, also of removed ones, that are mounted nowhere.
+
+        A kill or an error left them attached for raw block.
+        """
         ours = {*loop.of_files(images, self.path)}
         if folder:
             ours |= {index for index, _ in loop.attached() if loop.lies_in(index, folder)}
@@ -122,7 +123,7 @@ class ImageStore(FolderStore):
             raise InUse(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
 
     def _set_free(self, image: Path) -> bool:
-        """Whether nobody uses an image any more, once devices are free that an unstage which failed has left to it."""
+        """Whether an image is unused, after freeing devices that a failed unstage left attached to it."""
         found = os.stat(image)
         self._free_loops({(found.st_dev, found.st_ino)})
         return not file.is_used(image, wait=False)
@@ -159,7 +160,7 @@ class ImageStore(FolderStore):
         return replace(record, length=length, sparse=self.bounds.sparse)
 
     def length_of(self, origin: VolumeRecord, size: int) -> int:
-        """How long the image of a copy, or of the volume itself, must be for `size` usable bytes."""
+        """Length of the image of a copy, or of the volume itself, for `size` usable bytes."""
         if origin.block:
             return size
         form = form_of(origin.fstype, origin.mkfs)
@@ -172,7 +173,7 @@ class ImageStore(FolderStore):
         return record
 
     def grown(self, record: VolumeRecord) -> VolumeRecord:
-        """Write down that the file system has its size."""
+        """Record that the file system has its size."""
         if record.pending:
             record = replace(record, pending=False)
             self.write(record)
@@ -214,7 +215,7 @@ class ImageStore(FolderStore):
             self._grow(record, path)
 
     def _grow(self, record: VolumeRecord, path: Path) -> None:
-        """Let a mounted file system take the room it was given while it was not mounted."""
+        """Grow a mounted file system that was expanded while it was not mounted."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             superblock.grow(fd, record.fstype, record.length)
@@ -258,9 +259,9 @@ class ImageStore(FolderStore):
         mounts.unstage(path)
 
     def _hide_block(self, name: str, node: Path) -> None:
-        """Unmount and remove a device node and free its loop device if it is the volume's.
+        """Unmount and remove a device node, and free its loop device if it is the volume's.
 
-        Not while it is shown elsewhere: they would see another volume there, for which the kernel takes that device.
+        A device that is still published elsewhere stays: the kernel could reuse it for another volume.
         """
         index = block_device.loop_of(node)
         is_ours = index is not None and loop.backs(index, self.content(name))
@@ -321,7 +322,7 @@ def _cut(fd: int, image: Path, record: VolumeRecord) -> None:
 
 
 def _shown() -> set[str]:
-    """The devices that are mounted, or whose nodes are."""
+    """The devices that are mounted, or whose nodes are bind-mounted."""
     found = set()
     for entry in mount.mounts():
         found.add(entry.source)
@@ -331,5 +332,5 @@ def _shown() -> set[str]:
 
 
 def _grows_unmounted(record: VolumeRecord) -> bool:
-    """Whether the kernel does not let us grow the file system while it is mounted."""
+    """Whether the kernel forbids us to grow the file system while it is mounted."""
     return record.fstype == "ext4" and not superblock.may_grow_ext4()
