@@ -1,7 +1,7 @@
-"""The quota pool: each volume is a directory with a project quota, on an xfs or ext4 that is mounted with `prjquota`.
+"""The quota pool: each volume is a directory with a project quota, on xfs or ext4 mounted with `prjquota`.
 
-A write past the limit fails (xfs: ENOSPC, ext4: EDQUOT), `df` in a pod shows the volume's own size. On ext4 processes
-with CAP_SYS_RESOURCE, so privileged pods, are not held to any limit: a class must say `allowUnenforced: "true"` to have
+A write past the limit fails (xfs: ENOSPC, ext4: EDQUOT), `df` in a pod shows the volume's own size. On ext4, quotas do
+not limit processes with CAP_SYS_RESOURCE, so privileged pods: a class must set `allowUnenforced: "true"` to have
 volumes there. File systems only, no raw block. Needs root and Linux 5.14, no program.
 """
 
@@ -46,7 +46,7 @@ def _limit_of(fd: int, number: int) -> int:
 
 
 class QuotaStore(BindStore):
-    """Folders with project quotas."""
+    """Directories with project quotas."""
 
     kind = "quota"
 
@@ -82,9 +82,9 @@ class QuotaStore(BindStore):
         self.binds.find(self.fstype)
 
     def restore(self, record: VolumeRecord) -> None:
-        """Find the project of a volume; its limit is set again where it differs.
+        """Find the project of a volume; set its limit again where it differs.
 
-        Raises ValueError when it is in no project of ours, so that its size would be no limit, OSError.
+        Raises ValueError when it is in no project of ours, so that its size is not enforced, OSError.
         """
         with self._opened(self.content(record.name).name) as fd:
             number = quota.project(fd)
@@ -124,7 +124,7 @@ class QuotaStore(BindStore):
         return structs.replace(record, project=number)
 
     def _unused(self, fd: int) -> int:
-        """A project that nothing is charged to. Raises OSError."""
+        """An unused project. Raises OSError."""
         while True:
             self._next += 1
             with suppress(FileNotFoundError):  # xfs knows only those that were used
@@ -150,7 +150,7 @@ class QuotaStore(BindStore):
         self._projects.pop(name, None)
 
     def _others(self, name: str) -> set[int]:
-        """The projects of all volumes but one."""
+        """The projects of all other volumes."""
         return {number for other, number in list(self._projects.items()) if other != name}
 
     def stats(self, name: str, path: Path) -> Stats:

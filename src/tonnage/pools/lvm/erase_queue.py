@@ -1,4 +1,4 @@
-"""Deleted logical volumes that are being erased: the eraser's view of an LVM pool. Blocking."""
+"""The erase queue of an LVM pool: deleted logical volumes that are being erased. Blocking."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LvmErasures(EraseRecords):
-    """Kind.ERASING of a store: the job is in the tags, the content in the logical volume that has them."""
+    """TagKind.ERASING of a store: the job is in the tags, the content in the logical volume with them."""
 
     def __init__(self, store: LvmStore) -> None:
         self._store = store

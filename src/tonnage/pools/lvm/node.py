@@ -13,7 +13,7 @@ from tonnage.pools.lvm.store import LvmStore
 
 
 class LvmNode(LvmStore, DeviceNode):
-    """Logical volumes that are shown to pods."""
+    """Logical volumes that are staged and published."""
 
     def bring_up(self, record: VolumeRecord) -> str:
         return self.activate(self.lv(record.name))
@@ -24,7 +24,7 @@ class LvmNode(LvmStore, DeviceNode):
         return device
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
-        """What is deleted in a thin volume goes back to its pool."""
+        """Mount options, with discard for a thin volume: deleted blocks return to its thin pool."""
         return ("discard", *options) if self._is_thin(record) else options
 
     def _is_thin(self, record: VolumeRecord) -> bool:

@@ -1,8 +1,8 @@
-"""The LVM pool: each volume is a logical volume of one volume group, its record is in its tags.
+"""The LVM pool: each volume is a logical volume of one volume group, with its record in its tags.
 
 Thick by default: linear, or striped and raid1 by class parameters; thin where the pool names a thin pool. The group may
-hold other volumes too: they are counted and left alone. The volume is longer than asked by what its file system needs
-for itself, so the size asked can be used in full. Needs root and lvm2, and the tools of the file systems.
+hold volumes of others: they count and are left alone. The logical volume is longer than the volume by the overhead of
+its file system, so the requested size is usable in full. Needs root and lvm2, and the tools of the file systems.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tonnage.pools.lvm.thin_pool import LvmLimits
 
 
 class LvmPool(StoredPool[LvmDepot]):
-    """Logical volumes of a group. Class parameters: `thin`, `type` (linear, striped, raid1), `stripes`, `mirrors`,
-    `cowSize` (what a snapshot of a thick volume keeps of changes), `erase`, and those of all pools.
+    """Logical volumes of a group.
 
-    Snapshots and clones of thin volumes share blocks. A volume made from a thick one or its snapshot is a full copy.
-    Raw block sizes are whole extents.
+    Class parameters: `thin`, `type` (linear, striped, raid1), `stripes`, `mirrors`, `cowSize` (bytes for changes in a
+    snapshot of a thick volume), `erase`, and those of all pools. Snapshots and clones of thin volumes share blocks. A
+    volume made from a thick one or its snapshot is a full copy. Raw block sizes are whole extents.
     """
 
     kind = "lvm"

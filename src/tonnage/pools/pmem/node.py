@@ -1,4 +1,4 @@
-"""Volumes of persistent memory on their node: formatted once, mounted with DAX, shown. Blocking."""
+"""Persistent memory volumes on their node: formatted once, mounted with DAX, published. Blocking."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
 
 
 class PmemNode(PmemStore, DeviceNode):
-    """Namespaces that are shown to pods."""
+    """Namespaces that are staged and published."""
 
     def bring_up(self, record: VolumeRecord) -> str:
         return self.namespace(record).device
@@ -45,7 +45,7 @@ class PmemNode(PmemStore, DeviceNode):
         return device
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
-        """What is in a namespace of mode fsdax is mapped into programs without a copy."""
+        """Mount options, with DAX for mode fsdax: content is mapped into programs without a copy."""
         return tuple(dict.fromkeys((_DAX, *options))) if self.namespace(record).mode == "fsdax" else options
 
     def show_readonly(self, device: str, target: Path) -> None:
@@ -64,7 +64,7 @@ class PmemNode(PmemStore, DeviceNode):
 
 
 def _make_content(fd: int, namespace: PmemNamespace, record: VolumeRecord) -> None:
-    """A file system, unless it was used already; what an interrupted mkfs of ours left is made anew."""
+    """Make a file system unless one was used already; what an interrupted mkfs of ours left is made again."""
     try:
         if must_format(fd, namespace.device, record):
             run(_mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
@@ -82,7 +82,7 @@ def _mkfs(namespace: PmemNamespace, record: VolumeRecord) -> list[str]:
 
 
 def _fill(namespace: PmemNamespace, record: VolumeRecord, folder: Path) -> None:
-    """Put what is in a folder of the node into the new file system, which nobody sees yet."""
+    """Populate the new file system from a directory of the node, before it is in use."""
     from tonnage.pools.fs import populate
 
     with mount.unseen(namespace.device, record.fstype, ("nodev",)) as root:
