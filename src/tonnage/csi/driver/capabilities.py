@@ -1,4 +1,4 @@
-"""Volume capabilities: what a local volume can be used as, and the mount options that are let through."""
+"""Volume capabilities: how a local volume can be used, and the allowed mount options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MAX_FLAGS = 4096
 
 @dataclass(frozen=True)
 class Use:
-    """A checked set of capabilities: all of one kind. flags: mount options without doubles."""
+    """Checked capabilities, all of one kind. flags: mount options without duplicates."""
 
     block: bool
     fstype: str
@@ -48,7 +48,7 @@ class Use:
 
 
 def check(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
-    """Check capabilities that one volume shall have together. Raises Invalid naming what cannot be."""
+    """Check capabilities that one volume must have together. Raises Invalid naming the unsupported one."""
     if not capabilities:
         raise Invalid("volume_capabilities is missing")
     for capability in capabilities:
@@ -103,7 +103,7 @@ def _fstype(capabilities: Sequence[csi_pb2.VolumeCapability]) -> str:
 
 
 def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
-    """Mount options without doubles, each one of the list above. Raises Invalid naming the first that is not."""
+    """Allowed mount options without duplicates. Raises Invalid naming the first other one."""
     result: dict[str, None] = {}
     for flag in flags:
         # One flag may hold several options, but the commas of a quoted SELinux context do not separate.
@@ -116,9 +116,9 @@ def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
 
 
 def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
-    """The file system for a new volume: the first of asked that is not empty must be one that the pool offers.
+    """The file system for a new volume: the first requested that is not empty; the pool must support it.
 
-    "" for block and for the pool's default. Raises Invalid naming those on offer.
+    "" for block and for the pool's default. Raises Invalid naming the supported ones.
     """
     if block:
         if not pool.blocks:
@@ -134,7 +134,7 @@ def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
 
 
 def check_fits(volume: PoolVolume, use: Use) -> None:
-    """Check that a volume can be used that way. Raises Invalid."""
+    """Check that a volume has a capability. Raises Invalid."""
     if volume.block != use.block:
         is_, asked = ("raw block", "mount") if volume.block else ("a file system", "block")
         raise Invalid(f"volume {volume.name} is {is_}, asked is {asked}")
