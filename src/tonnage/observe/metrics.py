@@ -1,4 +1,4 @@
-"""Every metric that tonnage exports, in one list. Label sets are small and known before."""
+"""Every metric that tonnage exports, in one list. Label sets are small and known in advance."""
 
 from __future__ import annotations
 
