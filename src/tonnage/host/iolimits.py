@@ -29,7 +29,7 @@ _KUBELETS = (
     "kubepods/besteffort",
     OWN,
 )
-"""Where pods have their groups if the kubelet is told nothing: systemd's naming, and cgroupfs'."""
+"""Default parents of pods' cgroups, as systemd and cgroupfs name them."""
 _UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 _OF_POD = re.compile(r"(.*-)?pod[0-9a-f]{8}[-_][-_0-9a-f]{8,}(\.slice)?")
 _DEEPEST, _MOST, _TRIES = 7, 20_000, 10

@@ -117,7 +117,9 @@ class QuotaStore(BindStore):
                 quota.set_limit(fd, number, limit_for(record.size))
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room for a folder in {self.path}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space for a directory in {self.path}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot make {folder}: {failure.strerror}") from failure
         self._projects[record.name] = number
         self.seed(record)

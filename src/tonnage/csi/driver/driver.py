@@ -35,10 +35,10 @@ KEPT = frozenset(
         names.PARAM_CLASS,
     }
 )
-"""Parameters that are kept in the owner record and told again in the volume's context."""
+"""Parameters that are stored in the owner record and returned in the volume's context."""
 
 Unfit = Callable[[Mapping[str, str], str], None]
-"""Is told the context of a publish call, which names the pod, and why its inline volume does not fit."""
+"""Called with the context of a publish call, which names the pod, and why its inline volume does not fit."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Driver:
     openings: Openings | None = None
     clock: Clock = field(default_factory=RealClock)
     on_inline: Callable[[], None] = lambda: None
-    """Called when an inline volume was made or is gone: no CSI call tells a controller that the room has changed."""
+    """Called after an inline volume is created or deleted: no CSI call reports the changed capacity to a controller."""
     on_unfit: Unfit = lambda context, why: None
     """Called when a pod's inline volume does not fit."""
 

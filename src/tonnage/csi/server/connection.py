@@ -80,7 +80,7 @@ async def wait_until_served(socket: Path, *, timeout: float) -> None:
         except OSError as failure:
             if loop.time() >= end:
                 why = failure.strerror or str(failure)
-                raise CsiError(Code.UNAVAILABLE, f"nobody serves {socket}: {why}") from None
+                raise CsiError(Code.UNAVAILABLE, f"socket {socket}: no server answers: {why}") from None
             await asyncio.sleep(0.05)
             continue
         writer.close()

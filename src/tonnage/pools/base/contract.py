@@ -20,7 +20,7 @@ from tonnage.pools.base.overcommit import NO_KEEP, Keep
 MAX_NAME = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*")
 INLINE = "inline"
-"""Key of a volume's owner record, "true" for one that lives in a pod's own text, and by what is kept for those."""
+"""Key of a volume's owner record, "true" for an inline volume; also the option of a pool for the inline capacity."""
 
 
 def check_name(name: str) -> str:
@@ -195,28 +195,28 @@ class Pool(ABC):
     name: str
     kind: str
     fstypes: tuple[str, ...] = ()
-    """File systems that can be asked for; the first is the default."""
+    """Supported file systems; the first is the default."""
     blocks: bool = True
-    """Whether raw block volumes can be had."""
+    """Whether raw block volumes are supported."""
     parameters: frozenset[str] = frozenset()
-    """Class parameters that this kind understands, beside `pool`, `kind` and those under csi.storage.k8s.io/."""
+    """Supported class parameters, except `pool`, `kind` and those under csi.storage.k8s.io/."""
     snapshots: bool = False
-    """Whether there are snapshots; without, their methods raise Unsupported (and list_snapshots() finds none)."""
+    """Whether snapshots are supported; otherwise their methods raise Unsupported (and list_snapshots() is empty)."""
     clones: bool = False
     """Whether create() takes a source."""
     expansion: bool = False
-    """Whether volumes can be made larger."""
+    """Whether expand() is supported."""
     modifiable: frozenset[str] = frozenset()
     """Parameters that modify() can change."""
     inline: int = 0
-    """Bytes that are kept for inline volumes: others cannot have them. Set from the pool's description."""
+    """Inline capacity: bytes that only inline volumes can use. Set from the pool's description."""
     shares_limit: bool = False
-    """Whether volume_limit() is one for all pools of that kind on the machine."""
+    """Whether all pools of that kind on the machine share one volume_limit()."""
     refused: Mapping[str, str] = {}
-    """Parameters of other kinds that this one can never have, with the reason, for who asks for them."""
+    """Parameters of other kinds that this one can never support, with the reason for the message."""
 
     on_room: Callable[[], None] = staticmethod(_nobody)
-    """Set by who tells others of room: called when some has come free without a call (content has been erased)."""
+    """Called when bytes become free without a call (content has been erased). Set by the capacity publisher."""
 
     @abstractmethod
     async def open(self) -> None:

@@ -20,14 +20,14 @@ from tonnage.errors import Exhausted
 
 _BLOCK = 4096
 HUGE = 2**62
-"""Bytes: as much as anybody has."""
+"""Bytes: more than any disk has."""
 _OVERHEAD = 8
-"""A file system needs less than this part of its size for itself, and _LEAST_OVERHEAD."""
+"""The overhead of a file system is less than this part of its size, plus _LEAST_OVERHEAD."""
 _LEAST_OVERHEAD = 64 * 1024**2
 Account = Callable[[], tuple[int, int]]
-"""Bytes that a pool has promised, and may promise in all, 0 for any number."""
+"""Reserved bytes of a pool, and their maximum, 0 for unlimited."""
 KEPT = 16 * 1024**2
-"""Bytes of each disk that are never promised: records and the disk's own metadata need room."""
+"""Bytes of each disk that are never reserved: records and the disk's own metadata need them."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ class SharedDisk:
         with self._lock:
             more = length - self._length(path)
             if ratio != float("inf") and more > (room := self._room(ratio, more, keep)):
-                beside = f", beside {keep} that are kept free," if keep else ""
+                beside = f", excluding {keep} of min free," if keep else ""
                 raise Exhausted(
                     f"the disk under {self._path} has {from_bytes(max(0, room))}{beside} that is neither used nor"
-                    f" promised, {from_bytes(more)} are needed: free space there, or give the pool overcommit="
+                    f" reserved, {from_bytes(more)} are needed; free space there, or set overcommit= of the pool"
                 )
             self._add(path, length, allocated)
 

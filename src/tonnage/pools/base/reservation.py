@@ -44,8 +44,8 @@ class Reserve:
         """The end of a message about capacity, "" without a reserve."""
         parts = [f"the {from_bytes(self.of_class)} that the class leaves to others"] if self.of_class else []
         if self.inline:
-            parts.append(f"the {from_bytes(self.inline)} that are kept for inline volumes")
-        return f", beside {' and '.join(parts)}" if parts else ""
+            parts.append(f"the {from_bytes(self.inline)} that are reserved for inline volumes")
+        return f", excluding {' and '.join(parts)}" if parts else ""
 
 
 NONE = Reserve()
@@ -108,8 +108,8 @@ def check_room(
         )
     if size > room.largest:
         raise Exhausted(
-            f"volume {name} of {from_bytes(size)} does not fit: pool {pool.name!r} has room for"
-            f" {from_bytes(room.largest)} in one volume{reserve} ({_promised(room, reserve)})"
+            f"volume {name} of {from_bytes(size)} does not fit: pool {pool.name!r} has at most"
+            f" {from_bytes(room.largest)} for one volume{reserve} ({_promised(room, reserve)})"
         )
 
 
@@ -118,4 +118,4 @@ def _ever(reserve: Reserve) -> str:
 
 
 def _promised(room: Capacity, reserve: Reserve) -> str:
-    return f"{from_bytes(room.used)} of {from_bytes(room.total + reserve.ever)} promised"
+    return f"{from_bytes(room.used)} of {from_bytes(room.total + reserve.ever)} reserved"

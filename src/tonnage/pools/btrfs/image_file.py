@@ -24,9 +24,9 @@ from tonnage.pools.image import file
 log = logging.getLogger(__name__)
 _NAME = "pool"
 ROOT = "mounted"
-"""Name of the folder beside the image where it is mounted."""
+"""Name of the mount point of the image, in the same directory."""
 IMAGE_FILES = frozenset({f"{_NAME}.img", ROOT})
-"""What a directory has that holds a btrfs. The image has no record beside it, as that of a volume has."""
+"""Files of a directory with a btrfs image. Unlike a volume's image, it has no record."""
 
 
 class BtrfsImage:

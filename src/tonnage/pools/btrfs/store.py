@@ -112,7 +112,9 @@ class BtrfsStore(BindStore):
             os.chmod(path, 0o755)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room for a subvolume in {self.path}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space for a subvolume in {self.path}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
         self.seed(record)
         return record
@@ -194,7 +196,9 @@ class BtrfsStore(BindStore):
                 os.close(fd)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room for a snapshot in {self.path}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space for a snapshot in {self.path}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot make a snapshot of {source} at {target}: {failure.strerror}") from failure
 
     def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:

@@ -36,17 +36,17 @@ class RecordStore(ABC):
         self.most = most
         self.clock = clock
         self.pool = ""
-        """The pool's name, which the ids of its volumes begin with; "" where nobody gives it one."""
+        """The pool's name, the prefix of its volumes' ids; "" where it has none."""
         self.records: dict[str, VolumeRecord] = {}
         self.damaged: dict[str, str] = {}
-        """Volumes whose records cannot be trusted, and why: they are left alone."""
+        """Volumes with damaged records, and the damage; they are left alone."""
         self.used = 0
-        """Bytes promised."""
+        """Reserved bytes."""
         self.problem = ""
-        """Why the pool could not be opened the last time, "" when it was or nobody tried."""
+        """Why the last open() failed, "" when it succeeded or was not called."""
         self.lock = threading.RLock()
         self.erasures: EraseRecords | None = None
-        """What was deleted and is still to be erased, for kinds that erase."""
+        """The erase queue, for kinds that erase."""
 
     @abstractmethod
     def open(self) -> None:

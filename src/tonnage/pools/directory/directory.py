@@ -342,7 +342,9 @@ class Directory:
             with suppress(OSError):
                 os.unlink(half, dir_fd=self._at)
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room to write {self.path / final}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space to write {self.path / final}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
 
     def remove(self, name: str, *, durable: bool = True) -> None:
@@ -366,6 +368,6 @@ def _hint(failure: OSError) -> str:
         errno.EACCES: ": run as root, or choose a directory that you may write",
         errno.EPERM: ": run as root, or choose a directory that you may write",
         errno.EROFS: ": choose one on a writable file system",
-        errno.ENOSPC: ": make room on its disk",
+        errno.ENOSPC: ": free space on its disk",
     }
     return hints.get(failure.errno or 0, "")

@@ -30,5 +30,5 @@ def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
         )
     if ondisk.is_unused(fd):
         return True
-    log.warning("record says new, the file system was used, kept volume=%s path=%s", record.name, path)
+    log.warning("record says new, but the file system was used, left as it is volume=%s path=%s", record.name, path)
     return False

@@ -98,7 +98,7 @@ def unpublish(target: Path) -> None:
         if failure.errno == errno.ENAMETOOLONG:
             return
         if failure.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise Precondition(f"{target} is not a mount and not empty: its files are kept, look at them") from failure
+            raise Precondition(f"{target} is neither a mount nor empty: its files stay; check them") from failure
         raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
 
 

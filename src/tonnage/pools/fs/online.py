@@ -43,7 +43,7 @@ def _cannot_grow(record: VolumeRecord, failure: OSError | None) -> TonnageError:
     if failure.errno == errno.EROFS:
         return Precondition(f"volume {record.name} is mounted read-only: it grows when it is staged writable")
     if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Exhausted(f"volume {record.name}: no room to grow its file system: {failure.strerror}")
+        return Exhausted(f"volume {record.name}: insufficient free space to grow its file system: {failure.strerror}")
     return HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}")
 
 

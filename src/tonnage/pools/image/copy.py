@@ -125,7 +125,7 @@ def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
 
 def _failed(failure: OSError, what: str) -> Exhausted | HostError:
     if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return Exhausted(f"no room to {what}: {failure.strerror}")
+        return Exhausted(f"insufficient free space to {what}: {failure.strerror}")
     return HostError(f"cannot {what}: {failure.strerror}")
 
 

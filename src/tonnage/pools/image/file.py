@@ -54,7 +54,9 @@ def make(path: Path, record: VolumeRecord) -> None:
             os.close(fd)
     except OSError as failure:
         if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise Exhausted(f"no room for the {record.length} bytes of {path}: {failure.strerror}") from failure
+            raise Exhausted(
+                f"insufficient free space for the {record.length} bytes of {path}: {failure.strerror}"
+            ) from failure
         raise HostError(f"cannot make {path}: {failure.strerror}") from failure
 
 

@@ -86,7 +86,7 @@ class LvmGrowth(LvmNode):
         if self.is_used(lv):
             raise Precondition(
                 f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
-                " while nobody uses it; stop its pod, or delete the snapshots"
+                " while nothing uses it; stop its pod, or delete the snapshots"
             )
         if path is not None:
             self.deactivate(lv)

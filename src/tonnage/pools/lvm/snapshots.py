@@ -225,7 +225,9 @@ class LvmDepot(LvmGrowth):
         if promise > room.total:
             raise OutOfRange(f"a snapshot of volume {volume} of {promise} bytes can never fit into pool {self.pool!r}")
         if promise > room.free:
-            raise Exhausted(f"no room for a snapshot of volume {volume}: {promise} bytes, free are {room.free}")
+            raise Exhausted(
+                f"insufficient free space for a snapshot of volume {volume}: {promise} bytes, free are {room.free}"
+            )
 
     def _check_snapshot_name(self, name: str) -> None:
         lv = lvm_tags.snapshot_name(self.group, name)

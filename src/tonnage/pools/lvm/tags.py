@@ -33,13 +33,13 @@ class TagKind(Enum):
     VOLUME = ""
     SNAPSHOT = "snapshot"
     COPY = "copy"
-    """A volume that is being made: its tags are those of the volume, its name says that nobody has seen it."""
+    """A volume that is being created: its tags are those of the volume, its name is not."""
     ORIGIN = "origin"
-    """A deleted volume that its thick snapshots still need."""
+    """A deleted volume that its thick snapshots still require."""
     ERASING = "erasing"
-    """What was deleted and is being erased."""
+    """A deleted volume or snapshot that is being erased."""
     SCRATCH = "scratch"
-    """A helper of a call: of no use to anybody once that has ended."""
+    """A temporary helper of a call, unused after the call."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,9 @@ def _prepare(tools: Mapping[str, Ndctl], group: str, where: str) -> None:
             _add(tool, part, group, disks)
             disks = _disks(group)
     if not disks:
-        raise Unavailable(f"{where}: there is no volume group {group}, and no region has room for one (ndctl list -RN)")
+        raise Unavailable(
+            f"{where}: there is no volume group {group} and no region has free memory for one (ndctl list -RN)"
+        )
 
 
 def _part(tool: Ndctl, region: str) -> PmemNamespace | None:

@@ -35,7 +35,7 @@ RECORDS, UNFINISHED = "tonnage-records", "tonnage-records-unfinished"
 HALF = "tonnage+unfinished"
 """The label of a volume's namespace that is being made or removed; no volume has such a name."""
 RECORDS_SIZE = 32 * MI
-"""Raw bytes that records take of a region, rounded up to its alignment: enough for as many as labels have room for."""
+"""Raw bytes that records take of a region, rounded up to its alignment: enough for the maximum number of labels."""
 _RUN = Path("/run/tonnage")
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0)  # seconds
 _OPTIONS = ("nodev", "nosuid", "noexec", "errors=remount-ro")

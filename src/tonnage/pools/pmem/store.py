@@ -314,7 +314,7 @@ def select(wanted: str, where: str) -> list[Region]:
         )
     name = found[0].name
     raise Unavailable(
-        f"{where}: {name} is read-only or has no labels, and so no room for volumes beside one another. If nothing on"
+        f"{where}: {name} is read-only or has no labels, and so it holds one namespace only. If nothing on"
         f" it is of use: ndctl disable-region {name}; ndctl init-labels --force all; ndctl enable-region {name}"
     )
 

@@ -21,13 +21,13 @@ from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.static.cleaner import CLEANER, cleaner_of
 from tonnage.pools.static.store import StaticStore
 
-_ALONE = "a volume is a whole disk, which it shares with nobody"
+_ALONE = "a volume is a whole disk and shares it with no other volume"
 REFUSED = {
-    ERASE: "how a disk is cleaned is said by cleaner",
+    ERASE: "the parameter cleaner says how a disk is erased",
     RESERVE: _ALONE,
     IOPS: _ALONE,
     BANDWIDTH: _ALONE,
-    SOURCE: "a disk is handed out with what whoever prepared it has put there",
+    SOURCE: "a disk is used with the content that it was prepared with",
     MKFS_OPTIONS: "make the file system beforehand, it is used as it is",
 }
 

@@ -312,7 +312,7 @@ def _taken_by_others(disk: StaticDisk) -> str:
     """The user of a disk that is not a volume yet, "" for none."""
     if disk.node is None:
         place = mount.elsewhere(disk)
-        return f"its file system is mounted at {place} too, for whoever works there: unmount it there" if place else ""
+        return f"its file system is mounted at {place} too, outside the pool; unmount it there" if place else ""
     try:
         major, minor = map(int, disk.number.split(":"))
         user = next(disks.users_of(disk.node, os.makedev(major, minor)), "")
