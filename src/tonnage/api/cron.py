@@ -26,7 +26,7 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 6))
 _YEARS = 5
-"""How far ahead a time is looked for: 29 February is at most that far, nearly always."""
+"""How far ahead to search: 29 February is at most that far, nearly always."""
 _SPANS = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366), timedelta(days=366 * _YEARS))
 
 

@@ -97,7 +97,7 @@ PRIORITY_CLASSES = Kind(
 DISRUPTION_BUDGETS = Kind(
     "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
 )
-# Of a cluster, not of the box: only their being there is looked at.
+# Of a cluster, not of the box: only their existence is checked.
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_POLICIES = Kind(
     _ADMISSION, "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PartialObject, namespaced=False

@@ -19,7 +19,7 @@ Json = Any
 _MAX_OPERATIONS = 10_000
 _MAX_SHOWN = 500
 MAX_COPIED = 3 << 20
-"""Copies of copies double with each operation: a body of a few hundred bytes would take all memory."""
+"""Limit of copies: copies of copies double with each operation, so a small body could exhaust the memory."""
 
 
 def merge(target: Json, patch: Json) -> Json:

@@ -55,7 +55,7 @@ CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (errors.Unavailable, Code.UNAVAILABLE),
     (errors.HostError, Code.INTERNAL),
 )
-"""Which code an error of the domain becomes; what is not here is INTERNAL."""
+"""The code of each of our errors; others are INTERNAL."""
 
 _IN_BACKGROUND = frozenset({Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED})
 

@@ -19,7 +19,7 @@ from tonnage.errors import HostError, Precondition, Unsupported
 
 ROOT = Path("/sys/fs/cgroup")
 OWN = "tonnage"
-"""The group in which pods of our own kubelet have theirs: a real kubelet would end what it finds in its own."""
+"""The parent cgroup for pods of our own kubelet: a real kubelet kills unknown pods in its own."""
 _KUBELETS = (
     "kubepods.slice",
     "kubepods.slice/kubepods-burstable.slice",

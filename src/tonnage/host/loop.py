@@ -35,7 +35,7 @@ _CONFIG = struct.Struct(f"=II{_INFO.size}s64x")  # struct loop_config
 _TRIES = 128
 _FREE = (errno.ENXIO, errno.ENOENT, errno.ENODEV, errno.EACCES, errno.EPERM)  # or not for us to see
 _DELETED = " (deleted)"
-_attaching = threading.Lock()  # threads would all be told the same free device
+_attaching = threading.Lock()  # or all threads would get the same free device
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _ATTRS = {"ro": (1, 1), "nosuid": (2, 2), "nodev": (4, 4), "noexec": (8, 8), "no
 _ATTRS |= {"relatime": (0, 1 << 21), "strictatime": (0x20, 1 << 24), "nodiratime": (0x80, 2048)}
 _ATTR_ATIME = 0x70
 BIND_OPTIONS = frozenset(_ATTRS)
-"""Mount options that a bind can have of its own."""
+"""Mount options that a bind mount can set."""
 _DEFAULTS = frozenset({"rw", "suid", "dev", "exec", "atime", "diratime", "norelatime", "nostrictatime", "defaults"})
 
 

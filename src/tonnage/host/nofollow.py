@@ -18,7 +18,7 @@ from tonnage.errors import Precondition
 from tonnage.host import libc
 
 _OPENAT2, _NO_SYMLINKS, _AT_FDCWD = 437, 0x04, -100
-_ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox says the latter, and then the steps say whose fault it is
+_ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox returns the latter; then the steps find the cause
 
 
 def open_path(path: str | os.PathLike[str], flags: int = os.O_PATH) -> int:

@@ -22,7 +22,7 @@ from tonnage.host import btrfs, libc, obstacles
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
 _REFUSALS = (errno.EPERM, errno.EROFS)
-_DEEPEST = 64  # levels that are entered; what lies deeper is moved up first
+_DEEPEST = 64  # levels that are entered; deeper ones are moved up first
 
 
 @dataclass
@@ -182,7 +182,7 @@ def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None
     except OSError as failure:
         if failure.errno != errno.EROFS or not _is_subvolume(fd):
             raise
-        remove_subvolume(at, name)  # a snapshot goes as a whole
+        remove_subvolume(at, name)  # a snapshot is deleted as a whole
         return
     finally:
         os.close(fd)

@@ -19,7 +19,7 @@ from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Respo
 T = TypeVar("T", bound=KubeObject)
 JsonPatch = list[dict[str, Any]]
 Keep = Callable[[ObjectMeta], bool]
-"""Which objects of a list or watch are wanted. What is not is read no further than its metadata."""
+"""Filter of a list or watch. Of filtered objects only the metadata are decoded."""
 PAGE = 500
 LARGE = 256 << 10
 """Bytes that are decoded in one turn of the event loop, one object at least."""

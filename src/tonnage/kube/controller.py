@@ -111,7 +111,7 @@ class Controller(Generic[K]):
             self._wake.set()
 
     def _report(self, key: K, failure: Exception, delay: float) -> None:
-        if isinstance(failure, ApiConflict):  # somebody else was first: the usual thing, the next look will see it
+        if isinstance(failure, ApiConflict):  # another writer was first, which is usual: the next reconcile sees it
             log.debug("reconcile again controller=%s key=%s reason=%s", self.name, key, failure)
         elif isinstance(failure, TonnageError):
             log.info("reconcile failed controller=%s key=%s retry=%.2fs error=%s", self.name, key, delay, failure)

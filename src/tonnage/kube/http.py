@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _LOST = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError, TimeoutError)
 _UNAUTHORIZED = 401
 SILENCE = 300.0
-"""Seconds after which a watch that tells nothing is taken for lost: servers send bookmarks each minute."""
+"""Seconds without events after which a watch counts as lost: servers send bookmarks each minute."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 

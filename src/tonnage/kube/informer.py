@@ -49,14 +49,14 @@ class Informer(Generic[T]):
         self._unreadable: dict[str, str] = {}  # key -> what is wrong with it
         self.failure = ""
         """Why the last list failed, "" when it did not."""
-        self._lost = False  # the server could not be reached, or refused us, since it last told anything
+        self._lost = False  # the server was unreachable, or rejected us, since its last event
         self._restored: list[Callable[[], None]] = []
         self.on_rewind: Callable[[], None] = lambda: None
-        """Called when the server's state is older than what was seen of it, before all is listed again."""
+        """Called when the server's state is older than the cache, before all is listed again."""
         self.received = 0
         """Watch events received."""
         self.mine: Keep | None = None
-        """Which objects this process is there for. Set it, and those of others are counted in `others`."""
+        """The filter for this process's objects. If set, other objects are counted in `others`."""
         self.others = 0
         """Objects received, by list or watch, that are not mine: what the scoping proof counts."""
 
@@ -195,7 +195,7 @@ class Informer(Generic[T]):
         if event.type == "UNREADABLE" and event.error is not None:
             self._note(obj.key, event.error)
             # The last readable version stays in the cache. The object exists: to remove it would make controllers
-            # delete what belongs to it. A cache may be stale anyway; who deletes reads live, and gets ApiUnreadable.
+            # delete what belongs to it. A cache may be stale anyway; a delete reads live, and gets ApiUnreadable.
             if not self._is_cached(obj.metadata):
                 self._change(partial(self.cache.remove, obj.key))
         elif event.type != "BOOKMARK":

@@ -46,7 +46,7 @@ QUEUES = Sums(
 )
 PROMISES = Sums(
     "tonnage_claims_promised",
-    "Claims with this node as selected-node, by stage: seen, booked, creating, made (until GetCapacity is called again).",
+    "Claims with this node as selected-node, by stage: seen, booked, creating, made (until the next GetCapacity).",
     ("node", "stage"),
     registry=REGISTRY,
 )

@@ -37,7 +37,7 @@ def settle() -> None:
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="blocking"))
     _freeze()
-    # Small second steps: one that looks at 100,000 objects stops all threads for more than 30 ms.
+    # Small second steps: a check of 100,000 objects stops all threads for more than 30 ms.
     gc.set_threshold(10_000, 2, 50)
     _trim()
 

@@ -33,7 +33,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 KINDS = tuple(_KEYS)
 LEAST = 1024**2
-"""Bytes of the smallest pool that a person may mean: those of the smallest volume with a file system."""
+"""Minimum bytes of a pool: those of the smallest volume with a file system."""
 
 
 def options_of(kind: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from tonnage.pools.config import PoolConfig
 
 _MI = 1024**2
 EVICTION = Keep(percent=15.0)
-"""What the kubelet wants free, the larger of its default thresholds."""
+"""The kubelet's eviction threshold, the larger of its defaults."""
 # Root of the machine, or in a container of the image; then a file there that the kubelet mounts from its own folder.
 _NODE = (Path("/"), Path("/etc/hosts"))
 

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 FSTYPES = ("xfs", "ext4")
 _FIRST, _SPAN = 0x40000000, 0x3FFF0000  # projects below are left to people (/etc/projects)
 PROJECTS = 0xFFFFFFFE - _FIRST
-"""Numbers of projects that volumes can have."""
+"""Project numbers for volumes."""
 
 
 def _limit_of(fd: int, number: int) -> int:
@@ -113,7 +113,7 @@ class QuotaStore(BindStore):
             os.chmod(folder.name, 0o755, dir_fd=self.directory.at)  # whatever the umask
             with self._opened(folder.name) as fd, self._numbers:
                 number = self._unused(fd)
-                quota.set_project(fd, number)  # which counts the folder: nobody else takes the number now
+                quota.set_project(fd, number)  # which counts the directory: the number is in use now
                 quota.set_limit(fd, number, limit_for(record.size))
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -25,12 +25,12 @@ MOUNT_OPTIONS = frozenset(
     | {"noatime", "atime", "relatime", "norelatime", "strictatime", "nostrictatime", "nodiratime", "diratime"}
     | {"lazytime", "nolazytime", "sync", "async", "dirsync", "discard", "nodiscard", "dax"}
 )
-"""Options that change how a file system behaves for its own pod and nothing else."""
+"""Mount options that affect only the pod's own file system."""
 _IN_KUBERNETES = {
     Mode.MULTI_NODE_READER_ONLY: "MULTI_NODE_READER_ONLY (ReadOnlyMany)",
     Mode.MULTI_NODE_MULTI_WRITER: "MULTI_NODE_MULTI_WRITER (ReadWriteMany)",
 }
-"""Modes as a user of Kubernetes has asked for them."""
+"""Access modes by their names in Kubernetes."""
 # The kubelet adds the pod's SELinux context when CSIDriver.spec.seLinuxMount is set.
 _CONTEXT = re.compile(r'context=(?:"[\w:.,-]+"|[\w:.-]+)')
 _MAX_FLAGS = 4096

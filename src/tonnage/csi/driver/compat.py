@@ -53,7 +53,7 @@ PMEM_CSI = CompatibilityMode(
     },
     renamed={"eraseafter": "erase"},
 )
-"""PMEM-CSI's words: eraseafter is done by pools that erase; the others choose between ways to reach memory, of which
-there is one here, and are ignored (docs/limitations.md)."""
+"""PMEM-CSI's parameters: pools that erase support eraseafter; the others choose between ways to access memory, of which
+there is one here, and are ignored."""
 
 DIALECTS: Mapping[str, CompatibilityMode] = {"pmem-csi.intel.com": PMEM_CSI}

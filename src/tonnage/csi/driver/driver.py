@@ -119,7 +119,7 @@ class Driver:
         if not name:
             return self.first_pool
         if name not in self.pools:
-            # Without the node's name: equal nodes then say the same, and who passes it on tells it once.
+            # Without the node's name: equal nodes then have equal messages, which are aggregated.
             raise Invalid(f"there is no pool {name[:63]!r} (there is {', '.join(self.pools)})")
         return self.pools[name]
 

@@ -51,7 +51,7 @@ class Inline:
         try:
             volume = await pool.create(wanted)
         except (Exhausted, OutOfRange) as reason:
-            self._driver.on_inline()  # who sent it here knew other numbers
+            self._driver.on_inline()  # the scheduler used older capacity
             self._driver.on_unfit(request.volume_context, str(reason))
             raise
         self._driver.on_inline()
@@ -81,7 +81,7 @@ class Inline:
         """Roll back a failed publish: after a final error the kubelet does not call NodeUnpublishVolume."""
         try:
             if target is not None:
-                with suppress(Precondition):  # something else lies there, which stays
+                with suppress(Precondition):  # something else is there, which stays
                     await pool.unpublish(name, target)
             await self._remove(pool, name, None)
         except Exception as failure:

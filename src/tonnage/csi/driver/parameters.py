@@ -14,7 +14,7 @@ from tonnage.pools.base.parameters import check_modifiable, check_refused, check
 POOL = "pool"
 KIND = "kind"
 RECORDED = KEPT | {names.PARAM_UNUSED, names.PARAM_INLINE}
-"""Keys that no pool gets to see."""
+"""Keys that are not passed to a pool."""
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from tonnage.pools.base.contract import Pool
 log = logging.getLogger(__name__)
 
 PAUSE = 5.0
-"""Least seconds between two attempts to open a pool."""
+"""Minimum seconds between two attempts to open a pool."""
 PATIENCE = 2.0
-"""Most seconds that a call waits for an attempt: its own pool may be another one."""
+"""Maximum seconds that a call waits for an attempt: its own pool may be another one."""
 START_PATIENCE = 20.0
-"""Most seconds that the start waits for a pool when another one is open: a large one needs its time."""
+"""Maximum seconds that the start waits for a pool when another one is open: a large pool takes long."""
 
 
 async def _nothing(_pool: Pool) -> None:

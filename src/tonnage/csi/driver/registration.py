@@ -57,7 +57,7 @@ class Registration:
         descriptor = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
         self._server = CsiServer(registry / f"{driver}{SUFFIX}", [Service(descriptor, self, check=_anything)])
         self.registered: bool | None = None
-        """What the kubelet said last, None before."""
+        """The kubelet's last registration status, None before."""
 
     async def start(self) -> None:
         """Make the socket, which the kubelet discovers. Raises as CsiServer.start."""
@@ -91,7 +91,7 @@ class RegistrationClient:
     """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
 
     def __init__(self, socket: Path, *, timeout: float = 10.0) -> None:
-        from tonnage.csi.server.connection import GrpcConnection  # who only serves needs no client
+        from tonnage.csi.server.connection import GrpcConnection  # a server needs no client
 
         self._connection = GrpcConnection(socket)
         self._timeout = timeout

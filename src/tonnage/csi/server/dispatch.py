@@ -31,7 +31,7 @@ from tonnage.observe.metrics import CSI_CALLS
 log = logging.getLogger(__name__)
 
 LONGEST_MESSAGE = 2000
-"""Characters of an error's text: it travels in a header, and clients refuse large ones."""
+"""Maximum characters of an error's text: it is sent in a header, and clients reject large ones."""
 _TYPES = (b"application/grpc", b"application/grpc+proto")
 _START = ((":status", "200"), ("content-type", "application/grpc+proto"))
 _HEAD, _OK = frames.block(_START), frames.block([("grpc-status", "0")])

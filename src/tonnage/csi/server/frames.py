@@ -11,7 +11,7 @@ from hpack import Encoder, NeverIndexedHeaderTuple
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_SIZE = 16384
-"""Bytes of a frame's payload that are taken, the least that RFC 9113 allows (6.5.2)."""
+"""Maximum bytes of a frame's payload: the minimum that RFC 9113 allows (6.5.2)."""
 LARGEST_WINDOW = 2**31 - 1
 ACK, END_STREAM, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 """Flags of frames (6)."""

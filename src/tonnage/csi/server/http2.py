@@ -35,11 +35,11 @@ from tonnage.csi.server.frames import (
 log = logging.getLogger(__name__)
 
 AT_ONCE = 100
-"""Calls that one connection may have under way."""
+"""Maximum concurrent calls of one connection."""
 LARGEST_HEAD = 64 * 1024
-"""Bytes of a request's header fields."""
+"""Maximum bytes of a request's header fields."""
 LARGEST_BODY = 4 * 1024**2 + 5
-"""Bytes of a request's body: gRPC's usual limit and the five before each message."""
+"""Maximum bytes of a request's body: gRPC's usual limit and the five before each message."""
 _WINDOW = 2 * LARGEST_BODY
 _SETTINGS = frames.settings(
     (
@@ -48,7 +48,7 @@ _SETTINGS = frames.settings(
         (Setting.MAX_HEADER_LIST_SIZE, LARGEST_HEAD),
     )
 )
-_FIRST_WINDOW = 65535  # of everything, until it is told otherwise (6.9.2)
+_FIRST_WINDOW = 65535  # of everything, until SETTINGS change it (6.9.2)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Http2Response:
 
 
 Begin = Callable[[Http2Request, Callable[[Http2Response], None]], Callable[[], None]]
-"""Begins a call: gets the request and what takes the answer, returns what to do when the caller goes away before it."""
+"""Begins a call: gets the request and a reply callback, returns a callback for a caller that goes first."""
 
 
 @dataclass
@@ -221,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
         if found.stream % 2 == 0:
             raise Fault(Reason.PROTOCOL_ERROR, f"stream {found.stream} is none of a client's")
         if found.stream <= self._last:
-            return  # ended by us before its client was done
+            return  # ended by us before the client had sent all
         self._last = found.stream
         if len(self._streams) >= AT_ONCE:
             self._out.append(frames.number(FrameType.RST_STREAM, found.stream, Reason.REFUSED_STREAM))
@@ -237,7 +237,7 @@ class ServerConnection(asyncio.Protocol):
             self._out.append(frames.number(FrameType.WINDOW_UPDATE, 0, self._taken))
             self._taken = 0
         if (stream := self._streams.get(found.stream)) is None:
-            return  # ended by us before its client was done
+            return  # ended by us before the client had sent all
         if stream.is_whole:
             raise Fault(Reason.STREAM_CLOSED, "data after the end")
         stream.received += len(found.payload)

@@ -64,7 +64,7 @@ class CsiServer:
         await self.calls.drained(GRACE)
         for connection in list(self._connections):
             connection.hang_up()
-        with suppress(TimeoutError):  # of a client that does not read what it is told
+        with suppress(TimeoutError):  # of a client that does not read its responses
             await asyncio.wait_for(server.wait_closed(), GRACE)
         await self.calls.close()
 

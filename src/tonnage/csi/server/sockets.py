@@ -15,7 +15,7 @@ from pathlib import Path
 from tonnage.errors import HostError, Invalid, Precondition
 
 LONGEST_PATH = 107
-"""Bytes of a unix socket's path that Linux takes."""
+"""Maximum bytes of a unix socket's path on Linux."""
 
 
 def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
@@ -66,7 +66,7 @@ def _refuse_taken(path: Path) -> None:
 def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        # EAGAIN means a full backlog: somebody lives there.
+        # EAGAIN means a full backlog: a live process listens.
         return probe.connect_ex(os.fspath(path)) in {0, errno.EAGAIN}
 
 

@@ -44,7 +44,7 @@ class SharedCommit:
         result = work()
         if self._callers > 1:
             return result, False  # others are at it too: they share
-        self._now()  # alone: the way back to the loop and here again would cost as much as the work
+        self._now()  # alone: the way back to the loop and here again costs as much as the work
         return result, True
 
     async def wait(self) -> None:

@@ -76,7 +76,7 @@ class _Job(Generic[R]):
             self._result.append(self._work())
         except BaseException as failure:
             self._failure = failure
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:

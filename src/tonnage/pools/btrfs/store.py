@@ -78,7 +78,7 @@ class BtrfsStore(BindStore):
 
     def ready(self) -> None:
         for name in self.records:
-            with suppress(HostError):  # condition() tells of one that is damaged
+            with suppress(HostError):  # condition() reports a damaged one
                 self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
 
     def close(self) -> None:

@@ -25,9 +25,9 @@ from tonnage.pools.core.wipe import EraseJob, EraseRecords, Wiper
 __all__ = ["CHECKPOINT", "RATE", "ErasePace", "EraseRecords", "Eraser"]
 log = logging.getLogger(__name__)
 RATE = 100 * 1024**2
-"""Bytes in a second that are overwritten unless the pool says otherwise: what a hard disk does besides its work."""
+"""Default bytes per second to overwrite: what a hard disk can do in addition to its load."""
 CHECKPOINT = 256 * 1024**2
-"""Bytes between two notes of the position: what a kill costs at most."""
+"""Bytes between two saved positions: the maximum that a kill makes us repeat."""
 _SHORTEST = 0.01  # seconds: a shorter wait is made up for by the next
 
 

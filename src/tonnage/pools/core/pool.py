@@ -158,7 +158,7 @@ class StoredPool(Pool, Generic[S]):
             try:
                 await self.durably(self._delete, name, gone)
             except TonnageError:
-                for record in gone:  # not for good: nobody is to miss it until the call is repeated
+                for record in gone:  # not for good: it must stay visible until the call is repeated
                     self._store.put_back(record)
                 raise
             finally:

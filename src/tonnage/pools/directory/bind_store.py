@@ -19,11 +19,11 @@ from tonnage.pools.directory.store import FolderStore
 from tonnage.pools.fs.formats import MI, Format
 
 LEAST = MI
-"""Bytes of the smallest volume: less would be the folder itself."""
+"""Minimum bytes of a volume: less would be the directory itself."""
 _SHARED = "volumes share the pool's disk, and the kernel limits what a pod does to a disk, not to a folder of it"
 _MADE = "its volumes are folders of a file system that is there already, none is made for them"
 REFUSED = {IOPS: _SHARED, BANDWIDTH: _SHARED, MKFS_OPTIONS: _MADE}
-"""Class parameters that no volume can have which is a folder, with the reason."""
+"""Class parameters that a volume in a directory cannot support, with the reason."""
 
 
 def check_no_erasure(parameters: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ from tonnage.pools.fs.formats import Format
 
 log = logging.getLogger(__name__)
 Allocated = Callable[[Path], int] | None
-"""Says how many bytes some content takes now; None: it is a file, look at it."""
+"""Returns allocated bytes of content; None: it is a file, use stat."""
 
 
 def nothing(_path: Path) -> int:

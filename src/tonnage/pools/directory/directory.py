@@ -29,9 +29,9 @@ from tonnage.pools.base.record import VERSION, VolumeRecord, check
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
 NOTE = ".nothing-is-mounted-here"
-"""A file in a mount point, below what is mounted there: it is seen when the disk is missing."""
+"""A file in a mount point, hidden by the mounted disk and visible when the disk is missing."""
 OWN = ".tonnage"
-"""The folder for records in a directory that is not tonnage's own."""
+"""The subdirectory for records in a directory that is not tonnage's own."""
 _COPY = "trusted.tonnage.marker"
 """The extended attribute of a pool's directory that has the marker a second time."""
 _RECORD = ".json"
@@ -282,7 +282,7 @@ class Directory:
             try:
                 yield self.read(name)
             except NotFound:
-                continue  # it went while we looked
+                continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
                     raise

@@ -137,7 +137,7 @@ class Erasures(EraseRecords):
             self._directory.remove(entry.key)
             raise
         self._entries[entry.key] = entry
-        _sync(self._folder)  # here first: a content that is nowhere would be one that nobody erases
+        _sync(self._folder)  # here first: content in neither directory would never be erased
         _sync(content.parent)
 
     def holds(self, record: VolumeRecord) -> bool:

@@ -25,7 +25,7 @@ class Snapshots:
         self.records: dict[str, VolumeRecord] = {}
         self._suffix = suffix
         self.damaged: dict[str, str] = {}
-        """Snapshots whose records are damaged, and how."""
+        """Snapshots with damaged records, and the damage."""
         self._is_open = False
         self._lock = threading.Lock()
         self.pool = ""

@@ -208,7 +208,7 @@ class Templates:
         self._worth = worth
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, str], Template | int] = OrderedDict()
-        """How often mkfs ran for one of which there is no template."""
+        """Number of mkfs runs for file systems without a template."""
 
     def find(self, length: int, options: str) -> Template | None:
         """The template for images of that length, made with a class's mkfsOptions; None when there is none."""

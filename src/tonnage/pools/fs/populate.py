@@ -23,7 +23,7 @@ _BLOCK = 4096
 _TIMEOUT = 6 * 3600.0  # seconds: as long as a disk takes to read what fits on it
 _FULL = ("No space left on device", "Disk quota exceeded")
 _HALF = "trusted.tonnage.filling"
-"""The extended attribute that a root has while it is filled; no pod can set it."""
+"""The extended attribute of a root that is being populated; no pod can set it."""
 _COPY = ("cp", "-dR", "--preserve=mode,ownership,timestamps,links,xattr", "--reflink=auto", "--sparse=auto", "-x")
 
 

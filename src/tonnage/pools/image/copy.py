@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 _FICLONE = 0x40049409
 _NO_REFLINK = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
 _CHUNK = 16 * 1024**2
-_TELL = 1024**3  # bytes between two words on the progress of a copy
+_TELL = 1024**3  # bytes between two log lines of a copy's progress
 _TIMEOUT = 3600.0  # seconds: checking a large file system takes a while
-_FIXED = 1  # exit code of e2fsck: the log was replayed or something small mended
+_FIXED = 1  # exit code of e2fsck: the log was replayed or an error corrected
 
 
 def make(path: Path) -> int:

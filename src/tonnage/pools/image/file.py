@@ -239,7 +239,7 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
             try:
                 fcntl.fcntl(
                     fd, fcntl.F_SETSIG, signal.SIGURG
-                )  # whoever opens it meanwhile would send SIGIO, which kills
+                )  # an open() elsewhere breaks the lease by SIGIO, which kills by default
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
                 return False

@@ -39,7 +39,7 @@ class ImageStore(FolderStore):
     suffix = ".img"
     erases = True
     medium = Medium()
-    """What the disk under the pool does with files that are overwritten; known when it is open."""
+    """How the pool's disk overwrites files; known when the pool is open."""
     _seen: Sequence[VolumeRecord] = ()
 
     def ready(self) -> None:
@@ -193,7 +193,7 @@ class ImageStore(FolderStore):
             self._stage_block(record, image, path / NODE)
             return
         if record.state == "new" and not image.exists():
-            file.make(image, record)  # a power cut may take an empty image whose record it kept
+            file.make(image, record)  # after a power cut an empty image may be missing although its record exists
         ext4_resize.settle(image, record)
         fd = file.open_image(image)
         try:

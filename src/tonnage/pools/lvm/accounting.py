@@ -18,7 +18,7 @@ from tonnage.host.lvm import LogicalVolume, VolumeGroup
 from tonnage.pools.lvm.layout import Layout
 
 MAX_AGE = 60.0
-"""Seconds after which a report is read anew when somebody asks: others may change the group as well."""
+"""Maximum age of a report in seconds: others may change the group as well."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Account:
         self.name = group
         self.lock = threading.RLock()
         self.volumes: dict[str, LogicalVolume] = {}
-        """All logical volumes by name: as last read, and what our commands have made of that."""
+        """All logical volumes by name: as last read, with the changes of our commands."""
         self._thin = thin
         self._ratio = ratio
         self._on_read = on_read
@@ -79,7 +79,7 @@ class Account:
         self._stale = True
         self._read_at = 0.0
         self.reads = 0
-        """How often everything was read."""
+        """Number of reports read."""
         self._pending: dict[str, ExtentReservation] = {}
 
     def read(self) -> VolumeGroup:
@@ -199,7 +199,7 @@ class Account:
         with self.lock:
             gone = self.volumes.pop(name, None)
             if gone is None or self._group is None or self.reads != reads:
-                self._stale = True  # nobody knows whether that report had it still
+                self._stale = True  # unknown whether that report still included it
                 return
             self._free += layout.cost(gone.size // self._group.extent)
             self._scattered = True

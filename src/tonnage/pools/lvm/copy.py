@@ -16,7 +16,7 @@ from tonnage.pools.fs import block_device
 log = logging.getLogger(__name__)
 _CHUNK = 4 * 1024**2
 _ZEROS = bytes(_CHUNK)
-_TELL = 1024**3  # bytes between two words on the progress
+_TELL = 1024**3  # bytes between two log lines of the progress
 _SYNC = 64 * 1024**2  # bytes that may be waiting to be written
 
 

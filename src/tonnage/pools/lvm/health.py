@@ -10,7 +10,7 @@ from tonnage.pools.lvm.accounting import MAX_AGE
 from tonnage.pools.lvm.table import LvmTable
 
 _LOST = ("Invalid", "Overflow", "Merge failed")
-"""What the kernel says of a thick snapshot that keeps nothing any more (dm-snap.c, snapshot_status)."""
+"""The kernel's status of an overflowed thick snapshot (dm-snap.c, snapshot_status)."""
 
 
 def fault(table: LvmTable, record: VolumeRecord) -> str:

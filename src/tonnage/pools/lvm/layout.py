@@ -16,7 +16,7 @@ PARAMETERS = frozenset({"thin", "type", "stripes", "mirrors", COW_SIZE, ERASE})
 MI = 1024**2
 _MOST = 32  # stripes or mirrors
 _CHUNK = 4096  # bytes that a thick snapshot copies at a time, the default of lvcreate
-_EXCEPTIONS = _CHUNK // 16  # copies that a chunk of its own records tells of
+_EXCEPTIONS = _CHUNK // 16  # exceptions that one metadata chunk describes
 
 
 @dataclass(frozen=True)

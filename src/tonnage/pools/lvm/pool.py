@@ -71,7 +71,7 @@ class LvmPool(StoredPool[LvmDepot]):
         try:
             return super()._create(request, want, origin)
         except (Exhausted, OutOfRange):
-            if not self._store.reread():  # somebody may have extended the group
+            if not self._store.reread():  # the group may have been extended
                 raise
         return super()._create(request, want, origin)
 

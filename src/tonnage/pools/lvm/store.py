@@ -59,7 +59,7 @@ class LvmStore(LvmTable):
         super().__init__(name, group, bounds, clock=clock)
         self.erasures = LvmErasures(self)
         self.family = threading.Lock()
-        """Held while an origin and its thick snapshots are looked at together."""
+        """Protects an origin together with its thick snapshots."""
         self._renaming = threading.Lock()
 
     def open(self) -> None:

@@ -16,7 +16,7 @@ from tonnage.pools.lvm.accounting import Account
 
 log = logging.getLogger(__name__)
 FULL_DATA, FULL_METADATA = 0.95, 0.9
-"""Fullness from which on nothing more is made in it."""
+"""Fullness from which no more volumes are created in it."""
 
 
 class LvmLimits(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class ThinWatch:
             raise Unavailable(f"{self._path} is {found.layout or 'something else'}, not a thin pool")
         if not found.zeroes:
             raise Unavailable(f"thin pool {self._path} would show old data: lvm lvchange -Zy {self._path}")
-        if found.when_full != "error":  # or a full pool would leave its writers hanging
+        if found.when_full != "error":  # or writers to a full pool would hang
             lvm.lvm("lvchange", "--errorwhenfull", "y", self._path)
             self._account.distrust()
         if not found.active:

@@ -33,7 +33,7 @@ class PmemErasures(EraseRecords):
         self._regions: dict[str, PmemRegion] = {}
         self._folders: dict[str, Directory] = {}  # region -> its folder of jobs
         self.faults: list[str] = []
-        """What is wrong with jobs, and what to do."""
+        """Problems of jobs, and what to do about each."""
 
     def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, VolumeRecord]) -> list[str]:
         """Read the jobs; return the names of volumes whose record a kill has left. Raises Unavailable, HostError."""

@@ -22,7 +22,7 @@ _MKFS_TIMEOUT = 600.0
 _DAX = "dax"
 _UNHELD = "pods reach the memory without the kernel's block layer, which could hold them back"
 MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
-"""Parameters that no volume in memory can have, and why. For the same reason device() is not offered."""
+"""Parameters that a volume in memory cannot support, and why. So device() is unsupported too."""
 
 
 class PmemNode(PmemStore, DeviceNode):

@@ -74,7 +74,7 @@ def _places(end: int) -> Iterator[tuple[int, int]]:
 
 
 def _clean_device(disk: StaticDisk, node: Path) -> None:
-    # O_EXCL: a device that somebody has mounted or taken meanwhile is left alone (EBUSY).
+    # O_EXCL: a device that is in use meanwhile is left alone (EBUSY).
     fd = os.open(node, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
     try:
         wipe_signatures(fd)

@@ -52,7 +52,7 @@ class DiskRecords:
         self.disks: dict[str, DiskRecord] = {}
         self.damaged: dict[str, str] = {}
         self.volumes: dict[str, str] = {}
-        """Volumes that damaged records seem to be of -> entry."""
+        """Names in damaged records -> entry."""
         self._directory = Directory(path, "static")
 
     def open(self, pool: str = "") -> None:
@@ -70,7 +70,7 @@ class DiskRecords:
             try:
                 self.disks[entry] = self._read(entry)
             except NotFound:
-                continue  # it went while we looked
+                continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 log.error("record of a disk is damaged, disk left alone entry=%s error=%s", entry, failure)
                 self.damaged[entry] = str(failure)

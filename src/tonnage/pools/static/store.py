@@ -65,7 +65,7 @@ class StaticStore(RecordStore):
             if record.volume is None:
                 continue
             name = record.volume.name
-            if name in self.records:  # copied by hand: who has the data is not for us to guess
+            if name in self.records:  # copied by hand: we cannot know which one has the data
                 self.damaged[name] = f"disks {self._entries[name]} and {entry} both say they are it"
                 continue
             self.records[name], self._entries[name] = record.volume, entry
@@ -90,7 +90,7 @@ class StaticStore(RecordStore):
 
     def refresh(self) -> FoundDisk:
         """Read the directory again; log newly rejected entries. Raises Unavailable."""
-        with self.lock:  # a look opens free devices exclusively: another look, or mkfs on one, would get EBUSY
+        with self.lock:  # it opens free devices exclusively: a concurrent read, or mkfs on one, would get EBUSY
             found = look(self.directory)
             refused = dict(found.refused)
             refused |= {
@@ -279,7 +279,7 @@ class StaticStore(RecordStore):
             return
         if record.state == "new" and record.fstype and disk.block:
             mount.format_once(record, disk)
-        if record.state == "new":  # from here on somebody may have written to it, so that it has to be cleaned
+        if record.state == "new":  # from here on a pod may have written to it, so it must be cleaned
             self.write(replace(record, state="formatted"))
         mount.stage(record, disk, path, options)
 

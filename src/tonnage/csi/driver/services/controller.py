@@ -23,7 +23,7 @@ from tonnage.pools.base.parameters import LIMITS
 log = logging.getLogger(__name__)
 
 LEAST = 1 << 20
-"""Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
+"""Default bytes of a volume without a requested size, if the pool's minimum is smaller."""
 
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 _OFFERED = (
@@ -40,7 +40,7 @@ _OF_POOLS = (
     ("expansion", (_RPC.EXPAND_VOLUME,)),
     ("modifiable", (_RPC.MODIFY_VOLUME,)),
 )
-"""What is offered when one of the pools has it; the others then refuse by name."""
+"""Capabilities that one of the pools supports; the others then reject the call."""
 
 
 class ControllerService(SnapshotCalls):

@@ -18,7 +18,7 @@ from tonnage.pools.base import status
 from tonnage.pools.base.contract import Pool
 from tonnage.pools.base.status import PoolStatus
 
-_TIMEOUT = 60.0  # seconds: every volume of every pool is looked at
+_TIMEOUT = 60.0  # seconds: every volume of every pool is checked
 
 
 class Inventory:
@@ -40,7 +40,7 @@ def service(pools: Mapping[str, Pool]) -> Service:
 
 async def read(socket: Path) -> Sequence[PoolStatus] | None:
     """The contents of the pools of the driver at socket; None for a driver without the service. Raises CsiError."""
-    from tonnage.csi._proto import inventory_grpc  # who only serves needs no client
+    from tonnage.csi._proto import inventory_grpc  # a server needs no client
     from tonnage.csi.server.connection import GrpcConnection
 
     connection = GrpcConnection(socket)

@@ -47,7 +47,7 @@ class SnapshotCalls:
             if is_inline(source.owner):
                 raise Precondition(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
             if cluster := source.owner.get(names.PARAM_CLUSTER):
-                owner[names.PARAM_CLUSTER] = cluster  # the volume may be gone when somebody asks whose it is
+                owner[names.PARAM_CLUSTER] = cluster  # the volume may be deleted before its snapshot
         made = await pool.create_snapshot(name, volume, owner=owner)
         return csi_pb2.CreateSnapshotResponse(snapshot=_told(pool, made))
 
