@@ -83,9 +83,9 @@ def users_of(node: Path, number: int) -> Iterator[str]:
     if _is_swap(number):
         yield "it is swap"
     if holders := os.listdir(described / "holders") if (described / "holders").is_dir() else []:
-        yield f"{', '.join(sorted(holders))} stands on it (LVM, RAID or encryption)"
+        yield f"{', '.join(sorted(holders))} is on top of it (LVM, RAID or encryption)"
     if not mounts and not holders and _is_taken(node):
-        yield "the kernel or another program has it for itself"
+        yield "the kernel or another program has opened it exclusively"
 
 
 def _is_swap(number: int) -> bool:

@@ -182,7 +182,7 @@ class FakePool(Pool):
         shown = self._targets.setdefault(str(target), (name, readonly))
         if shown != (name, readonly):
             what = f"volume {shown[0]}, {'read-only' if shown[1] else 'writable'}"
-            raise AlreadyExists(f"{target} already shows {what}; asked is {name}, readonly={readonly}")
+            raise AlreadyExists(f"{target} already shows {what}; requested {name}, readonly={readonly}")
         self._published.setdefault(name, set()).add(str(target))
         if self._directories:
             _show(target, block=volume.block)

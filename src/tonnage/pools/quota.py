@@ -64,7 +64,7 @@ class QuotaStore(BindStore):
         number = f"{os.major(device)}:{os.minor(device)}"
         fstype = next((entry.fstype for entry in mount.mounts() if entry.device == number), "an unknown file system")
         if fstype not in FSTYPES:
-            raise Unavailable(f"{self.where} is on {fstype}: project quotas are had on xfs and ext4")
+            raise Unavailable(f"{self.where} is on {fstype}: project quotas need xfs or ext4")
         fd = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if not quota.is_enforced(fd):

@@ -98,7 +98,7 @@ def _fstype(capabilities: Sequence[csi_pb2.VolumeCapability]) -> str:
         raise Invalid("volume_mount_group is not offered (no VOLUME_MOUNT_GROUP): let the kubelet apply fsGroup")
     asked = {capability.mount.fs_type for capability in capabilities} - {""}
     if len(asked) > 1:
-        raise Invalid(f"one volume has one file system, asked are {', '.join(sorted(asked))}")
+        raise Invalid(f"one volume has one file system, requested {', '.join(sorted(asked))}")
     return asked.pop() if asked else ""
 
 
@@ -126,7 +126,7 @@ def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
         return ""
     wanted = sorted({fstype for fstype in asked if fstype})
     if len(wanted) > 1:
-        raise Invalid(f"one volume has one file system, asked are {' and '.join(wanted)}")
+        raise Invalid(f"one volume has one file system, requested {' and '.join(wanted)}")
     if wanted and wanted[0] not in pool.fstypes:
         offered = ", ".join(pool.fstypes)
         raise Invalid(f"file system {wanted[0][:40]!r} is not offered by pool {pool.name}: it has {offered}")
@@ -137,6 +137,6 @@ def check_fits(volume: PoolVolume, use: Use) -> None:
     """Check that a volume has a capability. Raises Invalid."""
     if volume.block != use.block:
         is_, asked = ("raw block", "mount") if volume.block else ("a file system", "block")
-        raise Invalid(f"volume {volume.name} is {is_}, asked is {asked}")
+        raise Invalid(f"volume {volume.name} is {is_}, requested {asked}")
     if use.fstype and volume.fstype and use.fstype != volume.fstype:
-        raise Invalid(f"volume {volume.name} has file system {volume.fstype}, asked is {use.fstype[:40]!r}")
+        raise Invalid(f"volume {volume.name} has file system {volume.fstype}, requested {use.fstype[:40]!r}")

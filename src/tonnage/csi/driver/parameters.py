@@ -83,7 +83,7 @@ def _pool(driver: Driver, name: str, kind: str) -> Pool:
     if not kind or pool.kind == kind:
         return pool
     if name:
-        raise Invalid(f"pool {name!r} is of kind {pool.kind}, asked is {kind[:40]!r}")
+        raise Invalid(f"pool {name!r} is of kind {pool.kind}, requested {kind[:40]!r}")
     for other in driver.pools.values():
         if other.kind == kind:
             return other

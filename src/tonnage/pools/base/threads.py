@@ -46,7 +46,7 @@ class Threads:
         try:
             return job.outcome()
         except OSError as failure:
-            log.warning("unforeseen error of the machine pool=%s error=%r", self._name, failure, exc_info=failure)
+            log.warning("unexpected error of the machine pool=%s error=%r", self._name, failure, exc_info=failure)
             raise HostError(str(failure)) from failure
 
     def close(self) -> None:

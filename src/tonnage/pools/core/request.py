@@ -84,15 +84,15 @@ def existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) 
     """
     differs = []
     if volume.size < request.size or (request.limit and volume.size > request.limit):
-        differs.append(f"its size is {volume.size}, asked are {request.size} to {request.limit or 'any'} bytes")
+        differs.append(f"its size is {volume.size}, requested {request.size} to {request.limit or 'any'} bytes")
     if volume.block != request.block:
         differs.append("it is raw block" if volume.block else "it is a file system")
     elif volume.fstype != want.fstype:
-        differs.append(f"its file system is {volume.fstype}, asked is {want.fstype}")
+        differs.append(f"its file system is {volume.fstype}, requested {want.fstype}")
     if dict(volume.parameters) != dict(request.parameters):
-        differs.append(f"its parameters are {dict(volume.parameters)}, asked are {dict(request.parameters)}")
+        differs.append(f"its parameters are {dict(volume.parameters)}, requested {dict(request.parameters)}")
     if volume.source != request.source:
-        differs.append(f"it was made from {volume.source or 'nothing'}, asked is {request.source or 'an empty one'}")
+        differs.append(f"it was made from {volume.source or 'nothing'}, requested {request.source or 'an empty one'}")
     if differs:
         raise AlreadyExists(f"volume {request.name} exists and {'; '.join(differs)}")
     return volume
@@ -129,7 +129,7 @@ def again(volume: PoolVolume, request: VolumeRequest) -> VolumeRequest:
 def existing_snapshot(snapshot: Snapshot, volume: str) -> Snapshot:
     """Return the snapshot if it is of that volume. Raises AlreadyExists."""
     if snapshot.volume != volume:
-        raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, asked is {volume}")
+        raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, requested {volume}")
     return snapshot
 
 
@@ -144,7 +144,7 @@ def larger(pool: Pool, volume: PoolVolume, size: int, limit: int, *, step: int =
         raise Invalid(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {LARGEST} bytes")
     if limit and volume.size > limit:
         raise OutOfRange(
-            f"volume {volume.name} has {volume.size} bytes, asked are at most {limit}: a volume is never made smaller,"
+            f"volume {volume.name} has {volume.size} bytes, requested at most {limit}: a volume is never made smaller,"
             " its content could be cut off; make a new one and copy"
         )
     wanted = max(volume.size, -(-size // step) * step)

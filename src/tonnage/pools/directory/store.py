@@ -138,7 +138,7 @@ class FolderStore(FolderContent):
         """Volumes whose deletion was killed after their content was moved to the erase queue."""
         for record in records:
             if self._erasures.holds(record) and not content(record.name).exists():
-                log.info("going on with a deletion volume=%s", record.name)
+                log.info("resuming a deletion volume=%s", record.name)
                 yield record
 
     def _read(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:

@@ -42,7 +42,7 @@ def still(path: str, record: VolumeRecord, mark: Path) -> Iterator[None]:
             mark.unlink()
         os.close(at)
         if failure.errno == errno.EBUSY:
-            raise Precondition(f"volume {record.name} is frozen by somebody else: thaw it (fsfreeze -u)") from failure
+            raise Precondition(f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)") from failure
         raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
     try:
         yield
@@ -66,7 +66,7 @@ def thaw(path: str, record: VolumeRecord, mark: Path) -> None:
     if not mark.exists():
         return
     for at in block_device.roots(path):
-        log.warning("thawing what a killed process left frozen volume=%s", record.name)
+        log.warning("thawing a file system that a killed process left frozen volume=%s", record.name)
         _thaw(at, record)
         break
     with suppress(OSError):

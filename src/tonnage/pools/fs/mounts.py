@@ -75,7 +75,7 @@ def _same(source: Path, target: Path, *, readonly: bool) -> None:
         raise AlreadyExists(f"{target} already shows something else: unpublish it first")
     if is_readonly != readonly and not (is_readonly and forced):
         now = "read-only" if is_readonly else "writable"
-        raise AlreadyExists(f"{target} is already published {now}, asked is readonly={readonly}")
+        raise AlreadyExists(f"{target} is already published {now}, requested readonly={readonly}")
 
 
 def unpublish(target: Path) -> None:

@@ -117,7 +117,7 @@ def _check(folder: Path, at: int, size: int) -> None:
         needed = _needed(folder, at)
     except OSError as failure:
         if failure.errno == errno.ESTALE:
-            raise Precondition(f"source {folder} changed while it was read: try again when it is still") from failure
+            raise Precondition(f"source {folder} changed while it was read; stop its writers") from failure
         raise HostError(f"cannot read source {folder}: {failure.strerror}") from failure
     if needed > size:
         raise OutOfRange(

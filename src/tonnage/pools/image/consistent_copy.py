@@ -99,7 +99,7 @@ def _frozen(image: Path, record: VolumeRecord) -> Iterator[None]:
         except OSError as failure:
             if failure.errno == errno.EBUSY:
                 raise Precondition(
-                    f"volume {record.name} is frozen by somebody else: thaw it (fsfreeze -u)"
+                    f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)"
                 ) from failure
             raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
 
@@ -144,5 +144,5 @@ def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
         if record := records.get(name):
             with mounted(pool / f"{name}{suffix}", record) as at:
                 if at is not None and superblock.thaw(at):
-                    log.warning("thawed what a killed process left frozen volume=%s", name)
+                    log.warning("thawed a file system that a killed process left frozen volume=%s", name)
         os.unlink(pool / entry)

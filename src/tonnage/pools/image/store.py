@@ -317,7 +317,7 @@ def _cut(fd: int, image: Path, record: VolumeRecord) -> None:
         raise ValueError(f"its image {image} has a file system of {length} bytes, the record says {record.length}")
     if device.has_data(fd, record.length):
         raise ValueError(f"its image {image} has content behind the {record.length} bytes that the record says")
-    log.info("cutting what an unfinished expansion added path=%s to=%d", image, record.length)
+    log.info("cutting an interrupted expansion path=%s to=%d", image, record.length)
     os.ftruncate(fd, record.length)
 
 

@@ -150,25 +150,25 @@ class LvmStore(LvmTable):
         """Finish or undo what a kill interrupted. A failure is left for the next start: the others are served."""
         try:
             if entry.kind in (TagKind.COPY, TagKind.SCRATCH):
-                log.info("removing what an unfinished call left volume=%s/%s", self.group, lv)
+                log.info("removing leftovers of an interrupted call volume=%s/%s", self.group, lv)
                 self.discard(lv, entry)
             elif entry.kind is TagKind.ERASING:
                 self.set_aside(lv, entry)
             elif entry.kind is TagKind.ORIGIN:
                 self.let_go(self.set_aside(lv, entry), entry)
         except TonnageError as failure:
-            log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self.group, lv, failure)
 
     def _part(self, lv: str) -> None:
         """Remove the device of a thick snapshot that a killed lvremove had taken out of the group."""
         name = f"{lvm.mapper_name(self.group, lv)}-real"
         if self.account.thick_snapshots(lv) or dm.status(name) is None:
             return
-        log.info("removing what an unfinished call left device=%s", name)
+        log.info("removing leftovers of an interrupted call device=%s", name)
         try:
             lvm.lvm("lvchange", "--refresh", f"{self.group}/{lv}")
         except TonnageError as failure:
-            log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self.group, lv, failure)
 
     def close(self) -> None:
         self.account.forget()

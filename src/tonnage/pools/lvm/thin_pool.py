@@ -91,7 +91,7 @@ class ThinWatch:
         try:
             return thin_pool.settle(self._account.name, self._bounds.thin)
         except TonnageError as failure:
-            log.warning("cannot look after thin pool pool=%s error=%s", self._path, failure)
+            log.warning("cannot check thin pool pool=%s error=%s", self._path, failure)
             return False
 
     def _make(self) -> VolumeGroup:

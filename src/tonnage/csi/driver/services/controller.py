@@ -80,7 +80,7 @@ class ControllerService(SnapshotCalls):
         if is_inline(volume.owner):
             raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
         if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not VolumeState.NEW:
-            raise AlreadyExists(f"volume {name} exists and was used: what is in it is somebody's")
+            raise AlreadyExists(f"volume {name} exists and was used; use another name")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
@@ -287,7 +287,7 @@ class ControllerService(SnapshotCalls):
                 await pool.get(name)
             except (NotFound, Unavailable):
                 continue
-            raise AlreadyExists(f"volume {name} exists in pool {pool.name}, asked is pool {chosen.name}")
+            raise AlreadyExists(f"volume {name} exists in pool {pool.name}, requested pool {chosen.name}")
 
     def _told(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
         if volume is None:
@@ -317,7 +317,7 @@ def _content_source(pool: Pool, source: VolumeOrigin | None) -> csi_pb2.VolumeCo
 def _check_same(volume: PoolVolume, mutable: Mapping[str, str]) -> None:
     for key, value in mutable.items():
         if (now := volume.effective.get(key, "")) != value:
-            raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, asked is {value or 'none'}")
+            raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, requested {value or 'none'}")
 
 
 async def _sizes(

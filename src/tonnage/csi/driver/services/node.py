@@ -179,7 +179,7 @@ class NodeService:
         asked = request.capacity_range
         if asked.required_bytes > volume.size or 0 < asked.limit_bytes < volume.size:
             raise OutOfRange(
-                f"volume {request.volume_id} has {volume.size} bytes, asked are {asked.required_bytes} to"
+                f"volume {request.volume_id} has {volume.size} bytes, requested {asked.required_bytes} to"
                 f" {asked.limit_bytes or 'any'}: call ControllerExpandVolume first; none is made smaller"
             )
         grown = await pool.grow(volume.name, path)
