@@ -1,27 +1,27 @@
-"""Every error of the domain. The CSI services turn them into gRPC codes, the API server into Status objects,
+"""All errors that tonnage raises. The CSI services convert them to gRPC codes, the API server into Status objects,
 the command line into exit codes; all others let them pass.
 
     TonnageError
     ├── Invalid            the request itself is wrong; repeating it unchanged is useless
-    ├── NotFound           what was named does not exist
-    ├── AlreadyExists      the name is taken by something that differs from what was asked
-    ├── Exhausted          there is no room (now, here)
-    ├── OutOfRange         the size can never be had here, however empty the pool is
-    ├── Precondition       the thing is in a state that forbids the operation (in use, not staged ...)
-    │   └── InUse          it is used now, perhaps only for a moment longer
-    ├── Busy               another operation on the same thing is under way
+    ├── NotFound           the named object does not exist
+    ├── AlreadyExists      the name is taken by something that differs from the request
+    ├── Exhausted          insufficient capacity (now, here)
+    ├── OutOfRange         the size can never fit here, even in an empty pool
+    ├── Precondition       the object's state forbids the operation (in use, not staged ...)
+    │   └── InUse          it is in use, perhaps only for a moment
+    ├── Busy               another operation on the same object is under way
     ├── Unsupported        understood, but not offered
-    ├── Unavailable        the pool, server or socket cannot be reached just now
+    ├── Unavailable        the pool, server or socket is unreachable now
     ├── HostError          the kernel or a program of the machine failed
-    └── ApiError           an answer of a Kubernetes API server: code, reason, message, causes
+    └── ApiError           an error response of a Kubernetes API server: code, reason, message, causes
         ├── ApiNotFound        404
         ├── ApiAlreadyExists   409 with reason AlreadyExists
         ├── ApiConflict        409 otherwise
         ├── ApiGone            410: the resourceVersion is too old, list again
         ├── ApiInvalid         422
-        └── ApiUnreadable      an object in an answer has a field of the wrong type
+        └── ApiUnreadable      an object in a response has a field of the wrong type
 
-Messages say what was asked, what was found and what to do.
+Messages have the form `<object>: <what failed>: <cause>; <what to do>`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from dataclasses import dataclass
 
 
 class TonnageError(Exception):
-    """Root of the tree above."""
+    """Base of all errors above."""
 
 
 class Invalid(TonnageError):
-    """The request is wrong in itself."""
+    """The request itself is wrong."""
 
 
 class NotFound(TonnageError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
 
 class AlreadyExists(TonnageError):
@@ -47,23 +47,23 @@ class AlreadyExists(TonnageError):
 
 
 class Exhausted(TonnageError):
-    """There is no room now."""
+    """Insufficient capacity now."""
 
 
 class OutOfRange(TonnageError):
-    """A size that can never be had here."""
+    """A size that can never fit here."""
 
 
 class Precondition(TonnageError):
-    """The thing's state forbids the operation."""
+    """The object's state forbids the operation."""
 
 
 class InUse(Precondition):
-    """Somebody still uses the thing, perhaps not for longer than a moment; repeat soon."""
+    """In use, perhaps only for a moment; repeat soon."""
 
 
 class Busy(TonnageError):
-    """Another operation on the same thing is under way; repeat later."""
+    """Another operation on the same object is under way; repeat later."""
 
 
 class Unsupported(TonnageError):
@@ -71,7 +71,7 @@ class Unsupported(TonnageError):
 
 
 class Unavailable(TonnageError):
-    """Cannot be reached just now; repeat later."""
+    """Unreachable now; repeat later."""
 
 
 class HostError(TonnageError):
@@ -80,7 +80,7 @@ class HostError(TonnageError):
 
 @dataclass(frozen=True)
 class FieldCause:
-    """One field's fault inside an ApiError (meta/v1 StatusCause)."""
+    """The error of one field in an ApiError (meta/v1 StatusCause)."""
 
     field: str
     message: str
@@ -88,10 +88,10 @@ class FieldCause:
 
 
 class ApiError(TonnageError):
-    """An error answer of a Kubernetes API server (meta/v1 Status).
+    """An error response of a Kubernetes API server (meta/v1 Status).
 
-    `code` is the HTTP status, `reason` the machine-readable word, `retry_after` whole seconds or None.
-    `group`, `kind` and `name` fill Status.details.
+    `code` is the HTTP status, `reason` the machine-readable word, `retry_after` whole seconds or None. `group`, `kind`
+    and `name` fill Status.details.
     """
 
     code = 500
@@ -165,7 +165,7 @@ class ApiUnreadable(ApiError):
 
 
 def api_error(code: int, reason: str, message: str, **details: object) -> ApiError:
-    """Make the ApiError subclass that fits an HTTP code and reason."""
+    """The ApiError subclass for an HTTP code and reason."""
     classes = {404: ApiNotFound, 410: ApiGone, 422: ApiInvalid}
     cls = classes.get(code, ApiError)
     if code == 409:

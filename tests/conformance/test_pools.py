@@ -779,7 +779,7 @@ async def test_room_is_kept_for_inline_volumes(bench: Bench) -> None:
     assert (await pool.capacity_for({})).free == SIZE - 10240 * MI
     assert (await pool.overall()).free == (await pool.capacity_for({}, inline=True)).free == SIZE
     await pool.create(VolumeRequest("a", SIZE - 12288 * MI))
-    with pytest.raises(Exhausted, match="10Gi that are kept for inline volumes"):
+    with pytest.raises(Exhausted, match="10Gi that are reserved for inline volumes"):
         await pool.create(VolumeRequest("b", 4096 * MI))
     await pool.create(VolumeRequest("i", 11264 * MI, owner={INLINE: "true"}))
     free = (await pool.capacity_for({})).free

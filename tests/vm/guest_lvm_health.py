@@ -192,7 +192,7 @@ async def test_a_file_system_that_a_killed_process_left_frozen_is_thawed_at_the_
     fd = os.open(staging, os.O_RDONLY)
     superblock.freeze(fd)
     mark = Path("/run/tonnage/lvm-vg0-a.frozen")
-    with pytest.raises(Precondition, match="frozen by somebody else"):
+    with pytest.raises(Precondition, match="frozen by another process"):
         await pool.create_snapshot("s", "a")
     assert not mark.exists()
     mark.touch()  # as a kill in the middle leaves it

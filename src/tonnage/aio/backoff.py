@@ -1,4 +1,4 @@
-"""Waits that grow."""
+"""Exponential back-off."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Backoff:
     _failures: dict[Hashable, int] = field(default_factory=dict)
 
     def next(self, key: Hashable) -> float:
-        """Count one more failure of key and say how many seconds to wait."""
+        """Count one more failure of key and return the seconds to wait."""
         n = self._failures.get(key, 0)
         self._failures[key] = n + 1
         return min(self.initial * self.factor ** min(n, 60), self.maximum)
 
     def failures(self, key: Hashable) -> int:
-        """How many failures of key are counted."""
+        """Number of counted failures of key."""
         return self._failures.get(key, 0)
 
     def forget(self, key: Hashable) -> None:
-        """Start afresh with key. May be repeated."""
+        """Reset key. Idempotent."""
         self._failures.pop(key, None)

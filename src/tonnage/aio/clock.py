@@ -1,4 +1,4 @@
-"""Time as an argument. Everything that waits or stamps takes a Clock, so that tests and the simulator own time."""
+"""Clocks. Everything that waits or records a time takes a Clock, so tests and simulation control time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What code may ask of time."""
+    """A clock: time and sleep."""
 
     def time(self) -> float:
         """Seconds since the epoch."""
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Seconds of a monotonic clock."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -41,7 +41,7 @@ class RealClock:
 class LoopClock:
     """A clock that follows the running loop; with a VirtualLoop it is a virtual one.
 
-    `epoch` is what time() says when the loop's own time is 0.
+    `epoch` is time() at the loop's time 0.
     """
 
     def __init__(self, epoch: float = 1_800_000_000.0) -> None:
@@ -61,7 +61,7 @@ class LoopClock:
 
 
 class _InstantSelector(selectors.DefaultSelector):
-    """Looks at sockets without waiting; a wait that nothing ends moves the loop's time instead."""
+    """A selector that polls sockets without waiting; an idle wait advances the loop's time instead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,18 +89,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._instant.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass now, as if what is running had taken so long."""
+        """Advance the time now, as if the running code had taken so long."""
         self._instant.now += seconds
 
 
 def rfc3339(seconds: float, *, micro: bool = False) -> str:
-    """Print seconds since the epoch as Kubernetes does: Time (whole seconds) or, with micro, MicroTime."""
+    """Format seconds since the epoch as Kubernetes does: Time (whole seconds) or, with micro, MicroTime."""
     stamp = datetime.fromtimestamp(seconds, UTC)
     return stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_rfc3339(text: str) -> float:
-    """Read an RFC 3339 time into seconds since the epoch. Raises ValueError."""
+    """Parse an RFC 3339 time into seconds since the epoch. Raises ValueError."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except OverflowError as error:  # year 1 or 9999, in another time zone

@@ -1,4 +1,4 @@
-"""Tasks that are looked after, and locks by key."""
+"""Supervised background tasks, and locks by key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class KeyedLocks:
-    """One lock for each key, made when needed and dropped when nobody holds or awaits it."""
+    """One lock for each key, created when needed and dropped when unused."""
 
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
@@ -37,7 +37,7 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def hold_all(self, *keys: str) -> AsyncIterator[None]:
-        """Hold the locks of one or more keys, always taken in the same order, so that nobody waits in a circle."""
+        """Hold the locks of one or more keys, always taken in the same order, which prevents deadlocks."""
         first, *others = sorted(set(keys))
         async with self.hold(first):
             if not others:
@@ -47,12 +47,12 @@ class KeyedLocks:
                 yield
 
     def held(self, key: Hashable) -> bool:
-        """Whether somebody holds or awaits key's lock."""
+        """Whether key's lock is held or awaited."""
         return key in self._locks
 
 
 async def supervise(name: str, body: Callable[[], Awaitable[None]]) -> None:
-    """Run body for ever: when it fails it is logged and started again, ever more slowly (1 s to 60 s).
+    """Run body forever: when it fails, log that and restart it with back-off (1 s to 60 s).
 
     Returns when body returns; cancellation passes.
     """
@@ -68,7 +68,7 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]]) -> None:
 
 
 class Background:
-    """Tasks that belong to an owner: kept referenced, logged when they fail, all cancelled by close()."""
+    """Tasks of an owner: referenced, logged when they fail, all cancelled by close()."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -87,7 +87,7 @@ class Background:
             log.error("background task failed owner=%s name=%s", self._owner, task.get_name(), exc_info=failure)
 
     async def close(self) -> None:
-        """Cancel all and wait for them. May be repeated."""
+        """Cancel all and wait for them. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What a pod wants of other pods: the raw fields of spec.affinity and spec.topologySpreadConstraints, typed."""
+"""Typed fields of pod affinity terms and topologySpreadConstraints, for their raw form in a PodSpec."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tonnage.api.meta import LabelSelector, Object
 
 
 class PodAffinityTerm(Object, frozen=True):
-    """Pods, by labels and namespaces, and the label of nodes that says what is together."""
+    """A pod affinity term: pods, by labels and namespaces, and the topology key."""
 
     label_selector: LabelSelector | None = None
     namespaces: list[str] = []
@@ -17,7 +17,7 @@ class PodAffinityTerm(Object, frozen=True):
 
 
 class WeightedPodAffinityTerm(Object, frozen=True):
-    """A term that is a wish; weight 1 to 100."""
+    """A preferred term; weight 1 to 100."""
 
     weight: int = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
@@ -31,7 +31,7 @@ class PodAffinity(Object, frozen=True):
 
 
 class TopologySpreadConstraint(Object, frozen=True):
-    """How evenly matching pods are to be spread over the values of a node label."""
+    """A topology spread constraint."""
 
     max_skew: int = 1
     topology_key: str = ""

@@ -1,4 +1,4 @@
-"""core/v1 and coordination.k8s.io/v1, with just the fields that we read."""
+"""core/v1 and coordination.k8s.io/v1, with only the fields that we read."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TypedReference(Object, frozen=True):
 
 
 class PersistentVolumeClaimSpec(Object, frozen=True):
-    """Claim spec. storage_class_name None: none given (the default class); "": no class wanted."""
+    """Claim spec. storage_class_name None: not set (the default class); "": no class."""
 
     access_modes: list[str] = []
     resources: ResourceRequirements = ResourceRequirements()
@@ -137,7 +137,7 @@ class SecretReference(Object, frozen=True):
 
 
 class CSIPersistentVolumeSource(Object, frozen=True):
-    """Where a PV's bytes are, for a CSI driver."""
+    """Volume source of a PV of a CSI driver."""
 
     driver: str = ""
     volume_handle: str = ""
@@ -156,7 +156,7 @@ class LocalVolumeSource(Object, frozen=True):
 
 
 class VolumeNodeAffinity(Object, frozen=True):
-    """Which nodes reach a PV."""
+    """The nodes that can access a PV."""
 
     required: NodeSelector | None = None
 
@@ -194,7 +194,7 @@ class PersistentVolume(KubeObject, frozen=True):
 
 
 class EventSource(Object, frozen=True):
-    """Who reported an Event."""
+    """The component that reported an Event."""
 
     component: str = ""
     host: str = ""
@@ -249,7 +249,7 @@ class LimitRange(KubeObject, frozen=True):
 
 
 class LeaseSpec(Object, frozen=True):
-    """Who leads, until when. Times are MicroTime text."""
+    """The leader and its duration. Times are MicroTime text."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -1,7 +1,7 @@
-"""Schedules of CronJobs: `minute hour day-of-month month day-of-week`, read once, asked often (crontab(5)).
+"""Schedules of CronJobs: `minute hour day-of-month month day-of-week` (crontab(5)).
 
-As in Kubernetes: names of months and days, `*`, `?`, lists, ranges and steps, and words such as @daily. Where both
-days are restricted, either will do. Sunday is 0.
+As in Kubernetes: names of months and days, `*`, `?`, lists, ranges and steps, and words such as @daily. Where both days
+are restricted, either matches. Sunday is 0.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 6))
 _YEARS = 5
-"""How far ahead a time is looked for: 29 February is at most that far, nearly always."""
+"""How far ahead to search: 29 February is at most that far, nearly always."""
 _SPANS = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366), timedelta(days=366 * _YEARS))
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Points in time. Times go in and come out in UTC; zone is where the fields are meant."""
+    """A parsed schedule. Times are in UTC; zone is the time zone of the fields."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -77,7 +77,7 @@ class Schedule:
         return day or weekday if self.either_day else day and weekday
 
     def _real(self, local: datetime, after: datetime) -> datetime | None:
-        """That time in UTC; None for an hour that the clock leaps over, or has had already."""
+        """That local time in UTC; None for a time that daylight saving skips or repeats."""
         moment = local.replace(tzinfo=self.zone).astimezone(UTC)
         there = moment.astimezone(self.zone).replace(tzinfo=None)
         return moment if there == local and moment > after else None

@@ -1,4 +1,4 @@
-"""The table of kinds: what the wire calls them and which Struct reads them. A new kind is a row."""
+"""The table of kinds: their API names and Structs. A new kind is a row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=KubeObject)
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """One kind. plural is the word in paths; short holds kubectl's abbreviations."""
+    """One kind. plural: in URL paths; short: kubectl's abbreviations."""
 
     group: str
     version: str
@@ -40,8 +40,8 @@ class Kind(Generic[T]):
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """URL path of the collection, of one object or of a subresource.
 
-        Names are often what somebody wrote into another object. One that would lead elsewhere is no object's:
-        ApiNotFound (client-go refuses the same ones: rest.IsValidPathSegmentName).
+        Names may come from other objects. One that would lead to another path cannot exist: ApiNotFound (client-go
+        rejects the same ones: rest.IsValidPathSegmentName).
         """
         for segment in (namespace, name):
             if "/" in segment or "%" in segment or segment in (".", ".."):
@@ -53,11 +53,11 @@ class Kind(Generic[T]):
         return "/".join(parts)
 
     def head(self) -> dict[str, Any]:
-        """apiVersion and kind, to begin an object with."""
+        """apiVersion and kind of a new object."""
         return {"apiVersion": self.api_version, "kind": self.kind}
 
     def decode(self, data: bytes | msgspec.Raw) -> T:
-        """Read one object; null is absent. Raises ValueError on a wrong type, RecursionError."""
+        """Decode one object; null is absent. Raises ValueError on a wrong type, RecursionError."""
         return decode(data, self.struct)
 
 
@@ -97,7 +97,7 @@ PRIORITY_CLASSES = Kind(
 DISRUPTION_BUDGETS = Kind(
     "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
 )
-# Of a cluster, not of the box: only their being there is looked at.
+# Of a cluster, not of the box: only their existence is checked.
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_POLICIES = Kind(
     _ADMISSION, "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PartialObject, namespaced=False

@@ -1,7 +1,7 @@
-"""Which PersistentVolume fits which claim: the pure rules that the binder and the scheduler share.
+"""Matching of PersistentVolumes and claims: the pure rules that the binder and the scheduler share.
 
 Source: component-helpers storage/volume (FindMatchingVolume, IsVolumeBoundToClaim) and the PV controller's
-checkVolumeSatisfyClaim (docs/reference/kubernetes/scheduler.md). Sizes are whole bytes. Nothing here waits.
+checkVolumeSatisfyClaim. Sizes are whole bytes. No I/O.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ FILESYSTEM = "Filesystem"
 
 
 def requested(claim: PersistentVolumeClaim) -> int:
-    """Bytes that the claim asks for; 0 when it names no size. Raises Invalid for text that is no quantity."""
+    """Requested bytes of the claim; 0 when it has none. Raises Invalid for text that is not a quantity."""
     return to_bytes(claim.spec.resources.requests.get("storage", "0"))
 
 
 def capacity(volume: PersistentVolume) -> int:
-    """Bytes that the volume has; 0 when it does not say. Raises Invalid for text that is no quantity."""
+    """Bytes of the volume; 0 when it has no capacity. Raises Invalid for text that is not a quantity."""
     return to_bytes(volume.spec.capacity.get("storage", "0"))
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Whether binding is complete: a volume is named and bind-completed is there."""
+    """Whether binding is complete: the claim names a volume and is annotated bind-completed."""
     return bool(claim.spec.volume_name) and names.BIND_COMPLETED in claim.metadata.annotations
 
 
 def is_delayed(claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> bool:
-    """Whether the claim waits for the scheduler: it names no volume, and its class binds late.
+    """Whether the claim waits for the scheduler: it names no volume, and its class has late binding.
 
-    storage_class is the class the claim names, or None when there is no such class.
+    storage_class is the class that the claim names, or None when it does not exist.
     """
     return not claim.spec.volume_name and storage_class is not None and storage_class.late
 
@@ -46,12 +46,12 @@ def class_name(claim: PersistentVolumeClaim) -> str:
 
 
 def is_provisionable(storage_class: StorageClass | None) -> bool:
-    """Whether volumes of the class can be made (and not only be found)."""
+    """Whether the class has a provisioner for new volumes."""
     return storage_class is not None and storage_class.provisioner not in ("", names.NO_PROVISIONER)
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """The class for claims that name none: the youngest one marked as default, ties by name; None without any."""
+    """The class for claims without one: the newest default class, ties by name; None without any."""
     marked = sorted((c for c in classes if is_default(c)), key=lambda c: c.metadata.name)
     return max(marked, key=lambda c: c.metadata.creation_timestamp or "", default=None)
 
@@ -63,7 +63,7 @@ def is_default(storage_class: StorageClass) -> bool:
 
 
 def is_claimed_by(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether the volume's claimRef points to the claim; one without uid (made by a person) counts too."""
+    """Whether the volume's claimRef points to the claim; without uid (pre-bound by a person) by name."""
     ref = volume.spec.claim_ref
     if ref is None or ref.name != claim.metadata.name or ref.namespace != claim.metadata.namespace:
         return False
@@ -71,9 +71,9 @@ def is_claimed_by(volume: PersistentVolume, claim: PersistentVolumeClaim) -> boo
 
 
 def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
-    """Why the volume cannot serve the claim that names it, "" when it can (the texts of Event VolumeMismatch).
+    """Why the volume does not fit the claim that names it, "" when it does (texts of Event VolumeMismatch).
 
-    The claim's selector is not looked at: who names a volume does not search for one.
+    The claim's selector is ignored: it applies only to a search.
     """
     if volume.metadata.deleting:
         return f'the volume is marked for deletion "{volume.metadata.name}"'
@@ -91,14 +91,14 @@ def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
 
 
 def selects(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether the claim's label selector, if it has one, takes the volume."""
+    """Whether the claim's label selector, if any, matches the volume."""
     return claim.spec.selector is None or from_label_selector(claim.spec.selector).matches(volume.metadata.labels)
 
 
 def is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a search for the claim may take the volume: Available, claimed by nobody, selected, and fitting.
+    """Whether the volume is a match in a search: Available, without claimRef, selected, and fitting.
 
-    Node affinity is not looked at. A volume that is_claimed_by the claim needs no search and is not free.
+    Node affinity is ignored. A volume that is_claimed_by the claim needs no search and is not free.
     """
     if volume.spec.claim_ref is not None or volume.status.phase != "Available":
         return False

@@ -1,4 +1,4 @@
-"""meta/v1: what every object carries. Structs hold just the fields we read, so they are never PUT back."""
+"""meta/v1: metadata of every object. Structs have only the fields that we read, so never PUT them back."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ObjectMeta(Object, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether deletion has been asked for."""
+        """Whether it has a deletionTimestamp."""
         return self.deletion_timestamp is not None
 
     def controller_uid(self) -> str:
-        """uid of the owner that controls this object, or an empty string."""
+        """uid of the owner with controller: true, or an empty string."""
         return next((o.uid for o in self.owner_references if o.controller), "")
 
 
@@ -63,7 +63,6 @@ class KubeObject(Object, frozen=True):
 
     @property
     def key(self) -> str:
-        """See ObjectMeta.key."""
         return self.metadata.key
 
 
@@ -118,7 +117,7 @@ class PartialObject(KubeObject, frozen=True):
 
 
 def reference(obj: KubeObject, *, api_version: str, kind: str) -> ObjectReference:
-    """Point at obj. Objects inside lists carry no kind of their own, so it is said here."""
+    """A reference to obj. Objects inside lists have no kind of their own, so it is an argument."""
     meta = obj.metadata
     return ObjectReference(
         api_version=api_version,
@@ -131,5 +130,5 @@ def reference(obj: KubeObject, *, api_version: str, kind: str) -> ObjectReferenc
 
 
 def to_builtins(obj: Any) -> Any:
-    """Turn a Struct into plain dicts and lists with the names of the wire."""
+    """Convert a Struct to plain dicts and lists with JSON names."""
     return msgspec.to_builtins(obj)

@@ -1,4 +1,4 @@
-"""Whole numbers in text that users write: annotations, percentages, query parameters."""
+"""Whole numbers in untrusted text: annotations, percentages, query parameters."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ MAX_DIGITS = 19
 
 
 def whole(text: str, digits: int = MAX_DIGITS) -> int | None:
-    """The number that ASCII digits say; None for any other text, and for more than so many digits."""
+    """Parse ASCII digits; None for any other text, and for more than so many digits."""
     if len(text) > digits or not text.isascii() or not text.isdigit():
         return None
     return int(text)
 
 
 def signed(text: str, digits: int = MAX_DIGITS) -> int | None:
-    """As whole, with an optional sign."""
+    """Parse digits as whole, with an optional sign."""
     number = whole(text[1:] if text[:1] in ("-", "+") else text, digits)
     return -number if number is not None and text[:1] == "-" else number

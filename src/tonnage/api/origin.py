@@ -1,8 +1,8 @@
-"""What a claim's volume is to be filled from, and which nodes have that: content of local volumes stays on its node.
+"""The data source of a claim, and the nodes that have it: content of local volumes stays on its node.
 
-dataSourceRef, or dataSource (KEP-1495). A claim is copied (CSI CLONE_VOLUME). Kinds other
-than claims and snapshots are a volume populator's: it makes a claim of its own for the volume, and gives the volume to
-the first claim once it is filled. Pure: who asks says how to look things up.
+dataSourceRef, or dataSource (KEP-1495). A claim is cloned (CSI CLONE_VOLUME). Kinds other than claims and snapshots are
+for a volume populator: it makes a claim of its own for the volume, and binds the volume to the first claim once it is
+populated. No I/O: the caller passes the lookups.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ VolumeLookup = Callable[[str], PersistentVolume | None]
 
 @dataclass(frozen=True)
 class Origin:
-    """The content that is asked for. text: what it is, for people. volume: the one that holds it; None: it is not
-    known yet, and `missing` says what is awaited."""
+    """A data source. text: its description. volume: the PV with the content; None while unknown.
+
+    missing: what is awaited while the volume is unknown.
+    """
 
     text: str
     volume: PersistentVolume | None = None
@@ -32,18 +34,18 @@ class Origin:
 
     @property
     def reach(self) -> NodeMatcher | None:
-        """Which nodes have it; None where that is not known, or every node has it."""
+        """The nodes that have the content; None where that is unknown, or every node has it."""
         affinity = self.volume.spec.node_affinity if self.volume is not None else None
         return node_matcher(affinity.required) if affinity is not None and affinity.required is not None else None
 
 
 def reference(claim: PersistentVolumeClaim) -> TypedReference | None:
-    """What the claim names as its source, None for an empty volume."""
+    """The data source of a claim, None for an empty volume."""
     return claim.spec.data_source_ref or claim.spec.data_source
 
 
 def is_clone(claim: PersistentVolumeClaim) -> bool:
-    """Whether it is to be a copy of another claim of its namespace."""
+    """Whether the data source is another claim of its namespace."""
     ref = reference(claim)
     if ref is None or ref.kind != CLAIMS.kind or ref.api_group:
         return False
@@ -60,9 +62,9 @@ def is_populated(claim: PersistentVolumeClaim) -> bool:
 
 
 def origin_of(claim: PersistentVolumeClaim, claims: Lookup, volumes: VolumeLookup) -> Origin | None:
-    """Where the content is; None when the claim asks for none, or a populator brings it.
+    """The location of the content; None when the claim has no data source, or a populator writes it.
 
-    claims: by `namespace/name`. volumes: by name. A snapshot's place is to be found here in the same way.
+    claims: by `namespace/name`. volumes: by name.
     """
     ref = reference(claim)
     if ref is None or not is_clone(claim):

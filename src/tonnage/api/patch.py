@@ -1,10 +1,10 @@
 """Patches of plain JSON values: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch (Kubernetes).
 
-All functions return a new value and never change what they are given; the result may share unchanged parts with it.
-A patch that makes no sense raises Invalid; one that is well formed but does not fit the object raises ApiInvalid.
+All functions return a new value and never change their arguments; the result may share unchanged parts with them. A
+malformed patch raises Invalid; a valid one that does not fit the object raises ApiInvalid.
 
 JSON patches follow the API server's library (evanphx/json-patch v4) where it differs from the RFC: a missing member of
-an object that exists reads as null (replace, test, copy), and negative list indexes count from the end.
+an existing object reads as null (replace, test, copy), and negative list indexes count from the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Json = Any
 _MAX_OPERATIONS = 10_000
 _MAX_SHOWN = 500
 MAX_COPIED = 3 << 20
-"""Copies of copies double with each operation: a body of a few hundred bytes would take all memory."""
+"""Limit of copies: copies of copies double with each operation, so a small body could exhaust the memory."""
 
 
 def merge(target: Json, patch: Json) -> Json:
@@ -60,12 +60,12 @@ def apply_json_patch(target: Json, operations: Json) -> Json:
 
 
 def copies(operations: Json) -> bool:
-    """Whether a JSON patch copies anything."""
+    """Whether a JSON patch has a copy operation."""
     return isinstance(operations, list) and any(isinstance(o, dict) and o.get("op") == "copy" for o in operations)
 
 
 def _weight(value: Json) -> int:
-    """About the bytes of a value as JSON."""
+    """Approximate bytes of a value as JSON."""
     if isinstance(value, dict):
         return 2 + sum(len(key) + _weight(item) + 2 for key, item in value.items())
     if isinstance(value, list):
@@ -113,7 +113,7 @@ def _at(value: Json, path: list[str]) -> Json:
 
 
 def _read(target: Json, path: list[str]) -> Json:
-    """What is at path; None for a missing member of an object that exists. Raises ApiInvalid."""
+    """The value at path; None for a missing member of an existing object. Raises ApiInvalid."""
     parent = _at(target, path[:-1])
     return parent.get(path[-1]) if path and isinstance(parent, dict) else _at(target, path)
 
@@ -132,7 +132,7 @@ def _add_at(target: Json, path: list[str], value: Json) -> Json:
 
 
 def _remove_at(target: Json, path: list[str]) -> Json:
-    """Remove in place and return what was there."""
+    """Remove in place and return the removed value."""
     if not path:
         raise Invalid("JSON patch: the whole object cannot be removed")
     parent, last = _at(target, path[:-1]), path[-1]

@@ -1,4 +1,4 @@
-"""core/v1 Pod, its volumes and containers, with just the fields that we read."""
+"""core/v1 Pod, its volumes and containers, with only the fields that we read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tonnage.api.meta import Condition, KubeObject, Object, ObjectMeta
 
 
 class PersistentVolumeClaimTemplate(Object, frozen=True):
-    """The claim that an ephemeral volume asks for; of metadata only labels and annotations count."""
+    """The claim template of an ephemeral volume; of metadata only labels and annotations count."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
@@ -30,7 +30,7 @@ class EphemeralVolumeSource(Object, frozen=True):
 
 
 class ClaimVolumeSource(Object, frozen=True):
-    """A volume that names a claim."""
+    """A volume source that names a claim."""
 
     claim_name: str = ""
     read_only: bool = False
@@ -53,7 +53,7 @@ class CSIVolumeSource(Object, frozen=True):
 
 
 class KeyToPath(Object, frozen=True):
-    """Which key of a ConfigMap or Secret goes to which file."""
+    """The file for a key of a ConfigMap or Secret."""
 
     key: str = ""
     path: str = ""
@@ -79,7 +79,7 @@ class SecretVolumeSource(Object, frozen=True):
 
 
 class EmptyDirVolumeSource(Object, frozen=True):
-    """A plain folder of the node."""
+    """An empty directory of the node."""
 
     medium: str = ""
     size_limit: str | None = None
@@ -101,7 +101,7 @@ class Volume(Object, frozen=True):
 
 
 class VolumeMount(Object, frozen=True):
-    """Where a container sees a volume."""
+    """The mount of a volume in a container."""
 
     name: str = ""
     mount_path: str = ""
@@ -112,14 +112,14 @@ class VolumeMount(Object, frozen=True):
 
 
 class VolumeDevice(Object, frozen=True):
-    """Where a container sees a raw block volume."""
+    """The raw block device of a volume in a container."""
 
     name: str = ""
     device_path: str = ""
 
 
 class EnvVar(Object, frozen=True):
-    """One environment variable; value_from is kept raw."""
+    """One environment variable; value_from stays raw."""
 
     name: str = ""
     value: str = ""
@@ -136,7 +136,7 @@ class ContainerPort(Object, frozen=True):
 
 
 class SecurityContext(Object, frozen=True):
-    """What of a container's or pod's security context is honoured."""
+    """The supported fields of a container's or pod's security context."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
@@ -180,7 +180,7 @@ class Toleration(Object, frozen=True):
 
 
 class PreferredSchedulingTerm(Object, frozen=True):
-    """A weighted wish."""
+    """A preferred node affinity term with its weight."""
 
     weight: int = 1
     preference: NodeSelectorTerm = NodeSelectorTerm()
@@ -196,7 +196,7 @@ class NodeAffinity(Object, frozen=True):
 
 
 class Affinity(Object, frozen=True):
-    """Affinity of a pod; inter-pod terms are kept raw."""
+    """Affinity of a pod; inter-pod terms stay raw."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: dict[str, Any] | None = None
@@ -204,7 +204,7 @@ class Affinity(Object, frozen=True):
 
 
 class SchedulingGate(Object, frozen=True):
-    """A gate that holds a pod back from the scheduler."""
+    """A gate that excludes a pod from scheduling until it is removed."""
 
     name: str = ""
 
@@ -245,7 +245,7 @@ class ContainerState(Object, frozen=True):
 
 
 class ContainerStatus(Object, frozen=True):
-    """What a container does."""
+    """State of a container."""
 
     name: str = ""
     ready: bool = False

@@ -1,4 +1,4 @@
-"""scheduling.k8s.io/v1 PriorityClass and policy/v1 PodDisruptionBudget: who goes first, and who may not go."""
+"""scheduling.k8s.io/v1 PriorityClass and policy/v1 PodDisruptionBudget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PriorityClass(KubeObject, frozen=True):
 
 
 class PodDisruptionBudgetSpec(Object, frozen=True):
-    """How many pods must stay, or may be missing: a number or a part in percent. selector None selects nothing."""
+    """minAvailable or maxUnavailable: a number or a percentage. selector None selects nothing."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
@@ -24,7 +24,9 @@ class PodDisruptionBudgetSpec(Object, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Object, frozen=True):
-    """How many may go now. disrupted_pods: evicted ones that are not seen to go yet, with the time (RFC 3339)."""
+    """Allowed disruptions. disrupted_pods: evicted pods that are not seen to terminate yet, with the time (RFC
+    3339).
+    """
 
     observed_generation: int = 0
     disrupted_pods: dict[str, str] = {}

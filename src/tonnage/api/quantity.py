@@ -1,7 +1,7 @@
-"""resource.Quantity: "30716Mi" <-> a number, exact, printed as Kubernetes prints it.
+"""resource.Quantity: exact parsing and Kubernetes' canonical text ("30716Mi").
 
-Amounts are kept as whole nanos (1e-9), Kubernetes' finest unit; finer input is rounded away from zero, larger than
-2**63-1 is cut there (apimachinery pkg/api/resource, ParseQuantity and CanonicalizeBytes).
+Amounts are whole nanos (1e-9), Kubernetes' finest unit. Finer input is rounded away from zero, larger than 2**63-1 is
+cut there (apimachinery pkg/api/resource, ParseQuantity and CanonicalizeBytes).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, order=True)
 class Quantity:
-    """An amount in nanos, and the family of suffixes it was written with: BinarySI, DecimalSI, DecimalExponent."""
+    """An amount in nanos, and its family of suffixes: BinarySI, DecimalSI, DecimalExponent."""
 
     nanos: int
     form: str = "DecimalSI"

@@ -1,4 +1,4 @@
-"""Label, field and node selectors: parsed once, matched often."""
+"""Label, field and node selectors, compiled for repeated matching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""snapshot.storage.k8s.io/v1: the fields that we read."""
+"""snapshot.storage.k8s.io/v1, with only the fields that we read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from tonnage.api.meta import KubeObject, Object
 
 
 class SnapshotSource(Object, frozen=True):
-    """What a content is of: an existing snapshot, or a volume of which one is to be made."""
+    """Source of a content: an existing snapshot, or a volume to snapshot."""
 
     snapshot_handle: str = ""
     volume_handle: str = ""
 
 
 class VolumeSnapshotContentSpec(Object, frozen=True):
-    """Of a VolumeSnapshotContent."""
+    """Spec of a VolumeSnapshotContent."""
 
     driver: str = ""
     deletion_policy: str = ""
@@ -21,13 +21,13 @@ class VolumeSnapshotContentSpec(Object, frozen=True):
 
 
 class VolumeSnapshotContentStatus(Object, frozen=True):
-    """Of a VolumeSnapshotContent."""
+    """Status of a VolumeSnapshotContent."""
 
     snapshot_handle: str = ""
 
 
 class VolumeSnapshotContent(KubeObject, frozen=True):
-    """To a snapshot what a PersistentVolume is to a volume."""
+    """The counterpart of a PersistentVolume for a snapshot."""
 
     spec: VolumeSnapshotContentSpec = VolumeSnapshotContentSpec()
     status: VolumeSnapshotContentStatus = VolumeSnapshotContentStatus()

@@ -1,4 +1,4 @@
-"""storage.k8s.io/v1, with just the fields that we read."""
+"""storage.k8s.io/v1, with only the fields that we read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CSIDriver(KubeObject, frozen=True):
 
 
 class VolumeNodeResources(Object, frozen=True):
-    """How many volumes a driver can serve on a node; None: unlimited."""
+    """Maximum number of volumes of a driver on a node; None: unlimited."""
 
     count: int | None = None
 
@@ -92,7 +92,7 @@ class CSINode(KubeObject, frozen=True):
 
 
 class CSIStorageCapacity(KubeObject, frozen=True):
-    """CSIStorageCapacity; node_topology None: reachable from no node."""
+    """CSIStorageCapacity; node_topology None: accessible from no node."""
 
     node_topology: LabelSelector | None = None
     storage_class_name: str = ""
@@ -101,9 +101,11 @@ class CSIStorageCapacity(KubeObject, frozen=True):
 
     @property
     def counted(self) -> int | None:
-        """Up to which resourceVersion of a claim the numbers count promises; None where that is not said, or what is
-        said is no number: agents write it, and one of them may have been taken over."""
-        text = names.annotation(self.metadata.annotations, names.OBSERVED_CLAIM_VERSION)
+        """The observed claim version: the newest resourceVersion of a claim that the capacity includes.
+
+        None where it is missing or not a number: agents write it, and one may be compromised.
+        """
+        text = self.metadata.annotations.get(names.COUNTED, "")
         return whole(text)
 
 

@@ -1,8 +1,8 @@
-"""Strategic merge patch: a merge patch that knows which lists are sets, and by which key their items are told apart.
+"""Strategic merge patch: a merge patch that merges lists as sets, by a merge key of their items.
 
 Directives: `$patch: replace|delete|merge`, `$setElementOrder/<list>`, `$retainKeys`, `$deleteFromPrimitiveList/<list>`
-(kubernetes/community: strategic-merge-patch). Which lists merge is a fact of each kind's Go types; the table below
-names them for the kinds served, by the path of field names from the object's root (lists add no step).
+(kubernetes/community: strategic-merge-patch). Which lists merge is defined in each kind's Go types. The table below
+lists them for the served kinds, by the path of field names from the object's root (lists add no step).
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ _BY_KIND["Job"] |= {f"status.uncountedTerminatedPods.{field}": PRIMITIVE for fie
 
 
 def merge_keys(kind: str) -> dict[str, str | None]:
-    """Path of a merging list -> merge key, "" for lists of strings; lists that are not here are replaced whole."""
+    """Path of a merging list -> merge key, "" for lists of strings; lists that are not here are replaced."""
     return _META | _BY_KIND.get(kind, {})
 
 
 def apply(target: Json, patch: Json, kind: str) -> Object:
-    """Apply a strategic merge patch to an object of kind. Raises Invalid on directives that make no sense."""
+    """Apply a strategic merge patch to an object of kind. Raises Invalid on malformed directives."""
     if not isinstance(patch, dict):
         raise Invalid("a strategic merge patch is an object")
     return _merge_object(target if isinstance(target, dict) else {}, patch, "", merge_keys(kind))
@@ -96,7 +96,7 @@ def _directive(patch: Object) -> str:
 
 
 def _plain(patch: Json) -> Json:
-    """A patch as a value, where there is nothing to merge with: without directives and nulls."""
+    """The value of a patch without a target: without directives and nulls."""
     if isinstance(patch, list):
         items = [_plain(item) for item in patch if not (isinstance(item, dict) and item.get("$patch") == "delete")]
         return items if {} in patch else [item for item in items if item != {}]
@@ -133,7 +133,7 @@ def _check_directive(name: str) -> None:
 
 
 def _retained(target: Object, patch: Object) -> Object:
-    """A copy of target with just the fields that $retainKeys names (all, without it)."""
+    """A copy of target with only the fields that $retainKeys names (all, without it)."""
     if "$retainKeys" not in patch:
         return dict(target)
     kept = patch["$retainKeys"]
@@ -163,7 +163,7 @@ def _merge_value(old: Json, value: Json, path: str, keys: dict[str, str | None])
 
 
 def _identity(item: Json) -> str | bytes:
-    """What equal values have in common: to find one of many without comparing it with each."""
+    """A key that equal values share, to find one without comparing all."""
     return item if isinstance(item, str) else msgspec.json.encode(item, order="deterministic")
 
 
@@ -214,7 +214,7 @@ def _list_directives(result: Object, patch: Object, path: str, keys: dict[str, s
 
 
 def _ordered(items: list[Json], order: list[Json], key: str | None) -> list[Json]:
-    """Items in the order wanted; those it does not name keep their place behind the item they followed."""
+    """Items in the given order; others stay behind their predecessor."""
 
     def identity(item: Json) -> str | bytes:
         return _identity(item.get(key) if key and isinstance(item, dict) else item)

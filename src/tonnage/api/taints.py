@@ -9,7 +9,7 @@ from tonnage.api.pods import Toleration
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether one of the tolerations lets the pod live with the taint (core/v1 ToleratesTaint)."""
+    """Whether one of the tolerations tolerates the taint (core/v1 ToleratesTaint)."""
     for toleration in tolerations:
         if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
             continue

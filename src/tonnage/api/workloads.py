@@ -1,4 +1,4 @@
-"""apps/v1 and batch/v1: what makes pods and keeps them. Pod templates stay plain data, for pods are made from them."""
+"""apps/v1 and batch/v1. Pod templates stay plain data, as pods are created from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Template = dict[str, Any]
 
 
 class RollingUpdate(Object, frozen=True):
-    """How a new template replaces an old one; which fields there are depends on the kind."""
+    """Rolling update parameters; which fields apply depends on the kind."""
 
     max_surge: IntOrPercent | None = None
     max_unavailable: IntOrPercent | None = None
@@ -26,7 +26,7 @@ class DeploymentStrategy(Object, frozen=True):
 
 
 class ReplicaSetSpec(Object, frozen=True):
-    """How many pods of which template."""
+    """ReplicaSet spec."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -35,7 +35,7 @@ class ReplicaSetSpec(Object, frozen=True):
 
 
 class ReplicaSetStatus(Object, frozen=True):
-    """What its controller saw last."""
+    """ReplicaSet status."""
 
     replicas: int = 0
     fully_labeled_replicas: int = 0
@@ -53,7 +53,7 @@ class ReplicaSet(KubeObject, frozen=True):
 
 
 class DeploymentSpec(Object, frozen=True):
-    """A ReplicaSet that may be exchanged for another one, step by step."""
+    """Deployment spec."""
 
     replicas: int = 1
     selector: LabelSelector = LabelSelector()
@@ -72,7 +72,7 @@ class DeploymentCondition(Condition, frozen=True):
 
 
 class DeploymentStatus(Object, frozen=True):
-    """What its controller saw last."""
+    """Deployment status."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -99,13 +99,13 @@ class Retention(Object, frozen=True):
 
 
 class Ordinals(Object, frozen=True):
-    """The number of the first pod."""
+    """The ordinal of the first pod."""
 
     start: int = 0
 
 
 class StatefulSetSpec(Object, frozen=True):
-    """Pods with numbers, and claims that belong to the numbers."""
+    """StatefulSet spec."""
 
     replicas: int = 1
     selector: LabelSelector = LabelSelector()
@@ -121,7 +121,7 @@ class StatefulSetSpec(Object, frozen=True):
 
 
 class StatefulSetStatus(Object, frozen=True):
-    """What its controller saw last."""
+    """StatefulSet status."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -142,7 +142,7 @@ class StatefulSet(KubeObject, frozen=True):
 
 
 class DaemonSetSpec(Object, frozen=True):
-    """A pod on every node that suits."""
+    """DaemonSet spec."""
 
     selector: LabelSelector = LabelSelector()
     template: Template = {}
@@ -152,7 +152,7 @@ class DaemonSetSpec(Object, frozen=True):
 
 
 class DaemonSetStatus(Object, frozen=True):
-    """What its controller saw last."""
+    """DaemonSet status."""
 
     observed_generation: int = 0
     current_number_scheduled: int = 0
@@ -173,14 +173,14 @@ class DaemonSet(KubeObject, frozen=True):
 
 
 class ControllerRevision(KubeObject, frozen=True):
-    """apps/v1 ControllerRevision: a template that a StatefulSet or DaemonSet had, as a patch of the set."""
+    """apps/v1 ControllerRevision: a former template of a StatefulSet or DaemonSet, as a patch of the set."""
 
     revision: int = 0
     data: dict[str, Any] = {}
 
 
 class JobSpec(Object, frozen=True):
-    """Pods that are to end well."""
+    """Job spec."""
 
     parallelism: int = 1
     completions: int | None = None
@@ -195,14 +195,14 @@ class JobSpec(Object, frozen=True):
 
 
 class Uncounted(Object, frozen=True):
-    """uids of pods that have ended and are yet to be counted: those still have the Job's finalizer."""
+    """uids of terminated pods that are not counted yet: they still have the Job's finalizer."""
 
     succeeded: list[str] = []
     failed: list[str] = []
 
 
 class JobStatus(Object, frozen=True):
-    """What its controller saw last."""
+    """Job status."""
 
     start_time: str | None = None
     completion_time: str | None = None
@@ -224,14 +224,14 @@ class Job(KubeObject, frozen=True):
 
 
 class JobTemplate(Object, frozen=True):
-    """What a CronJob makes Jobs from."""
+    """The template of a CronJob's Jobs."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
 
 
 class CronJobSpec(Object, frozen=True):
-    """When, and what."""
+    """CronJob spec."""
 
     schedule: str = ""
     time_zone: str | None = None
@@ -244,7 +244,7 @@ class CronJobSpec(Object, frozen=True):
 
 
 class CronJobStatus(Object, frozen=True):
-    """What its controller saw last."""
+    """CronJob status."""
 
     active: list[ObjectReference] = []
     last_schedule_time: str | None = None
@@ -259,7 +259,7 @@ class CronJob(KubeObject, frozen=True):
 
 
 def template_meta(template: Template) -> ObjectMeta:
-    """The labels, annotations and finalizers that pods of a template get."""
+    """The labels, annotations and finalizers for pods of a template."""
     meta = template.get("metadata") or {}
     return ObjectMeta(
         labels=meta.get("labels") or {},

@@ -1,6 +1,6 @@
-"""Our errors <-> gRPC codes: the one table, and CsiError, the error that a CSI call ends with.
+"""Conversion between our errors and gRPC codes, and CsiError, the error of a CSI call.
 
-No gRPC library is needed here, so that controllers and the kubelet may import it.
+It needs no gRPC library, so controllers and the kubelet may import it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Code(IntEnum):
 
     @property
     def label(self) -> str:
-        """As grpc-go prints it, in events and metrics: "ResourceExhausted"."""
+        """As grpc-go prints it, in Events and metrics: "ResourceExhausted"."""
         return _LABELS[self]
 
 
@@ -55,13 +55,13 @@ CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (errors.Unavailable, Code.UNAVAILABLE),
     (errors.HostError, Code.INTERNAL),
 )
-"""Which code an error of the domain becomes; what is not here is INTERNAL."""
+"""The code of each of our errors; others are INTERNAL."""
 
 _IN_BACKGROUND = frozenset({Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED})
 
 
 class CsiError(errors.TonnageError):
-    """A CSI call that did not succeed. str() reads as grpc-go prints a status."""
+    """A failed CSI call. str() is the text that grpc-go prints for a status."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(f"rpc error: code = {code.label} desc = {message}")
@@ -70,28 +70,30 @@ class CsiError(errors.TonnageError):
 
     @property
     def final(self) -> bool:
-        """Nothing goes on in the background: a controller call need not be repeated to learn its outcome
-        (docs/reference/kubernetes/provisioning.md)."""
+        """Whether nothing continues in the background: the call need not be repeated to learn its outcome.
+
+        For controller calls, as external-provisioner decides it.
+        """
         return self.code not in _IN_BACKGROUND
 
     @property
     def node_final(self) -> bool:
-        """The same for NodeStage and NodePublish, where a lack of room is not final (6.5)."""
+        """The same for NodeStage and NodePublish, where ResourceExhausted is not final."""
         return self.final and self.code is not Code.RESOURCE_EXHAUSTED
 
     @property
     def infeasible(self) -> bool:
-        """The request can never succeed as it is (5.5)."""
+        """Whether the request is infeasible: it can never succeed unchanged."""
         return self.code is Code.INVALID_ARGUMENT
 
     @property
     def exhausted(self) -> bool:
-        """No room here now: another node may have it (5.5)."""
+        """Whether capacity is insufficient here and now: another node may have it."""
         return self.code is Code.RESOURCE_EXHAUSTED
 
 
 def to_csi(failure: BaseException) -> CsiError:
-    """The CsiError that a driver answers for any failure."""
+    """The CsiError that a driver returns for any exception."""
     if isinstance(failure, CsiError):
         return failure
     for kind, code in CODES:
@@ -101,5 +103,5 @@ def to_csi(failure: BaseException) -> CsiError:
 
 
 def expected(failure: BaseException) -> bool:
-    """Whether a failure is one of the table, rather than a fault of the program."""
+    """Whether an exception is in the table of codes, rather than a bug."""
     return isinstance(failure, (CsiError, *(kind for kind, _ in CODES)))

@@ -1,7 +1,7 @@
-"""Files of a ConfigMap, Secret or of the downward API, all changed at one stroke (Kubernetes' atomic writer).
+"""Atomic update of files of a ConfigMap, Secret or the downward API (Kubernetes' atomic writer).
 
-The folder holds `..<stamp>/` with the files, a link `..data` to it, and for each file a link through `..data`. A
-reader sees the old files or the new ones, never some of both.
+The directory holds `..<stamp>/` with the files, a symlink `..data` to it, and for each file a symlink through `..data`.
+A reader sees the old files or the new ones, never a mixture.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_path(path: str) -> str:
 
 
 def write(folder: str, files: Mapping[str, Content], *, uid: int = -1) -> None:
-    """Make folder show exactly these files; the folder is there. May be repeated. Raises Invalid, HostError."""
+    """Make path show exactly these files; it exists. Idempotent. Raises Invalid, HostError."""
     try:
         if _same(folder, files):
             return

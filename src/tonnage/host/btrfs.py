@@ -1,6 +1,6 @@
-"""btrfs by ioctl (linux/btrfs.h): subvolumes with limits, quotas, commits. Blocking; call it from a thread.
+"""btrfs by ioctl (linux/btrfs.h): subvolumes with limits, quotas, commits. Blocking.
 
-`at` is an open directory of the file system. All raise OSError: the pool knows what the numbers mean to its callers.
+`at` is an open directory of the file system. All raise OSError: the pool converts the errno.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _arguments(name: str, *, flags: int = 0, size: int = 0, pointer: int = 0, fd
 
 
 def create(at: int, name: str, limit: int) -> None:
-    """Make a subvolume that can hold `limit` bytes: one ioctl, so it never exists without its limit."""
+    """Create a subvolume with a limit of `limit` bytes, by one ioctl, so it never exists without its limit."""
     inherit = struct.pack("=QQQQ5Q", _SET_LIMITS, 0, 0, 0, _LIMIT_REFERENCED, limit, 0, 0, 0)
     memory = ctypes.create_string_buffer(inherit, len(inherit))
     pointer = ctypes.addressof(memory)
@@ -71,13 +71,15 @@ def create(at: int, name: str, limit: int) -> None:
 
 
 def snapshot(at: int, name: str, source: int, *, readonly: bool) -> None:
-    """Make a snapshot of the subvolume `source` (an open directory) in the directory `at`. Where quotas are full ones
-    it has the source's limit, where they are simple ones none: call limit() then."""
+    """Create a snapshot of the subvolume `source` (an open directory) in the directory `at`.
+
+    With full quotas it has the source's limit, with simple quotas none: call limit() then.
+    """
     fcntl.ioctl(at, _SNAP_CREATE_V2, _arguments(name, flags=_FLAG_READONLY if readonly else 0, fd=source))
 
 
 def delete(at: int, name: str) -> None:
-    """Remove a subvolume with all its content; ENOTEMPTY when it holds other subvolumes."""
+    """Delete a subvolume with its content; ENOTEMPTY when it contains subvolumes."""
     fcntl.ioctl(at, _SNAP_DESTROY, bytearray(struct.pack("=q", 0) + os.fsencode(name).ljust(4088, b"\0")))
 
 
@@ -89,12 +91,12 @@ def subvolume_id(fd: int) -> int:
 
 
 def limit(at: int, subvolume: int, size: int) -> None:
-    """Set what a subvolume can hold, effective at once."""
+    """Set the limit of a subvolume, effective at once."""
     fcntl.ioctl(at, _QGROUP_LIMIT, struct.pack("=Q5Q", subvolume, _LIMIT_REFERENCED, size, 0, 0, 0))
 
 
 def commit(at: int) -> None:
-    """Write everything to the disk; also wakes the cleaner that frees deleted subvolumes."""
+    """Commit: write everything to the disk, and wake the cleaner that frees deleted subvolumes."""
     fcntl.ioctl(at, _SYNC, 0)
 
 
@@ -104,7 +106,7 @@ def has_quota(fs: UUID) -> bool:
 
 
 def has_simple_quota(fs: UUID) -> bool:
-    """Whether quotas are simple ones: what a subvolume has written stays its own, whoever else shares it."""
+    """Whether quotas are simple: bytes are charged to the subvolume that wrote them, also if shared later."""
     try:
         with open(f"{_SYSFS}/{fs}/qgroups/mode") as file:
             return file.read().strip() == "squota"
@@ -113,7 +115,7 @@ def has_simple_quota(fs: UUID) -> bool:
 
 
 def enable_quota(at: int) -> None:
-    """Switch quotas on: simple ones where the kernel has them (6.7), which cost nearly nothing, else full ones."""
+    """Enable quotas: simple ones where the kernel has them (6.7), which cost nearly nothing, else full ones."""
     try:
         fcntl.ioctl(at, _QUOTA_CTL, bytearray(struct.pack("=QQ", _ENABLE_SIMPLE, 0)))
     except OSError as failure:
@@ -124,14 +126,14 @@ def enable_quota(at: int) -> None:
 
 
 def usage(fs: UUID, subvolume: int) -> QgroupUsage:
-    """What a subvolume uses, from the kernel's memory. ENOENT when there is no such group."""
+    """Usage of a subvolume, from the kernel's memory. ENOENT without a qgroup."""
     folder = f"{_SYSFS}/{fs}/qgroups/0_{subvolume}"
     limited = _number(f"{folder}/limit_flags") & _LIMIT_REFERENCED
     return QgroupUsage(_number(f"{folder}/referenced"), _number(f"{folder}/max_referenced") if limited else None)
 
 
 def is_unused(fs: UUID, subvolume: int) -> bool:
-    """Whether the group of a subvolume counts nothing, or is gone."""
+    """Whether the qgroup of a subvolume counts nothing, or is gone."""
     folder = f"{_SYSFS}/{fs}/qgroups/0_{subvolume}"
     try:
         return not _number(f"{folder}/referenced") and not _number(f"{folder}/exclusive")
@@ -150,7 +152,7 @@ def _number(path: str) -> int:
 
 
 def remove_qgroup(at: int, subvolume: int) -> bool:
-    """Remove the group of a deleted subvolume; newer kernels do it themselves. False while it is still in use."""
+    """Remove the qgroup of a deleted subvolume; newer kernels do it themselves. False while it is in use."""
     try:
         fcntl.ioctl(at, _QGROUP_CREATE, struct.pack("=QQ", 0, subvolume))
     except OSError as failure:
@@ -162,6 +164,6 @@ def remove_qgroup(at: int, subvolume: int) -> bool:
 
 
 def qgroups(fs: UUID) -> list[int]:
-    """The ids of all subvolumes that have a group, also of deleted ones."""
+    """The ids of all subvolumes that have a qgroup, deleted ones included."""
     found = (entry.removeprefix("0_") for entry in os.listdir(f"{_SYSFS}/{fs}/qgroups") if entry.startswith("0_"))
     return sorted(int(number) for number in found if number.isdigit())

@@ -1,4 +1,4 @@
-"""What is on a device or file: sizes and signatures, read in-process, so that mkfs never runs over something."""
+"""The content of a device or file: size and signatures, read in-process, so mkfs never overwrites data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = 0x11000  # far enough for btrfs' superblock at 64 KiB
 
 @dataclass(frozen=True)
 class Signature:
-    """Something recognised at the start of a device. uuid: of the file system, None where it has none."""
+    """A signature at the start of a device. uuid: of the file system, None where it has none."""
 
     kind: str
     uuid: UUID | None = None
@@ -35,7 +35,7 @@ def size(fd: int) -> int:
 
 
 def find(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result | None:
-    """os.stat() of what is at path, None when nothing is. Raises HostError: an error of the machine is no absence."""
+    """os.stat() of path, None when nothing is there. Raises HostError for any other error."""
     try:
         return os.stat(path, follow_symlinks=follow)
     except OSError as failure:
@@ -50,7 +50,7 @@ def is_pristine(fd: int) -> bool:
 
 
 def has_data(fd: int, start: int) -> bool:
-    """Whether anything was written to an open sparse or preallocated file from there on. Raises OSError."""
+    """Whether anything was written to an open sparse or preallocated file from an offset on. Raises OSError."""
     try:
         os.lseek(fd, start, os.SEEK_DATA)
     except OSError as failure:
@@ -82,7 +82,7 @@ _MAGICS: tuple[tuple[int, bytes, str], ...] = (
 
 
 def probe(fd: int) -> Signature | None:
-    """The file system, volume manager or table found on an open device or file, None for nothing known.
+    """The file system, volume manager or partition table on an open device or file, None for none known.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""A block device that is to become part of a pool: who has it, what is on it. Nothing is written. Blocking."""
+"""Inspection of a block device for a pool: its users and its signatures. Read-only. Blocking."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRIES, _PAUSE = 100, 0.01  # seconds between them
 
 
 class DiskSignature(msgspec.Struct, frozen=True):
-    """What wipefs(8) recognises on a device. label and uuid are None where there is none."""
+    """A signature that wipefs(8) recognizes on a device. label and uuid are None where there is none."""
 
     type: str
     offset: str
@@ -36,8 +36,11 @@ class _Signatures(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Disk:
-    """A block device. path: as it was named; node: the device itself, links followed. size: bytes. users: who has it
-    now, in words, none when it is free. signatures: what is on a free one."""
+    """A block device.
+
+    path: as named. node: the device itself, symlinks resolved. size: bytes. users: descriptions of its users, none when
+    it is free. signatures: of a free device.
+    """
 
     path: Path
     node: Path
@@ -47,7 +50,7 @@ class Disk:
 
 
 def inspect(path: Path) -> Disk:
-    """Look at a block device. Raises Invalid when it is none, HostError when wipefs cannot read it."""
+    """Inspect a block device. Raises Invalid when it is not one, HostError when wipefs cannot read it."""
     try:
         node = path.resolve(strict=True)
         found = os.stat(node)
@@ -66,7 +69,7 @@ def _size(number: int) -> int:
 
 
 def users_of(node: Path, number: int) -> Iterator[str]:
-    """Who has the device of that number, the plainest first; nobody for one that is free. Raises OSError."""
+    """Users of the device of that number, the most direct first; none if it is free. Raises OSError."""
     place = f"{os.major(number)}:{os.minor(number)}"
     described = Path("/sys/dev/block") / place
     known = set(os.listdir(described))
@@ -80,9 +83,9 @@ def users_of(node: Path, number: int) -> Iterator[str]:
     if _is_swap(number):
         yield "it is swap"
     if holders := os.listdir(described / "holders") if (described / "holders").is_dir() else []:
-        yield f"{', '.join(sorted(holders))} stands on it (LVM, RAID or encryption)"
+        yield f"{', '.join(sorted(holders))} is on top of it (LVM, RAID or encryption)"
     if not mounts and not holders and _is_taken(node):
-        yield "the kernel or another program has it for itself"
+        yield "the kernel or another program has opened it exclusively"
 
 
 def _is_swap(number: int) -> bool:
@@ -95,7 +98,7 @@ def _is_swap(number: int) -> bool:
 
 
 def _is_taken(node: Path) -> bool:
-    """A mount, a holder, or an array keeps a device exclusively, wherever in the machine's namespaces that is."""
+    """Whether the device is opened exclusively: by a mount, a holder or an array, in any namespace."""
     try:
         with _locked(node):
             os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
@@ -106,8 +109,10 @@ def _is_taken(node: Path) -> bool:
 
 @contextmanager
 def _locked(node: Path) -> Iterator[None]:
-    """The lock that programs hold while they look at a device or change it (systemd's BLOCK_DEVICE_LOCKING). Two that
-    look at once would each take the other for a user. Raises OSError, EBUSY when the lock is not free within a second.
+    """Take the lock that programs hold while they read or change a device (systemd's BLOCK_DEVICE_LOCKING).
+
+    Without it, two processes that inspect a device would each report the other as a user. Raises OSError, EBUSY when
+    the lock is not free within a second.
     """
     fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Device-mapper by ioctl (linux/dm-ioctl.h): who uses a device, how full a thin pool is, without starting a program."""
+"""Device mapper by ioctl (linux/dm-ioctl.h): users of a device, fullness of a thin pool. Starts no program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE = 16 * 1024
 
 
 def _call(command: int, name: str, payload: bytes = b"") -> bytes:
-    """The kernel's answer about a device. Raises OSError, ENXIO when there is none of that name."""
+    """The kernel's response for a device. Raises OSError, ENXIO when there is none of that name."""
     head = _HEAD.pack(4, 0, 0, _SIZE, _HEAD.size, 0, 0, 0, 0, 0, 0, name.encode(), b"")
     buffer = bytearray((head + payload).ljust(_SIZE, b"\0"))
     fd = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
@@ -31,7 +31,7 @@ def _call(command: int, name: str, payload: bytes = b"") -> bytes:
 
 
 def _ask(command: int, name: str) -> bytes | None:
-    """The kernel's answer about a device, None when there is none of that name. Raises HostError."""
+    """The kernel's response for a device, None when there is none of that name. Raises HostError."""
     try:
         return _call(command, name)
     except OSError as failure:
@@ -41,7 +41,7 @@ def _ask(command: int, name: str) -> bytes | None:
 
 
 def open_count(name: str) -> int:
-    """How many have the device open: mounts in any namespace, processes, other devices; 0 when it does not exist.
+    """Number of open references of a device (mounts in any namespace, processes, devices); 0 if it does not exist.
 
     Raises HostError.
     """
@@ -62,8 +62,10 @@ def status(name: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class ThinPool:
-    """How full a thin pool is, each from 0 to 1. writable: whether it takes writes. transaction: the number that LVM
-    gave to its last change, -1 where it is not told."""
+    """Fullness of a thin pool, from 0 to 1.
+
+    writable: whether it takes writes. transaction: LVM's transaction id, -1 where it is unknown.
+    """
 
     data: float
     metadata: float
@@ -72,8 +74,10 @@ class ThinPool:
 
 
 def thin_pool(name: str) -> ThinPool | None:
-    """The state of a thin pool (Documentation/admin-guide/device-mapper/thin-provisioning.rst), None when it is not
-    active. A pool that has failed counts as full. Raises HostError."""
+    """The state of a thin pool, None when it is not active. A failed pool counts as full. Raises HostError.
+
+    Documentation/admin-guide/device-mapper/thin-provisioning.rst
+    """
     found = status(name)
     if found is None or found[0] != "thin-pool":
         return None
@@ -84,7 +88,7 @@ def thin_pool(name: str) -> ThinPool | None:
 
 
 def thin_mapped(name: str) -> int:
-    """How many sectors of a thin volume's device have blocks: 0 for one that nobody has written to.
+    """Mapped sectors of a thin volume's device: 0 if it was never written.
 
     Raises HostError, also where there is no such device or it has failed.
     """
@@ -96,7 +100,7 @@ def thin_mapped(name: str) -> int:
 
 
 def delete_thin(pool: str, number: int) -> bool:
-    """Remove a thin device from an active thin pool by its number; whether there was one.
+    """Delete a thin device from an active thin pool by its number; return whether it existed.
 
     Raises Precondition while it is active, HostError.
     """
@@ -112,7 +116,7 @@ def delete_thin(pool: str, number: int) -> bool:
 
 
 def set_transaction(pool: str, before: int, after: int) -> None:
-    """Let an active thin pool be at another transaction, if it is at `before`. Raises HostError."""
+    """Set the transaction id of an active thin pool, if it is `before`. Raises HostError."""
     try:
         _send(pool, f"set_transaction_id {before} {after}")
     except OSError as failure:

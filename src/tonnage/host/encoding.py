@@ -1,7 +1,7 @@
-"""Text of pods as the bytes that the kernel and bwrap take: the one place that decides what can be passed on.
+"""Encoding of pods' text for the kernel and bwrap, rejecting what cannot be passed.
 
-bwrap reads its options joined by NUL, so a NUL inside one would begin another. The kernel ends every path, argument
-and variable at a NUL.
+bwrap reads its options joined by NUL, so a NUL inside one would start another. The kernel ends every path, argument and
+variable at a NUL.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from tonnage.errors import Invalid
 
 
 def encode(text: str, what: str) -> bytes:
-    """Encode one path, argument, option or value; bytes that came in as surrogate escapes are restored.
+    """Encode one path, argument, option or value; surrogate escapes become the original bytes.
 
-    what: names the text in the message, which never shows the text itself: it may be a secret.
-    Raises Invalid for NUL and for what is not Unicode (lone surrogates).
+    what: names the text in the message, which never shows the text itself: it may be a secret. Raises Invalid for NUL
+    and for text that is not Unicode (lone surrogates).
     """
     try:
         data = text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Which disks should be mounted, by /etc/fstab (fstab(5)): a folder whose disk is missing looks like an empty one."""
+"""Mount points of /etc/fstab whose disk is not mounted: their directories look like empty ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FSTAB = Path("/etc/fstab")
 
 
 def missing(path: Path, fstab: Path | None = None) -> str:
-    """The mount point that a path is or lies below, at which a disk should be mounted and none is; "" for none.
+    """The unmounted mount point of fstab at or above a path, "" for none.
 
-    fstab: instead of the machine's. Raises HostError when mounts cannot be seen.
+    fstab: replaces /etc/fstab. Raises HostError when mounts cannot be read.
     """
     real = Path(os.path.realpath(path))
     for point in _points(fstab or FSTAB):

@@ -1,4 +1,4 @@
-"""inotify(7) for asyncio: told by the kernel what happens in folders, so that nobody polls."""
+"""inotify(7) for asyncio: the kernel reports changes in directories, without polling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _wake(ready: asyncio.Future[None]) -> None:
 
 
 class Inotify:
-    """Watches of files and folders behind one descriptor. Use it as a context manager."""
+    """Watches of files and directories behind one descriptor. Use it as a context manager."""
 
     def __init__(self) -> None:
         fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -48,9 +48,9 @@ class Inotify:
         return watch
 
     async def wait(self) -> set[str]:
-        """Wait until something happens, and return the names concerned ("" for a watched file itself).
+        """Wait until something changes; return the names concerned ("" for a watched file itself).
 
-        Names are for hints only: after an overflow some are missing, so look for yourself.
+        Names are only hints: after an overflow some are missing, so read the directory.
         """
         loop = asyncio.get_running_loop()
         while not (names := self._read()):
@@ -76,7 +76,7 @@ class Inotify:
         return names
 
     def close(self) -> None:
-        """End all watches. May be repeated."""
+        """End all watches. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

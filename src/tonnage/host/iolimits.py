@@ -1,9 +1,8 @@
-"""Limits of a pod's IO on a device: `io.max` of cgroup v2, `blkio.throttle.*_device` of v1 (Linux's documents
-admin-guide/cgroup-v2 and cgroup-v1/blkio-controller).
+"""I/O limits of a cgroup on a device: `io.max` of cgroup v2, `blkio.throttle.*_device` of v1.
 
-In v1 a limit holds for one group alone and not for those below it, so it is set for each of them; who sets it must do
-so again when a container gets a group of its own. v1 also sees only what a process reads or writes itself: data that is
-written back later counts for nobody. Blocking calls, but of a few system calls each.
+See Linux's admin-guide/cgroup-v2 and cgroup-v1/blkio-controller. In v1 a limit applies to one cgroup and not to its
+children, so it is set for each of them, and again for a container's new cgroup. v1 also limits only direct reads and
+writes of a process: writeback is not limited. Blocking, but only a few system calls each.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tonnage.errors import HostError, Precondition, Unsupported
 
 ROOT = Path("/sys/fs/cgroup")
 OWN = "tonnage"
-"""The group in which pods of our own kubelet have theirs: a real kubelet would end what it finds in its own."""
+"""The parent cgroup for pods of our own kubelet: a real kubelet kills unknown pods in its own."""
 _KUBELETS = (
     "kubepods.slice",
     "kubepods.slice/kubepods-burstable.slice",
@@ -30,7 +29,7 @@ _KUBELETS = (
     "kubepods/besteffort",
     OWN,
 )
-"""Where pods have their groups if the kubelet is told nothing: systemd's naming, and cgroupfs'."""
+"""Default parents of pods' cgroups, as systemd and cgroupfs name them."""
 _UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 _OF_POD = re.compile(r"(.*-)?pod[0-9a-f]{8}[-_][-_0-9a-f]{8,}(\.slice)?")
 _DEEPEST, _MOST, _TRIES = 7, 20_000, 10
@@ -48,9 +47,9 @@ class Cgroup:
     v2: bool
 
     def limit(self, device: Device, *, iops: int = 0, bandwidth: int = 0) -> None:
-        """Set what each of reads and writes may do in a second: operations, bytes; 0 for any number. May be repeated.
+        """Set limits for reads and writes each: operations and bytes per second, 0 for unlimited. Idempotent.
 
-        A group that is gone has nothing to limit. Raises HostError.
+        A cgroup that is gone has nothing to limit. Raises HostError.
         """
         if self.v2:
             most = f"riops={iops or 'max'} wiops={iops or 'max'} rbps={bandwidth or 'max'} wbps={bandwidth or 'max'}"
@@ -75,11 +74,11 @@ class Cgroup:
             raise HostError(f"cannot limit IO in {group / file}: {failure.strerror}{hint}") from failure
 
     def below(self) -> Iterator[Path]:
-        """The groups of its containers and what they made of them."""
+        """The cgroups below it: containers and their own."""
         return (path for path, _ in _walk(self.path, _DEEPEST))
 
     def add(self, pid: int) -> None:
-        """Put a process into the group. Raises OSError."""
+        """Add a process to the cgroup. Raises OSError."""
         (self.path / "cgroup.procs").write_text(str(pid))
 
 
@@ -104,7 +103,7 @@ class Cgroups:
         )
 
     def named(self, name: str) -> Cgroup:
-        """The group of that name below the root, as `nomad.slice`. Raises Unsupported, Precondition."""
+        """The cgroup of that name below the root, as `nomad.slice`. Raises Unsupported, Precondition."""
         top = self.top()
         path = top.path / name.strip("/")
         if ".." in name.split("/") or not path.is_dir():
@@ -112,7 +111,7 @@ class Cgroups:
         return Cgroup(path, top.v2)
 
     def pod(self, uid: str) -> Cgroup:
-        """The group of a pod. Raises Unsupported, Precondition where it has none."""
+        """The cgroup of a pod. Raises Unsupported, Precondition where it has none."""
         if not _UID.fullmatch(uid):
             raise Precondition(f"pod uid {uid[:64]!r} is none")
         top = self.top()
@@ -130,7 +129,10 @@ class Cgroups:
         return Cgroup(found, top.v2)
 
     def _search(self, top: Cgroup, uid: str) -> Path | None:
-        """For kubelets with a cgroup root of their own: the shallowest match, so that no pod can put one before it."""
+        """Search for a pod's cgroup, for kubelets with a cgroup root of their own.
+
+        The shallowest match is returned, so a pod cannot forge one.
+        """
         for count, (path, depth) in enumerate(_walk(top.path, _DEEPEST, leave=_OF_POD)):
             if count > _MOST or depth > _DEEPEST:
                 return None
@@ -139,7 +141,7 @@ class Cgroups:
         return None
 
     def make_pod(self, uid: str) -> Cgroup:
-        """Make the group of a pod of our own kubelet. May be repeated. Raises Unsupported, OSError."""
+        """Make the cgroup of a pod of our own kubelet. Idempotent. Raises Unsupported, OSError."""
         group = self._ours(uid)
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):  # remove_pod() takes the last pod's parent along
@@ -153,14 +155,14 @@ class Cgroups:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(group.path))
 
     def own_pod(self, uid: str) -> Cgroup | None:
-        """The group that make_pod() made, None where there is none."""
+        """The cgroup of make_pod(), None where there is none."""
         with suppress(Unsupported):
             group = self._ours(uid)
             return group if group.path.is_dir() else None
         return None
 
     def remove_pod(self, uid: str) -> None:
-        """Remove a group that make_pod() made; none is success. Raises OSError while processes are in it."""
+        """Remove the cgroup of make_pod(); success without one. Raises OSError while processes are in it."""
         if (group := self.own_pod(uid)) is None:
             return
         with suppress(FileNotFoundError):
@@ -176,7 +178,7 @@ class Cgroups:
 
 
 def origin(device: Device) -> str:
-    """What a device shows: of a loop device its file, so that two of them with one file are the same."""
+    """The content behind a device: of a loop device its file, so two of them with one file are equal."""
     with suppress(OSError):
         return Path(f"/sys/dev/block/{device[0]}:{device[1]}/loop/backing_file").read_text().strip()
     return f"{device[0]}:{device[1]}"
@@ -189,13 +191,13 @@ def _enable(group: Path) -> None:
 
 
 def _names(parent: Path, uid: str) -> tuple[Path, Path]:
-    """What a pod's group is called in parent, by cgroupfs' way and by systemd's."""
+    """Names of a pod's cgroup in parent, as cgroupfs and systemd name it."""
     slice_ = f"{parent.name.removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
     return parent / f"pod{uid}", parent / slice_
 
 
 def _walk(top: Path, deepest: int, *, leave: re.Pattern[str] | None = None) -> Iterator[tuple[Path, int]]:
-    """All groups below top, the shallow ones first; not into those whose name matches leave."""
+    """All cgroups below top, shallow ones first; does not enter those whose name matches leave."""
     level = [top]
     for depth in range(1, deepest + 1):
         following = []

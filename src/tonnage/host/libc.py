@@ -1,4 +1,4 @@
-"""The C library by ctypes: system calls that Python does not offer. Calls release the interpreter's lock."""
+"""The C library by ctypes: system calls that Python does not offer. Calls release the GIL."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
 
 
 def fstatfs_type(fd: int) -> int:
-    """The f_type of fstatfs(2): which file system an open file lies on, as linux/magic.h. Raises OSError."""
+    """The f_type of fstatfs(2): the file system of an open file, as in linux/magic.h. Raises OSError."""
     buffer = ctypes.create_string_buffer(256)
     _checked(_libc.fstatfs(fd, buffer))
     return ctypes.c_ulong.from_buffer(buffer).value & 0xFFFFFFFF
 
 
 def syncfs(fd: int) -> None:
-    """syncfs(2): what was written to the file system of an open file is on its disk. Raises OSError."""
+    """syncfs(2): sync the file system of an open file. Raises OSError."""
     _checked(_libc.syncfs(fd))

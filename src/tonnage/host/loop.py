@@ -1,7 +1,7 @@
-"""Loop devices by ioctl (linux/loop.h): a file as a block device. Blocking; call it from a thread.
+"""Loop devices by ioctl (linux/loop.h): a file as a block device. Blocking.
 
-Loop devices are global, not a namespace's. One attached with `autoclear` goes by itself when its last user closes it:
-so what a killed process leaves is freed by the kernel, and umount frees the device.
+Loop devices are global, not per namespace. One attached with `autoclear` detaches itself when its last user closes it.
+So the kernel frees what a killed process leaves, and umount frees the device.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _CONFIG = struct.Struct(f"=II{_INFO.size}s64x")  # struct loop_config
 _TRIES = 128
 _FREE = (errno.ENXIO, errno.ENOENT, errno.ENODEV, errno.EACCES, errno.EPERM)  # or not for us to see
 _DELETED = " (deleted)"
-_attaching = threading.Lock()  # threads would all be told the same free device
+_attaching = threading.Lock()  # or all threads would get the same free device
 
 
 @dataclass(frozen=True)
 class LoopDevice:
-    """An attached device. `fd` keeps it open; close it when something else (a mount) does, or it is not needed."""
+    """An attached device. `fd` holds it open; close it when a mount holds it, or it is not needed."""
 
     index: int
     fd: int
@@ -51,7 +51,7 @@ class LoopDevice:
         return device(self.index)
 
     def close(self) -> None:
-        """Let go of the device; an autoclear device that nobody else uses is freed."""
+        """Close the device; an unused autoclear device is freed."""
         os.close(self.fd)
 
 
@@ -61,7 +61,7 @@ def device(index: int) -> str:
 
 
 def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True) -> LoopDevice:
-    """Make the open file fd a block device, with direct I/O where its file system can. name: for people to see.
+    """Attach the open file fd, with direct I/O where its file system supports it. name: for people.
 
     Raises HostError.
     """
@@ -99,7 +99,7 @@ def _attach(fd: int, name: str, flags: int) -> LoopDevice:
 
 
 def _open(index: int) -> int:
-    """Open a device node; made here when /dev is a container's own, where new devices do not appear."""
+    """Open a device node; it is made where /dev is a container's own, without new devices."""
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
         return os.open(device(index), flags)
@@ -110,7 +110,7 @@ def _open(index: int) -> int:
 
 
 def detach(index: int) -> None:
-    """Free a device; one in use is freed when its last user closes it. One that is free is success.
+    """Detach a device; one in use is freed when its last user closes it. Success when it is free.
 
     Raises HostError.
     """
@@ -130,7 +130,7 @@ def detach(index: int) -> None:
 
 
 def set_capacity(index: int) -> None:
-    """Make the device see the new size of its file. Raises HostError."""
+    """Update the device to the new size of its file. Raises HostError."""
     try:
         fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -142,9 +142,9 @@ def set_capacity(index: int) -> None:
 
 
 def backing(index: int) -> str | None:
-    """The path of the file behind a device, None when it is free. A deleted file's path is its former one.
+    """The path of the file behind a device, None when it is free. A deleted file has its former path.
 
-    Raises HostError when that cannot be seen.
+    Raises HostError when that cannot be read.
     """
     return _backing(index).removesuffix(_DELETED) or None
 
@@ -160,10 +160,10 @@ def _backing(index: int) -> str:
 
 
 def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
-    """Whether the file behind a device is in that folder of ours, or was until it was removed. Its path alone does not
-    say so: another mount namespace (a container) may have a folder of the same path.
+    """Whether the file behind a device is in that directory, or was until it was removed.
 
-    Raises HostError when that cannot be seen.
+    The path alone does not prove it: another mount namespace (a container) may have a directory of the same path.
+    Raises HostError when that cannot be read.
     """
     path = _backing(index)
     is_deleted = path.endswith(_DELETED)
@@ -185,8 +185,8 @@ def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
 def identity(index: int) -> tuple[int, int] | None:
     """Device and inode number of the file behind a device, as in os.stat(); None when it is free.
 
-    Unlike its path they mean the same in every mount namespace, also after the one it was attached in is gone.
-    Raises HostError when that cannot be seen.
+    Unlike its path they have the same meaning in every mount namespace, also after that of the attaching process is
+    gone. Raises HostError when that cannot be read.
     """
     if (info := _status(index)) is None:
         return None
@@ -214,7 +214,7 @@ def _has(index: int, flag: int) -> bool:
 
 
 def of_file(path: str | os.PathLike[str]) -> list[int]:
-    """The devices that the file at path is behind. Raises HostError when that cannot be seen."""
+    """The devices with the file at path behind them. Raises HostError when that cannot be read."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -225,10 +225,10 @@ def of_file(path: str | os.PathLike[str]) -> list[int]:
 
 
 def of_files(files: Collection[tuple[int, int]], folder: str | os.PathLike[str]) -> Iterator[int]:
-    """The devices that one of these files of a folder (their device and inode numbers) is behind.
+    """The devices with one of these files (device and inode numbers) of a directory behind them.
 
-    Raises HostError when that cannot be seen of a device which names a file of that folder. Of another one it is no
-    matter: a stranger's file system whose disk is gone must not stop us.
+    Raises HostError when a device that names a file of that directory cannot be read. Failures of other devices are
+    ignored: a foreign file system whose disk is gone must not stop us.
     """
     for index, name in attached():
         try:
@@ -241,7 +241,7 @@ def of_files(files: Collection[tuple[int, int]], folder: str | os.PathLike[str])
 
 
 def backs(index: int, path: str | os.PathLike[str]) -> bool:
-    """Whether the file at path is behind a device. Raises HostError when that cannot be seen."""
+    """Whether the file at path is behind a device. Raises HostError when that cannot be read."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -257,13 +257,13 @@ def is_autoclear(index: int) -> bool:
 
 
 def is_readonly(index: int) -> bool:
-    """Whether a device refuses writes; a free one does not. Raises HostError."""
+    """Whether a device rejects writes; a free one does not. Raises HostError."""
     return _has(index, _READ_ONLY)
 
 
 @cache
 def _part_shift() -> int:
-    """Bits of a minor number that are for partitions (the module's max_part): so far apart are the devices."""
+    """Bits of a minor number for partitions (the module's max_part), the distance of devices."""
     try:
         with open("/sys/module/loop/parameters/max_part") as file:
             return int(file.read()).bit_length()
@@ -272,13 +272,15 @@ def _part_shift() -> int:
 
 
 def index_of(number: int) -> int | None:
-    """Which loop device has that device number, None when it is of something else."""
+    """The index of the loop device with that device number, None for another device."""
     return os.minor(number) >> _part_shift() if os.major(number) == MAJOR else None
 
 
 def most() -> int:
-    """How many loop devices there can be, 0 for as many as minor numbers. `max_loop` is no bound for devices that are
-    asked of loop-control, only for those made when their node is opened."""
+    """Maximum number of loop devices, 0 for as many as minor numbers.
+
+    `max_loop` does not limit devices from loop-control, only those that are made when their node is opened.
+    """
     return 1 << (20 - _part_shift()) if _part_shift() else 0
 
 

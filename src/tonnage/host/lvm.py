@@ -1,8 +1,8 @@
-"""LVM by its own program, one `lvm` command at a time for each thing done, and what it says read as data. Blocking.
+"""LVM by its own program: one `lvm` command per operation, its reports as data. Blocking.
 
-Nothing in /etc is written: what we need differently from lvm.conf is told to each command by --config. Nodes under
-/dev are made by lvm itself and verified, so that it works with udev, without it, and in a container that sees only
-/dev; we never wait for udev. A device is looked up by what the kernel says of it, never by a link alone.
+It writes nothing in /etc: settings that differ from lvm.conf are passed to each command by --config. lvm itself makes
+and verifies nodes under /dev, so it works with udev, without it, and in a container that sees only /dev. We never wait
+for udev. A device is identified by the kernel's data, never by a link alone.
 """
 
 from __future__ import annotations
@@ -43,27 +43,30 @@ T = TypeVar("T")
 
 
 def check_group(name: str) -> str:
-    """Return name if it can be a volume group's. Raises Invalid."""
+    """Return name if it is valid for a volume group. Raises Invalid."""
     if not _NAME.fullmatch(name) or len(mapper_name(name, "")) > 81 or name in (".", ".."):
         raise Invalid(f"volume group {name[:40]!r}: want letters, digits, '+', '_', '.' or '-', at most 80 characters")
     return name
 
 
 def check_thin(name: str) -> str:
-    """Return name if it can be a thin pool's. Raises Invalid."""
+    """Return name if it is valid for a thin pool. Raises Invalid."""
     if not fits("", name) or len(name) > 60:
         raise Invalid(f"thin pool {name[:40]!r}: want a name that LVM allows, at most 60 characters")
     return name
 
 
 def fits(group: str, name: str) -> bool:
-    """Whether name can be a logical volume's: also the device-mapper's name of it has 127 characters at most."""
+    """Whether name is valid for a logical volume: its device-mapper name has at most 127 characters too."""
     plain = _NAME.fullmatch(name) and not name.startswith(("snapshot", "pvmove")) and name not in (".", "..")
     return bool(plain) and not _RESERVED.search(name) and len(mapper_name(group, name)) <= 127
 
 
 def tag(*words: str, value: str) -> str:
-    """A tag `word.word=value`: what LVM does not allow in tags is written +XX. Raises Invalid when it is too long."""
+    """A tag `word.word=value`; characters that LVM forbids in tags are written +XX.
+
+    Raises Invalid when it is too long.
+    """
     text = f"{'.'.join(_escape(word) for word in words)}={_escape(value)}"
     if len(text) > _MAX_TAG:
         raise Invalid(f"{'.'.join(words)[:60]} of {len(value)} characters is too long for an LVM tag: shorten it")
@@ -87,7 +90,7 @@ def _unescape(text: str) -> str:
 
 @dataclass(frozen=True)
 class PhysicalVolume:
-    """A disk of a group. extents, free: their numbers; free is 0 where nothing can be allocated."""
+    """A physical volume of a group. extents, free: numbers; free is 0 where nothing can be allocated."""
 
     name: str
     extents: int
@@ -97,9 +100,12 @@ class PhysicalVolume:
 
 @dataclass(frozen=True)
 class LogicalVolume:
-    """A volume of a group as LVM lists it. size: bytes, of a thick snapshot those for what changes. pool: the thin pool
-    it is in. data, metadata: fullness of a thin pool in percent. zeroes: whether it gives out blocks zeroed. layout: as
-    linear, `raid,raid1` or `thin,pool`. origin: what it is a snapshot of. health: what LVM finds wrong."""
+    """A logical volume in LVM's report.
+
+    size: bytes, of a thick snapshot those for changes. pool: its thin pool. data, metadata: fullness of a thin pool in
+    percent. zeroes: whether it zeroes new blocks. layout: as linear, `raid,raid1` or `thin,pool`. origin: the volume
+    that it is a snapshot of. health: LVM's health status.
+    """
 
     name: str
     size: int
@@ -116,14 +122,16 @@ class LogicalVolume:
 
     @property
     def is_thick_snapshot(self) -> bool:
-        """Whether it keeps what its origin had by copying it before it is overwritten."""
+        """Whether it is a copy-on-write snapshot of a thick volume."""
         return bool(self.origin) and not self.pool
 
 
 @dataclass(frozen=True)
 class VolumeGroup:
-    """A volume group and everything in it. extent: bytes of one. most: how many volumes it may have, 0 for any; count:
-    how many it has, LVM's hidden ones left out."""
+    """A volume group and everything in it.
+
+    extent: bytes of one. most: maximum number of volumes, 0 for unlimited; count: their number without hidden ones.
+    """
 
     name: str
     extent: int
@@ -148,8 +156,10 @@ _FIELDS = {
 
 
 def read(name: str) -> VolumeGroup:
-    """Everything about a group, by one command. Raises Unavailable when there is none of that name, saying what to do,
-    HostError."""
+    """Read everything about a group, by one command.
+
+    Raises Unavailable when there is none of that name, saying what to do, HostError.
+    """
     command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
     for report, fields in _FIELDS.items():
         command += ["--configreport", report, "-o", fields]
@@ -166,8 +176,10 @@ def read(name: str) -> VolumeGroup:
 
 
 def parse(text: str) -> VolumeGroup:
-    """Read a full report of one group. Raises HostError when it is garbage or not complete: a volume that is not in it
-    would be taken for gone."""
+    """Parse a full report of one group.
+
+    Raises HostError when it is malformed or incomplete: a missing volume would be taken for a deleted one.
+    """
     try:
         [report] = [r for r in msgspec.json.decode(text)["report"] if r.get("vg")]
         return _group(report)
@@ -221,17 +233,19 @@ def _percent(value: str) -> float:
 
 
 def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
-    """Run one lvm command, AT_ONCE of them at a time; what it printed. config: more settings for this command.
+    """Run one lvm command, AT_ONCE of them at a time; return its output. config: additional settings.
 
-    Raises Exhausted, NotFound, Precondition (in use), Unavailable (the group is not there) by what lvm says, HostError.
+    Raises Exhausted, NotFound, Precondition (in use), Unavailable (the group is not there) by lvm's message, HostError.
     """
     with _gate:
         return _run(arguments, config, keep)
 
 
 def lvm_alone(*arguments: str, keep: int = 64 * 1024) -> str:
-    """Run one lvm command inside alone(), without LVM's locks and whatever other commands there are: these may be
-    waiting for us. Raises what lvm() does."""
+    """Run one lvm command inside alone(), without LVM's locks and without the limit of concurrent commands.
+
+    Other commands may be waiting for this process. Raises what lvm() does.
+    """
     return _run((*arguments[:1], "--nolocking", *arguments[1:]), "", keep)
 
 
@@ -259,7 +273,7 @@ _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
 
 
 def meaning(arguments: Sequence[str], failure: CommandFailed) -> Exception:
-    """The error that a failed command stands for, by what it said."""
+    """The exception for a failed command, by its message."""
     said = " ".join(line.strip() for line in failure.stderr.splitlines() if "WARNING" not in line)
     for pattern, error in _MEANINGS:
         if pattern.search(said):
@@ -268,7 +282,7 @@ def meaning(arguments: Sequence[str], failure: CommandFailed) -> Exception:
 
 
 def extents_of(group: str, name: str) -> list[str]:
-    """Where the content of a logical volume lies, as `DISK:FIRST-LAST`. Raises HostError."""
+    """The extents of a logical volume's content, as `DISK:FIRST-LAST`. Raises HostError."""
     fields = "lv_name,seg_pe_ranges"
     text = lvm("lvs", "--all", "--segments", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
     try:
@@ -285,15 +299,14 @@ def extents_of(group: str, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ThinNumbers:
-    """What LVM's metadata say of a thin pool. transaction: the number of its last change. devices: those of its
-    volumes."""
+    """LVM's metadata of a thin pool. transaction: the id of its last change. devices: ids of its volumes."""
 
     transaction: int
     devices: frozenset[int]
 
 
 def thin_numbers(group: str, pool: str) -> ThinNumbers:
-    """The numbers of a thin pool; to be called inside alone(). Raises HostError."""
+    """The numbers of a thin pool; call it inside alone(). Raises HostError."""
     fields = "lv_name,pool_lv,thin_id,transaction_id"
     text = lvm_alone("lvs", "--all", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
     try:
@@ -307,10 +320,10 @@ def thin_numbers(group: str, pool: str) -> ThinNumbers:
 
 @contextmanager
 def alone(group: str) -> Iterator[None]:
-    """Hold LVM's own lock of a group: nobody's command changes it meanwhile, ours neither, but for --nolocking ones.
+    """Take LVM's own lock of a group: only --nolocking commands can change it meanwhile.
 
-    As LVM does (lib/misc/lvm-flock.c): who gives a lock back removes its file, so whoever got it looks again.
-    Raises HostError.
+    As LVM does (lib/misc/lvm-flock.c): the lock's file is removed on release, so after taking it the file is checked
+    again. Raises HostError.
     """
     path = f"{_LOCKS}/V_{group}"
     try:
@@ -338,13 +351,15 @@ def _is_there(path: str, fd: int) -> bool:
 
 
 def mapper_name(group: str, name: str) -> str:
-    """The device-mapper's name of a logical volume."""
+    """The device-mapper name of a logical volume."""
     return f"{group.replace('-', '--')}-{name.replace('-', '--')}"
 
 
 def device(group: str, name: str) -> str | None:
-    """The node of a logical volume that is active, None when it is not: /dev/mapper/NAME, or /dev/dm-N where the
-    former is missing or shows something else. Raises HostError."""
+    """The node of an active logical volume, None when it is not active. Raises HostError.
+
+    It is /dev/mapper/NAME, or /dev/dm-N where the former is missing or shows something else.
+    """
     wanted = mapper_name(group, name)
     node = f"/dev/mapper/{wanted}"
     try:
@@ -361,8 +376,7 @@ def device(group: str, name: str) -> str | None:
 
 
 def suspended(group: str) -> list[str]:
-    """The device-mapper's names of a group's devices, hidden ones too, that let nobody read or write. Raises
-    HostError."""
+    """The device-mapper names of a group's suspended devices, hidden ones too. Raises HostError."""
     prefix, found = mapper_name(group, ""), []
     try:
         folders = [f"/sys/block/{entry}" for entry in os.listdir("/sys/block") if entry.startswith("dm-")]

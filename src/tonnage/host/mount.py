@@ -1,7 +1,7 @@
-"""Mounts without a fork: the mount API of Linux 5.2 by system calls, with mount(2) where the kernel is older.
+"""Mounts without a fork, by the mount API of Linux 5.2, with mount(2) on older kernels. Blocking.
 
-Blocking; call it from a thread. A mount point is opened once without following a symlink anywhere in its path, and the
-mount is moved onto that very inode, so a pod cannot exchange it in between.
+A mount point is opened once without following a symlink anywhere in its path, and the mount is moved onto that inode.
+So a pod cannot exchange it in between.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ATTRS = {"ro": (1, 1), "nosuid": (2, 2), "nodev": (4, 4), "noexec": (8, 8), "no
 _ATTRS |= {"relatime": (0, 1 << 21), "strictatime": (0x20, 1 << 24), "nodiratime": (0x80, 2048)}
 _ATTR_ATIME = 0x70
 BIND_OPTIONS = frozenset(_ATTRS)
-"""Mount options that a bind can have of its own."""
+"""Mount options that a bind mount can set."""
 _DEFAULTS = frozenset({"rw", "suid", "dev", "exec", "atime", "diratime", "norelatime", "nostrictatime", "defaults"})
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of /proc/self/mountinfo (proc(5)). root: what of the file system is shown; device: major:minor."""
+    """A line of /proc/self/mountinfo (proc(5)). root: the mounted part of the file system; device: major:minor."""
 
     mount_id: int
     device: str
@@ -58,7 +58,7 @@ def mounts() -> Iterator[Mount]:
 
 
 def parse(text: str) -> Iterator[Mount]:
-    """Read the lines of a mountinfo file; ones that are not understood are left out."""
+    """Parse the lines of a mountinfo file; unknown ones are skipped."""
     for line in text.splitlines():
         left, separator, right = line.partition(" - ")
         head, tail = left.split(" "), right.split(" ")
@@ -76,9 +76,9 @@ def _plain(field: str) -> str:
 
 
 def is_mount(path: str | os.PathLike[str]) -> bool:
-    """Whether something is mounted exactly at path, also a bind of the same file system; False where nothing is.
+    """Whether something is mounted exactly at path, bind mounts of the same file system included.
 
-    A symlink at the end is not followed. Raises HostError.
+    False where nothing is. A symlink at the end is not followed. Raises HostError.
     """
     try:
         answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT, 0)
@@ -109,7 +109,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Sequence[str] = ()) -> None:
     """Mount a file system. options: as after `mount -o`, one each.
 
-    Raises HostError with the kernel's own words, Precondition when there is a symlink in target.
+    Raises HostError with the kernel's message, Precondition when there is a symlink in target.
     """
     with _opened(target) as at:
         try:
@@ -123,15 +123,17 @@ def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Seq
 
 
 def visit(source: str, fstype: str, options: Sequence[str] = ()) -> None:
-    """Mount a file system at no place and let it go again, which replays its log. Raises HostError."""
+    """Mount a file system detached and unmount it again, which replays its log. Raises HostError."""
     with unseen(source, fstype, options):
         pass
 
 
 @contextmanager
 def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[int]:
-    """A file system mounted at no place while the body runs, as a descriptor of its root: nobody else sees it, and it
-    ends with the last descriptor, also when we are killed. Raises HostError."""
+    """A detached mount while the body runs, as a descriptor of its root. Raises HostError.
+
+    Other processes cannot see it. It ends with the last descriptor, also when this process is killed.
+    """
     try:
         tree = _new_tree(source, fstype, options)
     except OSError as failure:
@@ -143,7 +145,7 @@ def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[in
 
 
 def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:
-    """A mount that is not yet anywhere; it dies with its descriptor. Raises OSError."""
+    """A detached mount; it ends with its descriptor. Raises OSError."""
     context = libc.syscall(_FSOPEN, fstype.encode(), _CLOEXEC)
     try:
         _configure(context, _SET_STRING, "source", source)
@@ -169,7 +171,7 @@ def _configure(context: int, command: int, key: str, value: str | None) -> None:
 
 
 def _with_kernel_words(context: int, failure: OSError) -> str:
-    """The error's text and what the kernel wrote about it ("e ext4: bad option")."""
+    """The error's text with the kernel's message about it ("e ext4: bad option")."""
     lines = []
     with suppress(OSError):
         while line := os.read(context, 4096):
@@ -195,7 +197,7 @@ def bind(
     readonly: bool = False,
     options: Sequence[str] = (),
 ) -> None:
-    """Show a directory or file at a second place; read-only from its first moment where the kernel is 5.12 or later.
+    """Bind-mount a directory or file; read-only from the start where the kernel is 5.12 or later.
 
     options: of BIND_OPTIONS. Raises HostError, Precondition when there is a symlink in target.
     """
@@ -219,7 +221,7 @@ def bind(
 
 
 def _set_attributes(tree: int, attrs: Sequence[str]) -> bool:
-    """Set the attributes of a mount that is not yet anywhere. False where the kernel cannot."""
+    """Set the attributes of a detached mount. False where the kernel cannot."""
     bits = 0
     for name in attrs:
         bits |= _ATTRS[name][0]
@@ -260,7 +262,7 @@ def _by_fd(fd: int) -> bytes:
 
 
 def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
-    """Take away the topmost mount at target; False when nothing is mounted there. Symlinks are not followed.
+    """Unmount the topmost mount at target; False when nothing is mounted there. Follows no symlink.
 
     Raises Precondition while it is in use or when there is a symlink on the way to it, HostError.
     """
@@ -274,7 +276,7 @@ def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
 
 
 def umount_in(at: int, target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
-    """The same with the folder that holds target open already, for who has more to do there."""
+    """The same with an open descriptor of target's directory."""
     try:
         name = os.fsencode(nofollow.by_fd(at, os.path.basename(target)))
         libc.umount2(name, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
@@ -288,9 +290,6 @@ def umount_in(at: int, target: str | os.PathLike[str], *, lazy: bool = False) ->
 
 
 def private_namespace() -> None:
-    """Give the calling thread a mount namespace of its own that passes nothing on. For tests and runtimes.
-
-    Raises OSError.
-    """
+    """Give the calling thread a private mount namespace. For tests and runtimes. Raises OSError."""
     libc.unshare(0x20000)
     libc.mount(None, b"/", None, 16384 | (1 << 18), None)

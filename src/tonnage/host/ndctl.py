@@ -1,9 +1,9 @@
-"""Persistent memory: its regions and namespaces as sysfs shows them, made and destroyed by ndctl. Blocking.
+"""Persistent memory: regions and namespaces, read from sysfs and changed by ndctl. Blocking.
 
-What is there is read without a fork (Documentation/ABI/testing/sysfs-bus-nvdimm); changes are left to libndctl's tool,
-which knows the order of steps and the layout of labels. A namespace is known by the UUID in its label: its name
-(`namespace0.1`) and its device's may be others after a restart of the machine. ndctl takes the region's one idle
-namespace to make a new one, so of two at once one fails: change one thing at a time in each region.
+sysfs is read without a fork (Documentation/ABI/testing/sysfs-bus-nvdimm). Changes are left to libndctl's tool, which
+knows the order of steps and the layout of labels. A namespace is identified by the UUID in its label: its name
+(`namespace0.1`) and its device's may change with a restart of the machine. ndctl uses the region's one idle namespace
+for a new one, so one of two concurrent calls fails: change one thing at a time in each region.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ _CHARACTER = re.compile(r"dax\d+\.\d+")
 
 @dataclass(frozen=True)
 class Region:
-    """Memory that namespaces can be had of. cookie: what it is known by wherever its DIMMs are plugged in, 0 for none.
-    align: bytes that a namespace's size is a multiple of. free: bytes; largest: those that lie together. labelled:
-    whether its DIMMs have labels, without which it is one namespace and no more. slots: namespaces that their labels
-    have room for yet."""
+    """A region of persistent memory.
+
+    cookie: its identity wherever its DIMMs are plugged in, 0 for none. align: a namespace's size is a multiple of it,
+    in bytes. free: bytes; largest: contiguous ones. labelled: whether its DIMMs have labels, without which it is
+    exactly one namespace. slots: namespaces that can still be added to the labels.
+    """
 
     name: str
     size: int
@@ -54,8 +56,11 @@ class Region:
 
 @dataclass(frozen=True)
 class PmemNamespace:
-    """A namespace. size: raw bytes. label: the name in its label. mode: `fsdax`, `devdax`, `sector` or `raw`. device:
-    its node, "" while it has none; usable: bytes of that."""
+    """A namespace.
+
+    size: raw bytes. label: the name in its label. mode: `fsdax`, `devdax`, `sector` or `raw`. device: its node, ""
+    while it has none; usable: bytes of that.
+    """
 
     name: str
     region: str
@@ -68,7 +73,7 @@ class PmemNamespace:
 
 
 class _Created(msgspec.Struct):
-    """What we need of ndctl's answer."""
+    """The fields of ndctl's output that we need."""
 
     dev: str
 
@@ -113,7 +118,7 @@ def region(name: str, base: Path = DEVICES) -> Region:
 
 
 def namespaces(region: str, base: Path = DEVICES) -> list[PmemNamespace]:
-    """The namespaces of a region, without the idle one that the kernel keeps. Raises HostError."""
+    """The namespaces of a region, without the kernel's idle one. Raises HostError."""
     found = [_namespace(base, region, name) for name in _names(region, base)]
     return [namespace for namespace in found if namespace.size]
 
@@ -151,7 +156,7 @@ def _namespace(base: Path, region: str, name: str) -> PmemNamespace:
 
 
 def _device(owner: Path) -> str:
-    """The node of the block or character device below a driver's folder."""
+    """The node of the block or character device below a driver's directory in sysfs."""
     with suppress(OSError):
         return f"/dev/{min(os.listdir(owner / 'block'))}"
     with suppress(OSError, ValueError):
@@ -160,7 +165,7 @@ def _device(owner: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    """A file of sysfs; "" where it is not, or the device goes away this moment."""
+    """A file of sysfs; "" where it is missing, or the device disappears meanwhile."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -181,26 +186,29 @@ def _uuid(path: Path) -> UUID | None:
 
 
 def bad_blocks(namespace: PmemNamespace) -> int:
-    """Bytes of a namespace that the hardware cannot read any more, as far as the kernel knows."""
+    """Bytes of a namespace that the hardware cannot read any more, as known to the kernel."""
     owner = DEVICES / namespace.region / namespace.name
     lines = _text(Path("/sys/class/block") / Path(namespace.device).name / "badblocks") or _text(owner / "badblocks")
     return sum(int(line.split()[1]) * 512 for line in lines.splitlines() if len(line.split()) == 2)
 
 
 def is_raw(namespace: PmemNamespace) -> bool:
-    """Whether a namespace is shown raw at the moment."""
+    """Whether a namespace is in raw mode now."""
     return _text(DEVICES / namespace.region / namespace.name / "force_raw") == "1"
 
 
 class Ndctl:
-    """The tool that makes and changes namespaces. hold: descriptors that it inherits, as of a lock: a command that goes
-    on after we were killed keeps them open, so whoever comes next can wait for its end."""
+    """The tool that changes namespaces.
+
+    hold: descriptors that it inherits, as of a lock. A command that outlives this process holds them open, so a later
+    process can wait for its end.
+    """
 
     def __init__(self, *hold: int) -> None:
         self._hold = hold
 
     def create(self, region: str, *, mode: str, size: int, uuid: UUID, label: str) -> PmemNamespace:
-        """Make a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
+        """Create a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
 
         After a failure or a kill one with that UUID may be half made: destroy it. Raises Exhausted, HostError.
         """
@@ -216,15 +224,15 @@ class Ndctl:
         return made
 
     def destroy(self, namespace: str) -> None:
-        """Give a namespace's memory back; what is in it is not overwritten. One that is gone is success.
+        """Destroy a namespace without overwriting its content. One that is gone is success.
 
-        Raises Precondition while its device is held, HostError.
+        Raises Precondition while its device is in use, HostError.
         """
         if (DEVICES / namespace).exists():
             self._run("destroy-namespace", "--force", namespace)
 
     def make_labels(self, region: str) -> None:
-        """Write new labels to the DIMMs of a region: all its namespaces are gone. Raises Precondition, HostError."""
+        """Initialize the labels of a region's DIMMs, which removes all namespaces. Raises Precondition, HostError."""
         dimms = [_text(entry).partition(",")[0] for entry in sorted((DEVICES / region).glob("mapping[0-9]*"))]
         self._run("disable-region", region)
         try:
@@ -233,13 +241,13 @@ class Ndctl:
             self._run("enable-region", region)
 
     def ready(self, namespace: PmemNamespace) -> PmemNamespace:
-        """A namespace with its device, in its own mode. May be repeated. Raises Precondition, HostError."""
+        """A namespace with its device, in its own mode. Idempotent. Raises Precondition, HostError."""
         if is_raw(namespace):
             return self.restore(namespace)
         return namespace if namespace.device else self.enable(namespace)
 
     def enable(self, namespace: PmemNamespace) -> PmemNamespace:
-        """Bring a namespace's device up. May be repeated. Raises HostError."""
+        """Enable a namespace's device. Idempotent. Raises HostError."""
         self._run("enable-namespace", namespace.name)
         found = _namespace(DEVICES, namespace.region, namespace.name)
         if found.uuid != namespace.uuid or not found.device:
@@ -247,18 +255,18 @@ class Ndctl:
         return found
 
     def rename(self, namespace: PmemNamespace, label: str) -> None:
-        """Give a namespace another label; its device is gone for a moment. Raises Precondition, HostError."""
+        """Change a namespace's label; its device is gone for a moment. Raises Precondition, HostError."""
         self._switch(namespace, "alt_name", label)
 
     def show_raw(self, namespace: PmemNamespace) -> PmemNamespace:
-        """Show all of a namespace's bytes, whatever its mode is, as a block device, until restore().
+        """Show all bytes of a namespace as a block device, in raw mode, until restore().
 
         Raises Precondition, HostError.
         """
         return self._switch(namespace, "force_raw", "1")
 
     def restore(self, namespace: PmemNamespace) -> PmemNamespace:
-        """Show a namespace in its own mode again. May be repeated. Raises Precondition, HostError."""
+        """Leave raw mode. Idempotent. Raises Precondition, HostError."""
         return self._switch(namespace, "force_raw", "0")
 
     def _switch(self, namespace: PmemNamespace, attribute: str, value: str) -> PmemNamespace:

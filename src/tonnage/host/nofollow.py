@@ -1,8 +1,8 @@
-"""Paths on which no symlink is followed, neither at the end nor on the way: openat2(2) with RESOLVE_NO_SYMLINKS, and
-step by step where the kernel is older than 5.6 or a sandbox hides that call.
+"""Open paths without following symlinks: openat2(2) with RESOLVE_NO_SYMLINKS. Blocking.
 
-For paths whose folders a pod may reach: what is opened once cannot be exchanged for a symlink to somewhere else. Who
-trusts a symlink (a kubelet's root may be one) resolves that part first. Blocking; all descriptors are close-on-exec.
+It opens step by step where the kernel is older than 5.6 or a sandbox hides that call. It is for paths whose directories
+a pod may reach: an open file cannot be exchanged for a symlink to somewhere else. A caller that trusts a symlink (a
+kubelet's root may be one) resolves that part first. All descriptors are close-on-exec.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tonnage.errors import Precondition
 from tonnage.host import libc
 
 _OPENAT2, _NO_SYMLINKS, _AT_FDCWD = 437, 0x04, -100
-_ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox says the latter, and then the steps say whose fault it is
+_ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox returns the latter; then the steps find the cause
 
 
 def open_path(path: str | os.PathLike[str], flags: int = os.O_PATH) -> int:
@@ -75,7 +75,7 @@ def opened(path: str | os.PathLike[str], flags: int = os.O_PATH) -> Iterator[int
 
 @contextmanager
 def parent(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """The folder that holds path, opened, and the name of path in it, for calls that take `dir_fd`.
+    """Open the directory that holds path; yield it and path's name, for calls that take `dir_fd`.
 
     Raises Precondition for a symlink on the way (path itself may be one), OSError.
     """
@@ -85,5 +85,5 @@ def parent(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
 
 
 def by_fd(fd: int, name: str = "") -> str:
-    """A path to what is open, or to a name in it, for calls that want a path: nobody can exchange it."""
+    """A path to an open file, or to a name in it, for calls that need a path: it cannot be exchanged."""
     return f"/proc/self/fd/{fd}/{name}" if name else f"/proc/self/fd/{fd}"

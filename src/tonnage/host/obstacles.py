@@ -1,8 +1,8 @@
-"""What keeps root from removing somebody's files: flags that whoever owns them may have set. Blocking.
+"""Flags that keep root from removing files of others: immutable, append-only, read-only subvolume. Blocking.
 
-A pod that is root in its container may make a subvolume of its volume read-only (btrfs asks for nothing but being the
-owner), one with CAP_LINUX_IMMUTABLE may make files immutable or append-only (chattr +i, +a). Neither may keep a volume
-from being deleted, or a pool from being opened.
+A pod that is root in its container may make a subvolume of its volume read-only (btrfs requires only its owner). One
+with CAP_LINUX_IMMUTABLE may make files immutable or append-only (chattr +i, +a). Neither may prevent the deletion of a
+volume or the opening of a pool.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def clear(fd: int) -> None:
-    """Let an open file or folder be changed and removed, and what is in a folder: it is no longer immutable or
-    append-only, the subvolume that it lies in no longer read-only. Where there are no such flags nothing is done.
+    """Clear the flags of an open file or directory, and of the subvolume that contains it.
 
-    Raises OSError.
+    Does nothing where there are no such flags. Raises OSError.
     """
     if _is_btrfs(fd):
         _make_writable(fd)
@@ -41,7 +40,7 @@ def clear(fd: int) -> None:
 
 
 def clear_entry(name: str, at: int) -> None:
-    """The same for an entry of an open folder; only files and folders have flags, nothing else is opened.
+    """Clear the flags of an entry of an open directory; only files and directories have flags.
 
     Raises OSError.
     """
@@ -61,7 +60,7 @@ def _is_btrfs(fd: int) -> bool:
 
 
 def _make_writable(fd: int) -> None:
-    """Make the subvolume of an open folder writable."""
+    """Make the subvolume of an open directory writable."""
     top = os.dup(fd)
     try:
         while os.fstat(top).st_ino != btrfs.FIRST_INODE:

@@ -1,8 +1,7 @@
-"""What the superblock of an ext4, xfs or btrfs says, read from its device or image: how long the file system is, and
-whether it was ever used. Nothing is mounted and nothing written. Blocking; all raise OSError.
+"""Superblocks of ext4, xfs and btrfs on a device or image: length, and whether it was ever used. Blocking.
 
-`is_unused` decides whether a file system may be made anew, so in doubt it was used. Layouts: fs/ext4/ext4.h,
-fs/xfs/libxfs/xfs_format.h, include/uapi/linux/btrfs_tree.h.
+It mounts and writes nothing. All raise OSError. `is_unused` decides whether a file system may be made again, so if in
+doubt it was used. Layouts: fs/ext4/ext4.h, fs/xfs/libxfs/xfs_format.h, include/uapi/linux/btrfs_tree.h.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _BTRFS_TREES = 12  # trees of a new btrfs, a node each
 
 
 def length(fd: int) -> int:
-    """Bytes that the file system has of its device, 0 where there is none of the three."""
+    """Bytes of the file system on its device, 0 where it is none of the three."""
     head = os.pread(fd, _BTRFS + 4096, 0)
     if head[:4] == b"XFSB":
         size, blocks = struct.unpack_from(">IQ", head, 4)
@@ -35,7 +34,7 @@ def length(fd: int) -> int:
 
 
 def is_unused(fd: int) -> bool:
-    """Whether a file system was made and never mounted writable since, and holds no file; `lost+found` is none."""
+    """Whether a file system was never mounted writable and holds no file except `lost+found`."""
     head = os.pread(fd, _BTRFS + 4096, 0)
     if head[:4] == b"XFSB":
         return _is_unused_xfs(fd, head)

@@ -1,4 +1,4 @@
-"""Project quotas by system call: ioctl for a directory's project, quotactl_fd(2) for limits and usage. Blocking.
+"""Project quotas: ioctl for a directory's project, quotactl_fd(2) for limits and usage. Blocking.
 
 The same calls serve xfs and ext4. Needs Linux 5.14. All raise OSError.
 """
@@ -35,7 +35,7 @@ class Quota:
 
 
 def set_project(fd: int, project: int) -> None:
-    """Put an open empty directory, and what will be made in it, into a project."""
+    """Put an open empty directory, and all new files in it, into a project."""
     flags, extent, extents, _, cow, pad = _FSXATTR.unpack(fcntl.ioctl(fd, _FSGETXATTR, bytes(_FSXATTR.size)))
     fcntl.ioctl(fd, _FSSETXATTR, _FSXATTR.pack(flags | _PROJINHERIT, extent, extents, project, cow, pad))
 
@@ -52,18 +52,18 @@ def _call(fd: int, command: int, identity: int, data: bytes) -> bytes:
 
 
 def set_limit(fd: int, identity: int, size: int) -> None:
-    """Limit a project of the file system that fd is on to size bytes, rounded up to whole KiB; 0 takes it away."""
+    """Set a project's limit in bytes, rounded up to whole KiB, on the file system of fd; 0 removes it."""
     _call(fd, _SETQUOTA, identity, _DQBLK.pack(-(-size // _UNIT), 0, 0, 0, 0, 0, 0, 0, _LIMITS))
 
 
 def get(fd: int, identity: int) -> Quota:
-    """What is known of a project."""
+    """Limit and usage of a project."""
     hard, _, used, _, _, inodes, *_ = _DQBLK.unpack_from(_call(fd, _GETQUOTA, identity, b""))
     return Quota(hard * _UNIT, used, inodes)
 
 
 def is_enforced(fd: int) -> bool:
-    """Whether the file system counts projects and holds them to their limits."""
+    """Whether the file system counts and enforces project quotas."""
     try:
         flags = int(struct.unpack_from("=H", _call(fd, _GETSTATE, 0, b"\x01"), 2)[0])
     except OSError:

@@ -1,7 +1,7 @@
-"""Run a program of the machine: the only place that forks. Blocking; call it from a thread.
+"""Run a program of the machine. No other code forks. Blocking.
 
-The program gets no terminal, a small fixed environment and a process group of its own. It is killed with the group
-when its time is over. Of each output stream the first `keep` bytes are kept, the rest is read and thrown away.
+The program gets no terminal, a small fixed environment and a process group of its own, which is killed at the timeout.
+The first `keep` bytes of each output stream are returned, the rest is discarded.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _GRACE = 5.0  # seconds a killed program may take to go; one that waits for a de
 
 
 class CommandFailed(HostError):
-    """A program could not be started, failed, or took too long. `code` is its exit code, negative for a signal, None
-    when there is none."""
+    """A program could not be started, failed, or timed out.
+
+    `code` is its exit code, negative for a signal, None when there is none.
+    """
 
     def __init__(self, command: Sequence[str], why: str, *, code: int | None = None, stderr: str = "") -> None:
         self.command = tuple(command)
@@ -42,10 +44,10 @@ def run(
     environment: Mapping[str, str] | None = None,
     keep: int = KEPT,
 ) -> str:
-    """Run a program and return what it printed. timeout: seconds. pass_fds: descriptors it inherits by number.
-    environment: more variables than PATH, LC_ALL and TZ. keep: bytes of each output stream that are kept.
+    """Run a program and return its output. timeout: seconds. Raises CommandFailed.
 
-    Raises CommandFailed.
+    pass_fds: descriptors that it inherits by number. environment: variables in addition to PATH, LC_ALL and TZ. keep:
+    maximum bytes to return of each output stream.
     """
     try:
         process = subprocess.Popen(
@@ -89,10 +91,7 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
-    """Wait until the program has ended, without the pauses of Popen.wait(), which asks again and again.
-
-    Raises TimeoutExpired.
-    """
+    """Wait until the program has ended, without the polling of Popen.wait(). Raises TimeoutExpired."""
     if process.poll() is not None:
         return
     with suppress(OSError):  # Linux before 5.3
@@ -107,7 +106,7 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
 
 
 def _drain(streams: Sequence[IO[bytes]], deadline: float, keep: int) -> list[str] | None:
-    """Read all streams to their ends, keeping the first `keep` bytes of each. None when the deadline comes first."""
+    """Read all streams to their ends; return the first `keep` bytes of each. None at the deadline."""
     kept = [bytearray() for _ in streams]
     with selectors.DefaultSelector() as selector:
         for index, stream in enumerate(streams):

@@ -1,6 +1,6 @@
-"""A mounted file system as a whole, by ioctl: freeze, thaw, grow, trim. Blocking; call it from a thread.
+"""A mounted file system as a whole, by ioctl: freeze, thaw, grow, trim. Blocking.
 
-`fd` is an open directory of the file system. All raise OSError: the pool knows what the numbers mean to its callers.
+`fd` is an open directory of the file system. All raise OSError: the pool converts the errno.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _CAP_SYS_RESOURCE = 24
 
 
 def freeze(fd: int) -> None:
-    """Write everything to the device and stop all writers until thaw(). EBUSY when it is frozen already."""
+    """Freeze: write everything to the device and block all writers until thaw(). EBUSY when frozen already."""
     fcntl.ioctl(fd, _FREEZE, 0)
 
 
 def thaw(fd: int) -> bool:
-    """Let writers go on. False when it was not frozen."""
+    """Thaw. False when it was not frozen."""
     try:
         fcntl.ioctl(fd, _THAW, 0)
     except OSError as failure:
@@ -34,8 +34,10 @@ def thaw(fd: int) -> bool:
 
 
 def grow(fd: int, fstype: str, length: int) -> None:
-    """Let an ext4, xfs or btrfs take `length` bytes, a multiple of 4096, of its device, which has them. May be
-    repeated. EPERM for ext4 without CAP_SYS_RESOURCE, EROFS through a read-only mount."""
+    """Grow an ext4, xfs or btrfs to `length` bytes, a multiple of 4096, of its device. Idempotent.
+
+    EPERM for ext4 without CAP_SYS_RESOURCE, EROFS through a read-only mount.
+    """
     if fstype == "ext4":
         fcntl.ioctl(fd, _EXT4_RESIZE, struct.pack("=Q", length // 4096))
     elif fstype == "xfs":
@@ -54,12 +56,12 @@ def _grow_xfs(fd: int, length: int) -> None:
 
 
 def trim(fd: int) -> None:
-    """Tell the disk which blocks of a file system are free. EOPNOTSUPP where the file system or its disk cannot."""
+    """Discard the free blocks of a file system. EOPNOTSUPP where the file system or its disk cannot."""
     fcntl.ioctl(fd, _TRIM, bytearray(struct.pack("=QQQ", 0, 2**64 - 1, 0)))
 
 
 def may_grow_ext4() -> bool:
-    """Whether this process may grow a mounted ext4: the kernel wants CAP_SYS_RESOURCE."""
+    """Whether this process may grow a mounted ext4: the kernel requires CAP_SYS_RESOURCE."""
     with open("/proc/self/status") as status:
         for line in status:
             if line.startswith("CapEff:"):

@@ -1,7 +1,7 @@
-"""Trees of files that somebody else made: of any depth and size, with symlinks and mounts planted where they hurt.
+"""Walk and remove untrusted directory trees, of any depth and size. Blocking.
 
-Nothing here follows a symlink or enters a mount, and the number of open files does not grow with the depth of the
-tree, as it would with os.fwalk() and shutil.rmtree(), which also recurse. Blocking; call it from a thread.
+Nothing here follows a symlink or enters a mount. The number of open files does not grow with the depth of the tree, as
+it would with os.fwalk() and shutil.rmtree(), which also recurse.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tonnage.host import btrfs, libc, obstacles
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
 _REFUSALS = (errno.EPERM, errno.EROFS)
-_DEEPEST = 64  # levels that are entered; what lies deeper is moved up first
+_DEEPEST = 64  # levels that are entered; deeper ones are moved up first
 
 
 @dataclass
 class _Level:
-    """A folder on the way down. identity: device and inode; folders: those in it that are still to be entered."""
+    """A directory on the way down. identity: device and inode; folders: subdirectories still to enter."""
 
     name: str
     identity: tuple[int, int]
@@ -35,9 +35,9 @@ class _Level:
 
 
 def below(root: str | os.PathLike[str]) -> Iterator[tuple[str, int]]:
-    """Everything below a folder, what is in a folder before the folder itself: names, each with its open folder.
+    """Everything below a directory, its content before the directory itself: names with their open parent.
 
-    Folders that vanish meanwhile are left out. Raises OSError, ESTALE when a folder is moved elsewhere meanwhile.
+    Directories that vanish meanwhile are skipped. Raises OSError, ESTALE when a directory is moved meanwhile.
     """
     at = os.open(root, _FOLDER)
     try:
@@ -79,7 +79,7 @@ def _others(at: int, level: _Level) -> Iterator[tuple[str, int]]:
 
 
 def _up(at: int, level: _Level) -> int:
-    """Open the folder above, which must be the one we came from; closes at in exchange."""
+    """Open the parent directory, which must be the one that we came from; closes at."""
     above = os.open("..", _FOLDER, dir_fd=at)
     if _identity(above) != level.identity:
         os.close(above)
@@ -94,10 +94,10 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
-    """Remove a folder with all that is in it; one that is not there is success. May be repeated.
+    """Remove a directory tree; success when it is not there. Idempotent.
 
-    keep: name of an entry that goes last, so that a removal which is killed is still recognised. Raises OSError, EBUSY
-    for a mount in the tree, of which nothing is touched.
+    keep: name of an entry to remove last, so an interrupted removal is still recognized. Raises OSError, EBUSY for a
+    mount in the tree, which then stays untouched.
     """
     try:
         top = os.open(path, _FOLDER)
@@ -116,7 +116,7 @@ def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
 
 
 def empty(path: str | os.PathLike[str]) -> None:
-    """Remove all that is in a folder, which may itself be a mount. May be repeated.
+    """Remove all content of a directory, which may itself be a mount. Idempotent.
 
     Raises OSError, EBUSY for a mount below it, of which nothing is touched.
     """
@@ -144,7 +144,7 @@ def _empty_top(top: int, path: Path, keep: str) -> None:
 
 
 def _empty(at: int, top: int, path: Path, depth: int, keep: str) -> None:
-    """Remove what is in an open folder, look after look until there is nothing: folders from too deep come to top."""
+    """Remove all content of an open directory, repeating until it is empty: deep directories are moved up."""
     found = True
     while found:
         found = False
@@ -163,7 +163,7 @@ def _empty(at: int, top: int, path: Path, depth: int, keep: str) -> None:
 
 
 def _insist(remove: Callable[..., None], name: str, at: int, *, refusals: tuple[int, ...] = (errno.EPERM,)) -> None:
-    """Remove an entry, also one that its owner has made hard to remove. Raises OSError."""
+    """Remove an entry, clearing flags that its owner has set against that. Raises OSError."""
     try:
         remove(name, dir_fd=at)
     except OSError as failure:
@@ -182,7 +182,7 @@ def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None
     except OSError as failure:
         if failure.errno != errno.EROFS or not _is_subvolume(fd):
             raise
-        remove_subvolume(at, name)  # a snapshot goes as a whole
+        remove_subvolume(at, name)  # a snapshot is deleted as a whole
         return
     finally:
         os.close(fd)
@@ -194,11 +194,9 @@ def _is_subvolume(fd: int) -> bool:
 
 
 def remove_subvolume(at: int, name: str) -> None:
-    """Delete a subvolume of btrfs with those inside it, also where a pod has made them read-only or immutable.
+    """Delete a btrfs subvolume with those inside it, also read-only or immutable ones.
 
-    at: the open folder that holds it, which is left as it is.
-
-    Raises OSError, FileNotFoundError when it is not there.
+    at: the open directory that holds it, which is unchanged. Raises OSError, FileNotFoundError when it is not there.
     """
     try:
         btrfs.delete(at, name)
@@ -227,7 +225,7 @@ def _move(target: str, top: int, name: str, *, dir_fd: int) -> None:
 
 
 def _lift(name: str, at: int, top: int) -> None:
-    """Move a folder up to the top, under a name that is free there."""
+    """Move a directory up to the top, under a name that is free there."""
     for number in itertools.count():
         try:
             _insist(partial(_move, f".deep-{number}", top), name, at)

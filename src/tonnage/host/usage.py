@@ -1,6 +1,6 @@
-"""How much of its disk a tree of files takes, whatever a pod has put there. Used to hold pods to their limits.
+"""Disk usage of an untrusted directory tree, to enforce limits of pods. Blocking.
 
-No symlink is followed, no other file system is entered, and memory and open files do not grow with the tree. Blocking.
+It follows no symlink and enters no other file system. Memory and open files do not grow with the tree.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _CHUNK = 1024  # entries between two questions whether to go on
 
 
 def disk_usage(root: str, *, limit: int, cancelled: Callable[[], bool] = lambda: False) -> int:
-    """Bytes that a folder with all below it takes, as du counts them; 0 for one that is not there.
+    """Bytes of a directory tree, as du counts them; 0 if it does not exist. Raises OSError.
 
-    limit: bytes; once the sum is above it, the rest is not looked at. cancelled: asked now and then; True ends it.
-    Raises OSError.
+    limit: bytes; counting stops above it. cancelled: polled now and then; True stops counting.
     """
     try:
         top = os.open(root, _FOLDER)
@@ -44,13 +43,13 @@ def disk_usage(root: str, *, limit: int, cancelled: Callable[[], bool] = lambda:
 
 
 def _size(found: os.stat_result) -> int:
-    """A file of several names counts at each with its share: no memory is needed to count it once."""
+    """Bytes of a file. One with several names counts its share at each: no memory is needed to count it once."""
     links = 1 if stat.S_ISDIR(found.st_mode) else max(found.st_nlink, 1)
     return -(-found.st_blocks * _BLOCK // links)
 
 
 def _below(at: int, device: int, depth: int) -> Generator[int, None, None]:
-    """The sizes of all entries below an open folder, which lies on that device."""
+    """The sizes of all entries below an open directory on that device."""
     with os.scandir(at) as entries:
         for entry in entries:
             try:
@@ -73,7 +72,7 @@ def _below(at: int, device: int, depth: int) -> Generator[int, None, None]:
 
 
 def _deep(at: int) -> Generator[int, None, None]:
-    """The sizes of what lies too deep to hold each folder open; a tree that is moved meanwhile is counted in part."""
+    """The sizes of entries too deep to hold each directory open; a tree moved meanwhile counts in part."""
     try:
         for name, folder in tree.below(f"/proc/self/fd/{at}/."):
             with suppress(FileNotFoundError, NotADirectoryError):

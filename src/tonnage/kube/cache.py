@@ -1,4 +1,4 @@
-"""Objects as last seen, with indexes. Sans-I/O; informer.py fills it. What is in it is frozen and shared."""
+"""A cache of objects as last seen, with indexes. No I/O; informers fill it. Its content is frozen and shared."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Handler = Callable[[T | None, T | None], None]
 
 
 class Cache(Generic[T]):
-    """Objects by `namespace/name` (or name), and by what indexers say of them.
+    """Objects by `namespace/name` (or name), and by the values of indexers.
 
-    Handlers are called as handler(old, new) after each change: old None is an addition, new None a removal. After a
-    removal an object "is no longer there for us": gone, or no longer matched by the informer's selectors. When one
-    fails, all others are called all the same; then its exception is raised.
+    Handlers are called as handler(old, new) after each change: old None is an addition, new None a removal. A removed
+    object is deleted or no longer matches the informer's selectors. If a handler fails, all others are still called;
+    then its exception is raised.
     """
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class Cache(Generic[T]):
         return list(self._objects)
 
     def by(self, index: str, value: str) -> list[T]:
-        """Objects for which the indexer named index gave value."""
+        """Objects for which the indexer of that name returned value."""
         return list(self._indexes[index].get(value, {}).values())
 
     def add_index(self, name: str, indexer: Indexer[T]) -> None:
-        """Keep an index. A name already there is left alone: give the same name only to the same indexer."""
+        """Add an index. An existing name is left alone: use one name only for one indexer."""
         if name in self._indexers:
             return
         self._indexers[name] = indexer
@@ -58,13 +58,13 @@ class Cache(Generic[T]):
                 self._indexes[name].setdefault(value, {})[key] = obj
 
     def on_change(self, handler: Handler[T]) -> None:
-        """Call handler for each change from now on, and at once as an addition for each object that is there."""
+        """Call handler for each later change, and now as an addition for each present object."""
         self._handlers.append(handler)
         for obj in list(self._objects.values()):
             handler(None, obj)
 
     def put(self, obj: T) -> None:
-        """Take in an added or changed object."""
+        """Add or replace an object."""
         key = obj.key
         old = self._objects.get(key)
         if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
@@ -74,16 +74,16 @@ class Cache(Generic[T]):
         self._tell(old, obj)
 
     def remove(self, key: str) -> None:
-        """Take out an object; an unknown one is ignored."""
+        """Remove an object; an unknown one is ignored."""
         old = self._objects.pop(key, None)
         if old is not None:
             self._reindex(key, old, None)
             self._tell(old, None)
 
     def replace(self, objects: Iterable[T], *, keep: Collection[str] = ()) -> None:
-        """Become exactly these objects (after a new list), telling handlers just what differs.
+        """Replace all objects (after a new list); handlers get only the differences.
 
-        keep: keys of objects that stay as they are although they are not in the list.
+        keep: keys of objects that stay unchanged although they are not in the list.
         """
         fresh = {obj.key: obj for obj in objects}
         gone = [key for key in self._objects if key not in fresh and key not in keep]
@@ -106,7 +106,7 @@ class Cache(Generic[T]):
 
 
 def _all(calls: Iterable[Callable[[], None]]) -> None:
-    """Make all calls, also after one has failed. Raises the first exception."""
+    """Make all calls, even after one has failed. Raises the first exception."""
     failures: list[Exception] = []
     for call in calls:
         try:

@@ -1,4 +1,4 @@
-"""Typed requests to any API server: read Structs, write patches. One transport below, no caching, no retries."""
+"""A typed client of any API server: reads Structs, writes patches. No caching, no retries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Respo
 T = TypeVar("T", bound=KubeObject)
 JsonPatch = list[dict[str, Any]]
 Keep = Callable[[ObjectMeta], bool]
-"""Which objects of a list or watch are wanted. What is not is read no further than its metadata."""
+"""Filter of a list or watch. Of filtered objects only the metadata are decoded."""
 PAGE = 500
 LARGE = 256 << 10
 """Bytes that are decoded in one turn of the event loop, one object at least."""
@@ -58,7 +58,7 @@ class _Status(Object, frozen=True):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An object with a field of the wrong type. metadata holds what could be read of it, maybe nothing."""
+    """An object with a field of the wrong type. metadata: what could be read of it, possibly nothing."""
 
     metadata: ObjectMeta
     error: ApiUnreadable
@@ -66,9 +66,9 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """Objects, and the resourceVersion from which to watch on. others: how many came that were not wanted.
+    """Listed objects, and the resourceVersion to watch from. others: number of filtered objects.
 
-    unreadable: objects that are there too, where the list was asked to go on without them.
+    unreadable: existing objects that cannot be read, where the list was tolerant.
     """
 
     items: list[T]
@@ -79,9 +79,12 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True)
 class WatchEvent(Generic[T]):
-    """type is ADDED, MODIFIED, DELETED or BOOKMARK (an object with nothing but its resourceVersion); OTHER for what
-    is not wanted, whatever happened to it (an object with nothing but its metadata); UNREADABLE for what was added or
-    changed and cannot be read (an object with the metadata that can be read; error says why)."""
+    """An event of a watch.
+
+    type is ADDED, MODIFIED, DELETED or BOOKMARK (an object with nothing but its resourceVersion); OTHER for a filtered
+    object, whatever happened to it (an object with nothing but its metadata); UNREADABLE for an added or changed object
+    that cannot be read (an object with its readable metadata; error has the reason).
+    """
 
     type: str
     object: T
@@ -89,7 +92,7 @@ class WatchEvent(Generic[T]):
 
 
 def status_error(data: bytes | msgspec.Raw, code: int = 0) -> ApiError:
-    """Turn a Status (or any other error body) into the ApiError that fits."""
+    """Convert a Status (or any other error body) to the matching ApiError."""
     try:
         status = decode(data, _Status)
     except (ValueError, RecursionError):
@@ -109,13 +112,13 @@ def status_error(data: bytes | msgspec.Raw, code: int = 0) -> ApiError:
 
 
 class Client:
-    """Requests about objects. All methods raise ApiError for an error answer, Unavailable without a connection."""
+    """Requests for objects. All methods raise ApiError for an error response, Unavailable without a connection."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """Read one object, live. Raises ApiNotFound, ApiUnreadable."""
+        """Get one object (live read). Raises ApiNotFound, ApiUnreadable."""
         return _read(kind, (await self._send("GET", kind.path(namespace, name))).body)
 
     async def list(
@@ -129,10 +132,10 @@ class Client:
         keep: Keep | None = None,
         tolerant: bool = False,
     ) -> Listing[T]:
-        """Read all objects (page by page), narrowed by a label and a field selector, and by keep as they arrive.
+        """List all objects (in pages), filtered by a label and a field selector, and by keep on arrival.
 
-        Raises ApiUnreadable for the first object that cannot be read: a caller that deletes what no object needs must
-        not overlook one. tolerant: continue without such objects, and return them in `unreadable`.
+        Raises ApiUnreadable for the first object that cannot be read: a caller that deletes what no object refers to
+        must not miss one. tolerant: continue without such objects, and return them in `unreadable`.
         """
         query = _query(labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(PAGE))
         items: list[T] = []
@@ -163,7 +166,7 @@ class Client:
             )
 
     async def revision(self, kind: Kind[T], namespace: str = "", *, fields: str = "") -> str:
-        """The resourceVersion that the server is at; costs it the reading of one object."""
+        """The server's present resourceVersion; reads one object."""
         query = _query(fieldSelector=fields, limit="1")
         metadata, _ = _page(kind, (await self._send("GET", kind.path(namespace), query)).body)
         return metadata.resource_version
@@ -179,7 +182,7 @@ class Client:
         resource_version: str = "",
         keep: Keep | None = None,
     ) -> AsyncIterator[AsyncIterator[Sequence[WatchEvent[T]]]]:
-        """Open a watch; iterate over batches of events until the server ends it. Raises ApiGone: list again."""
+        """Watch; iterate over batches of events until the server ends it. Raises ApiGone: list again."""
         query = _query(
             watch="true",
             allowWatchBookmarks="true",
@@ -191,7 +194,7 @@ class Client:
             yield _decode(kind, chunks, keep)
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "", *, subresource: str = "") -> T:
-        """Make an object from plain data; apiVersion and kind are filled in. Raises ApiAlreadyExists, ApiInvalid."""
+        """Create an object from plain data; apiVersion and kind are added. Raises ApiAlreadyExists, ApiInvalid."""
         data = msgspec.json.encode({**kind.head(), **body})
         return _read(kind, (await self._send("POST", kind.path(namespace, "", subresource), body=data)).body)
 
@@ -206,10 +209,10 @@ class Client:
         resource_version: str = "",
         uid: str = "",
     ) -> T:
-        """Change an object: a mapping is a merge patch (None removes a key), a list a JSON patch.
+        """Patch an object: a mapping is a merge patch (None removes a key), a list a JSON patch.
 
-        resource_version and uid, where given, must still be the object's (merge patches only). Raises ApiConflict,
-        ApiNotFound, ApiInvalid.
+        resource_version and uid are preconditions, where given (merge patches only). Raises ApiConflict, ApiNotFound,
+        ApiInvalid.
         """
         content_type = JSON_PATCH
         if isinstance(body, Mapping):
@@ -232,9 +235,9 @@ class Client:
         grace_seconds: int | None = None,
         propagation: str = "",
     ) -> None:
-        """Ask for deletion, if uid and resource_version (where given) still hold. Raises ApiNotFound, ApiConflict.
+        """Delete an object. uid and resource_version are preconditions, where given.
 
-        propagation: Background, Foreground or Orphan; "" for the server's default.
+        propagation: Background, Foreground or Orphan; "" for the server's default. Raises ApiNotFound, ApiConflict.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if guard := _query(uid=uid, resourceVersion=resource_version):
@@ -246,7 +249,7 @@ class Client:
         await self._send("DELETE", kind.path(namespace, name), body=msgspec.json.encode(options))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """POST plain data to any path (bindings, evictions, reviews) and return the answer's body."""
+        """POST plain data to any path (bindings, evictions, reviews) and return the response's body."""
         return (await self._send("POST", path, body=msgspec.json.encode(body))).body
 
     async def read(self, path: str) -> bytes:

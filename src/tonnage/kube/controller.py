@@ -1,7 +1,7 @@
-"""The controller's shell: informers tell keys, keys wait in a queue, reconcile(key) runs for each.
+"""Controller: informers enqueue keys, and reconcile(key) runs for each.
 
-reconcile reads the state from caches, may be repeated at any time, and returns None or the seconds after which it
-wants to look again. An exception makes the key wait for its back-off and come again.
+reconcile reads the state from caches and may be repeated at any time. It returns None or the seconds after which to
+reconcile again. After an exception, the key is retried with back-off.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Controller(Generic[K]):
-    """Runs reconcile for keys, at most `workers` at once and never twice at once for the same key."""
+    """Runs reconcile for keys, at most `workers` at once and never concurrently for one key."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Controller(Generic[K]):
         informer.cache.on_change(changed)
 
     def enqueue(self, key: K, *, after: float = 0.0) -> None:
-        """Ask for a reconcile of key, now or after some seconds."""
+        """Enqueue key, now or after some seconds."""
         if after > 0:
             self.queue.add_at(key, asyncio.get_running_loop().time() + after)
         else:
@@ -65,12 +65,12 @@ class Controller(Generic[K]):
         self._wake.set()
 
     def hasten(self) -> None:
-        """The server is back: what failed need not wait for the end of its back-off, which may have grown long."""
+        """Retry failed keys now, when the server is back: their back-off may be long."""
         self.queue.hasten(asyncio.get_running_loop().time())
         self._wake.set()
 
     async def run(self) -> None:
-        """Work until cancelled; begins when all watched informers have listed once. May be called again afterwards."""
+        """Run until cancelled, starting when all watched informers have listed once. May be called again afterwards."""
         for informer in self._informers:
             await informer.wait_synced()
         loop = asyncio.get_running_loop()
@@ -111,7 +111,7 @@ class Controller(Generic[K]):
             self._wake.set()
 
     def _report(self, key: K, failure: Exception, delay: float) -> None:
-        if isinstance(failure, ApiConflict):  # somebody else was first: the usual thing, the next look will see it
+        if isinstance(failure, ApiConflict):  # another writer was first, which is usual: the next reconcile sees it
             log.debug("reconcile again controller=%s key=%s reason=%s", self.name, key, failure)
         elif isinstance(failure, TonnageError):
             log.info("reconcile failed controller=%s key=%s retry=%.2fs error=%s", self.name, key, delay, failure)

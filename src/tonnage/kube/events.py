@@ -1,7 +1,7 @@
-"""Reports Events: asynchronously, aggregated, and never more than an object deserves (client-go tools/record).
+"""Events: recorded asynchronously, aggregated and rate-limited per object (client-go tools/record).
 
-The same event again raises count on the Event that is there. More than 10 similar ones (same object and reason,
-other messages) within 10 minutes are told as one. An object has 25 events at once and one more every 5 minutes.
+A repeated event increments count on the existing Event. More than 10 similar ones (same object and reason, other
+messages) within 10 minutes become one. An object may have a burst of 25 events, and one more every 5 minutes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Allowance:
 
 
 class Correlator:
-    """Decides what becomes of an event. Sans-I/O."""
+    """Aggregates and limits events. No I/O."""
 
     def __init__(self) -> None:
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
@@ -71,7 +71,7 @@ class Correlator:
         return True
 
     def message(self, uid: str, reason: str, message: str, now: float) -> str:
-        """The message to tell: the given one, or one that stands for all similar ones."""
+        """The message to emit: the given one, or one for all similar events."""
         similar = self._similar.get((uid, reason))
         if similar is None or now - similar.since > _SIMILAR_SECONDS:
             similar = self._similar[uid, reason] = _Similar(now)
@@ -90,7 +90,7 @@ def _trim(entries: OrderedDict[str, _Allowance] | OrderedDict[tuple[str, ...], _
 
 @dataclass(frozen=True)
 class _Report:
-    """at: for people, by the wall clock. moment: for counting, by a clock that does not jump."""
+    """An event to write. at: wall clock time. moment: monotonic time, for limits."""
 
     about: ObjectReference
     type: str
@@ -102,7 +102,7 @@ class _Report:
 
 
 class EventRecorder:
-    """Records events in the name of a component (and host). record() returns at once; run() writes."""
+    """Records Events of a component (and host). record() returns at once; run() writes."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class EventRecorder:
         self._waiting: asyncio.Queue[_Report] = asyncio.Queue(_WAITING)
 
     def record(self, about: ObjectReference, type_: str, reason: str, message: str, *, once: str = "") -> None:
-        """Tell of something: type_ is Normal or Warning, reason one CamelCase word. Dropped when 5000 wait.
+        """Record an event. type_ is Normal or Warning, reason one CamelCase word. Dropped when 5000 are queued.
 
-        once: a key of the event. While the cluster has an event of that object and key, by whomever, it is not told
-        again: for what many processes find out at the same time.
+        once: a key of the event. It is not emitted while the cluster has an event of that object and key from any
+        process, for what many processes detect at the same time.
         """
         now, moment = self._clock.time(), self._clock.monotonic()
         try:
@@ -134,15 +134,15 @@ class EventRecorder:
             log.debug("event dropped reason=%s object=%s", reason, about.name)
 
     def normal(self, about: ObjectReference, reason: str, message: str) -> None:
-        """Tell of something good or usual."""
+        """Record a Normal event."""
         self.record(about, NORMAL, reason, message)
 
     def warning(self, about: ObjectReference, reason: str, message: str, *, once: str = "") -> None:
-        """Tell of something that somebody should look at. once: see record()."""
+        """Record a Warning event. once: see record()."""
         self.record(about, WARNING, reason, message, once=once)
 
     async def run(self) -> None:
-        """Write until cancelled: several at once, but those about one object in their order."""
+        """Write until cancelled: several at once, but those of one object in order."""
         async with asyncio.TaskGroup() as writers:
             for _ in range(_WRITERS):
                 writers.create_task(self._write_all())

@@ -1,4 +1,4 @@
-"""Taking a finalizer off an object, or putting it back."""
+"""Add a finalizer to an object, or remove it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T", bound=KubeObject)
 
 
 async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
-    """Take the finalizer off obj, in one write. May be repeated: an object that is gone or made anew is left alone.
+    """Remove the finalizer from obj, in one write. Idempotent: a deleted or recreated object is left alone.
 
-    Raises ApiConflict when the object has changed since it was read: look at it again.
+    Raises ApiConflict when the object has changed since it was read: read it again.
     """
     meta = obj.metadata
     rest = [f for f in meta.finalizers if f != finalizer]
@@ -34,9 +34,9 @@ async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None
 
 
 async def protect(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
-    """Put the finalizer on obj, in one write. May be repeated: an object that is gone is left alone.
+    """Add the finalizer to obj, in one write. Idempotent: a deleted object is left alone.
 
-    Raises ApiConflict when the object has changed since it was read: look at it again.
+    Raises ApiConflict when the object has changed since it was read: read it again.
     """
     meta = obj.metadata
     if finalizer in meta.finalizers:

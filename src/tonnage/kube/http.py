@@ -1,7 +1,7 @@
-"""The transport over HTTP, with aiohttp.
+"""The HTTP transport to an API server, with aiohttp.
 
-A token that the server refuses is read anew, and the request sent once more if there is another one. Without a good one
-nothing works but what is there goes on: it is said once, and once when it is over.
+If the server rejects a token, it is read again, and the request is repeated once if it has changed. Lost authorization
+is logged once, and its return once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 _LOST = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError, TimeoutError)
 _UNAUTHORIZED = 401
 SILENCE = 300.0
-"""Seconds after which a watch that tells nothing is taken for lost: servers send bookmarks each minute."""
+"""Seconds without events after which a watch counts as lost: servers send bookmarks each minute."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class HttpTransport:
-    """Speaks to the server of an Access. seconds: how long a request may take; watches may last for ever.
+    """HTTP to the server of an Access. seconds: timeout of a request; watches have none.
 
-    at_once: most requests under way, and so connections beside those of watches: each costs both sides a TLS handshake
-    and memory. The others wait for their turn, which is not part of their time.
+    at_once: maximum number of concurrent requests, and so of connections in addition to those of watches: each costs
+    both sides a TLS handshake and memory. Others wait, and their timeout starts after that.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class HttpTransport:
         return self._open
 
     async def request(self, request: Request) -> Response:
-        """See Transport. Raises Unavailable when there is no connection or no answer in time."""
+        """Send a request. Raises Unavailable when there is no connection or no response in time."""
         async with self._turns, self._send(request, self._timeout) as answer:
             try:
                 return Response(answer.status, await answer.read(), answer.headers)
@@ -64,7 +64,6 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See Transport."""
         async with self._send(request, self._endless) as answer:
             if answer.status != 200:
                 raise status_error(await answer.read(), answer.status)
@@ -119,7 +118,7 @@ class HttpTransport:
         return answer
 
     def _tell(self, *, refused: bool) -> None:
-        """Once when the server begins to refuse us, and once when it is over."""
+        """Log once when the server begins to reject us, and once when that is over."""
         if refused == self._refused:
             return
         self._refused = refused
@@ -144,7 +143,7 @@ class HttpTransport:
 
 
 def _lively_socket(address: Any) -> socket.socket:
-    """One that the kernel asks about while it is idle: a server that vanished would never end a watch."""
+    """A socket with TCP keepalive: a watch on a server that vanished would never end."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,4 @@
-"""Indexes that several controllers keep on the shared caches: the same name is always the same indexer."""
+"""Indexes that several controllers use on the shared caches: one name for one indexer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VOLUMES_AVAILABLE = "controllers: available volumes by class"
 
 
 def pods_by_claim(informers: Informers, *, fields: str = "") -> Informer[Pod]:
-    """The pods (of that field selector), found by `namespace/name` of each claim that they use."""
+    """The pods (of that field selector), indexed by `namespace/name` of each claim that they use."""
     informer = informers.of(PODS, fields=fields)
     informer.cache.add_index(PODS_BY_CLAIM, claim_keys)
     return informer
@@ -31,7 +31,7 @@ def claim_keys(pod: Pod) -> Iterable[str]:
 
 
 def claims(informers: Informers) -> Informer[PersistentVolumeClaim]:
-    """All claims, found by the volume they name; those that are not bound by their class ("" for none)."""
+    """All claims, indexed by the volume that they name; unbound ones by their class ("" for none)."""
     informer = informers.of(CLAIMS)
     informer.cache.add_index(CLAIMS_UNBOUND, lambda claim: () if is_bound(claim) else (class_name(claim),))
     informer.cache.add_index(CLAIMS_BY_VOLUME, lambda claim: filter(None, (claim.spec.volume_name,)))
@@ -39,7 +39,7 @@ def claims(informers: Informers) -> Informer[PersistentVolumeClaim]:
 
 
 def volumes(informers: Informers) -> Informer[PersistentVolume]:
-    """All volumes, found by the key of the claim they are for, and the available ones by their class."""
+    """All volumes, indexed by the key of their claim, and available ones by their class."""
     informer = informers.of(VOLUMES)
     informer.cache.add_index(VOLUMES_BY_CLAIM, _claimed)
     informer.cache.add_index(VOLUMES_AVAILABLE, _available)
@@ -47,7 +47,7 @@ def volumes(informers: Informers) -> Informer[PersistentVolume]:
 
 
 def candidates(cache: Cache[PersistentVolume], claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-    """The volumes that may serve the claim: claimed for it, or available in its class."""
+    """The volumes that may match the claim: claimed for it, or available in its class."""
     return cache.by(VOLUMES_BY_CLAIM, claim.key) + cache.by(VOLUMES_AVAILABLE, class_name(claim))
 
 

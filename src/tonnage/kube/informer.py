@@ -1,4 +1,4 @@
-"""List, then watch for ever: keeps a Cache equal to what the API server has."""
+"""Informer: list, then watch, to mirror one kind of the API server into a Cache."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _UNAUTHORIZED = 401
 
 
 class Informer(Generic[T]):
-    """One kind, narrowed by namespace and selectors, mirrored into `cache`.
+    """One kind, filtered by namespace and selectors, mirrored into `cache`.
 
-    A watch that ends is resumed from the last resourceVersion seen (bookmarks count); 410 Gone makes it list again;
-    a lost connection is retried with growing waits. A server that comes back with an older state than was seen (a
-    restored backup, another cluster at this address) would tell a resumed watch nothing: it is listed again.
-    Once it runs, its scope may be changed.
+    A watch that ends is resumed from the last resourceVersion (bookmarks count); 410 Gone makes it list again; a lost
+    connection is retried with back-off. A server may come back with an older state (a restored backup, another cluster
+    at this address). A resumed watch would then get no events, so it is listed again. The scope may be changed while it
+    runs.
 
-    An object with a field of the wrong type is logged and counted in tonnage_unreadable_objects; the informer goes on
-    without it until a version comes that can be read.
+    An object with a field of the wrong type is logged and counted in tonnage_unreadable_objects. The informer continues
+    without it until a readable version comes.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Informer(Generic[T]):
         self._unreadable: dict[str, str] = {}  # key -> what is wrong with it
         self.failure = ""
         """Why the last list failed, "" when it did not."""
-        self._lost = False  # the server could not be reached, or refused us, since it last told anything
+        self._lost = False  # the server was unreachable, or rejected us, since its last event
         self._restored: list[Callable[[], None]] = []
         self.on_rewind: Callable[[], None] = lambda: None
-        """Called when the server's state is older than what was seen of it, before all is listed again."""
+        """Called when the server's state is older than the cache, before all is listed again."""
         self.received = 0
         """Watch events received."""
         self.mine: Keep | None = None
-        """Which objects this process is there for. Set it, and those of others are counted in `others`."""
+        """The filter for this process's objects. If set, other objects are counted in `others`."""
         self.others = 0
         """Objects received, by list or watch, that are not mine: what the scoping proof counts."""
 
@@ -67,7 +67,7 @@ class Informer(Generic[T]):
 
     @property
     def version(self) -> str:
-        """The resourceVersion up to which the cache has seen everything, "" before the first list."""
+        """The resourceVersion up to which the cache is complete, "" before the first list."""
         return self._latest
 
     async def wait_synced(self) -> None:
@@ -75,13 +75,13 @@ class Informer(Generic[T]):
         await self._synced.wait()
 
     def on_restored(self, listener: Callable[[], None]) -> None:
-        """Call listener whenever the server answers again after it did not."""
+        """Call listener whenever the server answers again after an outage."""
         self._restored.append(listener)
 
     def rescope(self, *, labels: str = "", keep: Keep | None = None) -> None:
-        """Watch by another label selector from now on, and keep of what comes only what keep says (None: all).
+        """Watch by another label selector from now on, and filter objects by keep (None: all).
 
-        The cache stays as it is until the next list, and then changes by just what differs.
+        The cache is unchanged until the next list, which then applies only the differences.
         """
         self._scope["labels"] = labels
         self._keep = keep
@@ -104,7 +104,7 @@ class Informer(Generic[T]):
                 self._turn = None
 
     async def _mirror(self) -> None:
-        """One list if needed, and one watch. Returns when another is due."""
+        """Run one list if needed, and one watch. Returns when another is due."""
         try:
             if self._lost and self._version:
                 await self._check_history()
@@ -125,13 +125,13 @@ class Informer(Generic[T]):
             await asyncio.sleep(delay)
 
     async def _check_history(self) -> None:
-        """Whether what we have seen is still the past of what the server has."""
+        """Check that the server's history includes what the cache has seen."""
         now = await self._client.revision(self.kind, self._scope["namespace"], fields=self._scope["fields"])
         if self._went_back(now):
             self._version = ""
 
     def _went_back(self, now: str) -> bool:
-        """Whether a version that the server is at is older than one that it told of before; then it is told."""
+        """Whether the server's version is older than a version seen before; logs that."""
         if not (now.isdecimal() and self._latest.isdecimal() and int(now) < int(self._latest)):
             return False
         log.warning(
@@ -168,7 +168,7 @@ class Informer(Generic[T]):
         return cached is not None and metadata.uid in ("", cached.metadata.uid)
 
     async def _watch(self) -> bool:
-        """Take in events until the server ends the watch; whether there was any."""
+        """Process events until the server ends the watch; return whether there was any."""
         any_event = False
         async with self._client.watch(
             self.kind, **self._scope, resource_version=self._version, keep=self._keep
@@ -195,7 +195,7 @@ class Informer(Generic[T]):
         if event.type == "UNREADABLE" and event.error is not None:
             self._note(obj.key, event.error)
             # The last readable version stays in the cache. The object exists: to remove it would make controllers
-            # delete what belongs to it. A cache may be stale anyway; who deletes reads live, and gets ApiUnreadable.
+            # delete what belongs to it. A cache may be stale anyway; a delete reads live, and gets ApiUnreadable.
             if not self._is_cached(obj.metadata):
                 self._change(partial(self.cache.remove, obj.key))
         elif event.type != "BOOKMARK":
@@ -208,7 +208,7 @@ class Informer(Generic[T]):
         self._version = self._latest = obj.metadata.resource_version or self._latest
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Change the cache. A handler that fails on one object must not end the informer for all others."""
+        """Change the cache. A handler that fails for one object must not end the informer."""
         try:
             change()
         except Exception:
@@ -246,7 +246,7 @@ class Informers:
         self._tasks: Background | None = None
 
     def of(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
-        """The informer of that kind and scope; made, and started if others run, when first asked for."""
+        """The informer of that kind and scope, created on first use, and started if the others run."""
         key = (kind.api_version + kind.plural, namespace, labels, fields)
         if key not in self._informers:
             informer = Informer(self.client, kind, namespace=namespace, labels=labels, fields=fields)
@@ -264,7 +264,7 @@ class Informers:
                 self._tasks.start(informer.run(), f"informer {informer.kind.plural}")
 
     def unsynced(self) -> list[str]:
-        """The informers that have not listed yet, each with the reason where there is one."""
+        """The informers that have not listed yet, each with the reason if there is one."""
         waiting = [informer for informer in self._informers.values() if not informer.synced]
         return [f"{i.kind.plural} is not synced" + (f": {i.failure}" if i.failure else "") for i in waiting]
 

@@ -1,4 +1,4 @@
-"""How to reach a cluster and as whom: kubeconfig files, exec plugins, and the service account inside a pod.
+"""Access to a cluster: kubeconfig files, exec plugins, and the service account inside a pod.
 
 Sources: client-go tools/clientcmd; client.authentication.k8s.io/v1 ExecCredential.
 """
@@ -94,34 +94,33 @@ class _ExecCredential(msgspec.Struct, frozen=True):
 
 
 class Token(Protocol):
-    """Gives the bearer token of the moment ("" for none), and keeps it for a while."""
+    """Provides the current bearer token ("" for none), and caches it."""
 
     async def __call__(self) -> str:
         """The token. Raises Unavailable."""
 
     def forget(self) -> None:
-        """The server refused it: read it anew next time, if it can be."""
+        """Read the token again next time if possible: the server rejected it."""
 
 
 class FixedToken:
-    """One that never changes."""
+    """A fixed token."""
 
     def __init__(self, text: str = "") -> None:
         self._text = text
 
     async def __call__(self) -> str:
-        """See Token."""
         return self._text
 
     def forget(self) -> None:
-        """There is no other."""
+        """Nothing to read again."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Where an API server is and how to be let in.
+    """Address and credentials of an API server.
 
-    server: URL. tls: None for plain http. token: asked before each request. namespace: the default one.
+    server: URL. tls: None for plain http. token: called before each request. namespace: the default one.
     """
 
     server: str
@@ -133,7 +132,7 @@ class Access:
 
 
 def load(path: str | Path | None = None, *, context: str = "") -> Access:
-    """Read a kubeconfig file: path, else the first of $KUBECONFIG that is there, else ~/.kube/config.
+    """Read a kubeconfig file: path, else the first existing one of $KUBECONFIG, else ~/.kube/config.
 
     Raises Invalid with the file's name and what is missing in it.
     """
@@ -160,7 +159,7 @@ def load(path: str | Path | None = None, *, context: str = "") -> Access:
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Access:
-    """Access for a pod by its service account; the token is read again when it is older than a minute.
+    """Access for a pod by its service account; the token is read again after a minute.
 
     Raises Invalid outside a pod.
     """
@@ -174,14 +173,14 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Access:
 
 
 class FileToken:
-    """A token kept in a file that somebody renews; read once a minute, and when the server has refused it."""
+    """A token in a file that is renewed; read once a minute, and when the server has rejected it."""
 
     def __init__(self, file: Path, *, now: Callable[[], float] = time.monotonic) -> None:
         self._file, self._now = file, now
         self._text, self._read = "", float("-inf")
 
     async def __call__(self) -> str:
-        """See Token. One that was there is better than none, when the file cannot be read."""
+        """The token. The former one is returned when the file cannot be read."""
         if self._now() - self._read > _TOKEN_AGE:
             try:
                 self._text, self._read = self._file.read_text().strip(), self._now()
@@ -235,7 +234,7 @@ def _client_certificate(tls: ssl.SSLContext, user: _User, file: Path) -> None:
 
 
 def load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Give a context a client certificate from memory (OpenSSL reads files only: a private one, removed at once)."""
+    """Load a client certificate into a context from memory, by a private file (OpenSSL reads only files)."""
     with tempfile.NamedTemporaryFile(prefix="tonnage-", suffix=".pem") as both:  # mode 0600
         both.write(certificate + b"\n" + key)
         both.flush()
@@ -251,7 +250,7 @@ def _token(user: _User, file: Path, tls: ssl.SSLContext | None) -> Token:
 
 
 class ExecPlugin:
-    """Asks a program for credentials, and again when they have run out."""
+    """Runs a program for credentials, and again when they have expired."""
 
     def __init__(self, spec: Any, file: Path, tls: ssl.SSLContext | None) -> None:
         self._spec, self._file, self._tls = spec, file, tls
@@ -259,7 +258,7 @@ class ExecPlugin:
         self._lock = asyncio.Lock()
 
     async def __call__(self) -> str:
-        """The token of the moment. Raises Unavailable when the program fails."""
+        """The current token. Raises Unavailable when the program fails."""
         async with self._lock:
             if self._status is None or self._expired(self._status):
                 self._status = await self._ask()
@@ -269,7 +268,7 @@ class ExecPlugin:
             return self._status.token
 
     def forget(self) -> None:
-        """Ask the program again."""
+        """Run the program again."""
         self._status = None
 
     @staticmethod

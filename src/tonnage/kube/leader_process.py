@@ -1,6 +1,6 @@
-"""A process of which several run and one works: it stands for election, and serves metrics meanwhile.
+"""A process with several replicas, of which only the elected leader works. All serve metrics.
 
-What it does when it leads is its maker's to say. A replica that does not lead watches nothing.
+A replica that is not leader watches nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ log = logging.getLogger(__name__)
 
 
 class LeaderLoop(Protocol):
-    """Something that works until it is cancelled."""
+    """A loop that works until it is cancelled."""
 
     async def run(self) -> None:
-        """Work."""
+        """Run the loop."""
 
 
 @dataclass(frozen=True)
 class Seat:
-    """What replicas of one kind stand for. lease: its name, in namespace; identity: this replica's name, no other's.
-    reporter: who tells its Events. leads: shows whether this one works. metrics: where to serve them, None for
-    nowhere."""
+    """Leader-election settings of the replicas.
+
+    lease: its name, in namespace. identity: this replica's unique name. reporter: component of its Events. leads: the
+    gauge that shows whether this one is leader. metrics: where to serve them, None for nowhere.
+    """
 
     lease: str
     namespace: str
@@ -46,8 +48,10 @@ class Seat:
 
 
 class ElectedProcess:
-    """start() returns at once; the work, which loops() makes anew each time, begins when this replica leads. client: to
-    the API server."""
+    """Runs the loops of loops(), created anew for each term, while this replica is leader.
+
+    start() returns at once. client: to the API server.
+    """
 
     def __init__(
         self,
@@ -69,21 +73,21 @@ class ElectedProcess:
         return self._exporter.url if self._exporter is not None else ""
 
     async def start(self) -> None:
-        """Serve metrics, stand for election. Raises HostError when the address cannot be had."""
+        """Serve metrics and take part in the election. Raises HostError when the address cannot be bound."""
         if self._exporter is not None:
             await self._exporter.start()
             log.info("serving metrics url=%s", self._exporter.url)
         self._tasks.start(supervise("election", lambda: self._election.run(self._lead)), "election")
 
     async def stop(self) -> None:
-        """Give the lead up and end. May be repeated."""
+        """Release the Lease and stop. Idempotent."""
         if self._exporter is not None:
             await self._exporter.stop()
         await self._tasks.close()
         await self._client.close()
 
     async def _lead(self) -> None:
-        """Work until cancelled. What a former leader left half done is found by looking."""
+        """Run the loops until cancelled. They recover what a former leader left half done."""
         informers = Informers(self._client)
         events = EventRecorder(self._client, self._seat.reporter, host=self._seat.identity, clock=self._clock)
         loops = self._loops(informers, events)
@@ -100,4 +104,4 @@ class ElectedProcess:
 
 
 async def _nothing() -> None:
-    """All gauges are always up to date."""
+    """Default refresh: all gauges are always up to date."""

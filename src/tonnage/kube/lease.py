@@ -1,7 +1,7 @@
-"""Leader election by a Lease (client-go tools/leaderelection): one of several runs, the others wait.
+"""Leader election by a Lease (client-go tools/leaderelection).
 
-The holder renews; the others watch the Lease and take it over when it has not changed for its duration, measured on
-their own clock, so that clocks that differ do no harm.
+The leader renews the Lease. The others watch it and take it over when it has not changed for its duration, measured on
+their own clock, so clock differences do no harm.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class LeaderElection:
         self._renewed = 0.0
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait to become leader, then run lead() until the leadership is lost; for ever.
+        """Wait to become leader, then run lead() until leadership is lost; repeat forever.
 
         lead() is cancelled when the Lease could not be renewed within its duration. On cancellation the Lease is
-        given up, so that another need not wait for it to run out.
+        released, so another replica need not wait for its end.
         """
         while True:
             while not await self._try():
@@ -74,7 +74,7 @@ class LeaderElection:
             await asyncio.gather(work, return_exceptions=True)
 
     async def _wait(self, work: asyncio.Future[None], seconds: float) -> None:
-        """So long, or until the work ends."""
+        """Wait that long, or until the work ends."""
         sleep = asyncio.ensure_future(self._clock.sleep(seconds))
         try:
             await asyncio.wait([work, sleep], return_when=asyncio.FIRST_COMPLETED)
@@ -82,7 +82,9 @@ class LeaderElection:
             sleep.cancel()
 
     async def _renew(self) -> bool:
-        """Whether the Lease is ours still. A server that does not answer must not keep us from giving up in time."""
+        """Renew the Lease; return whether we still hold it. A server that hangs must not delay the end of
+        leadership.
+        """
         try:
             async with asyncio.timeout(self._duration / 3):
                 return await self._try()
@@ -90,7 +92,7 @@ class LeaderElection:
             return False
 
     async def _try(self) -> bool:
-        """Take or renew the Lease; whether we hold it now."""
+        """Acquire or renew the Lease; return whether we hold it now."""
         try:
             held = await self._take()
         except (ApiConflict, ApiAlreadyExists):

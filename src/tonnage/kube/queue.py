@@ -1,7 +1,7 @@
-"""The work queue: keys waiting, de-duplicated, one worker a key, delays and rate limits. Sans-I/O.
+"""The work queue: de-duplicated keys, one worker per key, delays and rate limits. No I/O.
 
-The invariant (client-go workqueue): a key is in `waiting` at most once; a key added while it is being worked on is
-marked dirty and waits again when that work is done, so nothing is lost and nothing runs twice at once.
+The invariant (client-go workqueue): a key is in `waiting` at most once. A key added while it is being worked on is
+marked dirty and waits again when that work is done. So nothing is lost and nothing runs twice at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """Keys to be worked on. Times are seconds of any one monotonic clock, given by the caller."""
+    """Keys to work on. Times are seconds of any one monotonic clock, passed by the caller."""
 
     def __init__(self, backoff: Backoff | None = None) -> None:
         self.backoff = backoff or Backoff()
@@ -31,12 +31,12 @@ class WorkQueue(Generic[K]):
         self._count = 0
 
     def __len__(self) -> int:
-        """Keys that wait for a worker now."""
+        """Number of keys that wait for a worker now."""
         return len(self._waiting)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many keys are in which state, for people."""
+        """Number of keys in each state, for people."""
         return {"waiting": len(self._waiting), "working": len(self._working), "delayed": len(self._due)}
 
     @property
@@ -45,7 +45,7 @@ class WorkQueue(Generic[K]):
         return not (self._waiting or self._working or self._due)
 
     def add(self, key: K) -> None:
-        """Ask for work on key."""
+        """Add key."""
         if key in self._working:
             self._dirty.add(key)
         elif key not in self._queued:
@@ -53,7 +53,7 @@ class WorkQueue(Generic[K]):
             self._waiting.append(key)
 
     def add_at(self, key: K, when: float) -> None:
-        """Ask for work on key at a time; of several times the earliest holds."""
+        """Add key at a time; of several times the earliest counts."""
         if self._due.get(key, when + 1) <= when:
             return
         self._due[key] = when
@@ -61,21 +61,21 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._later, (when, self._count, key))
 
     def add_limited(self, key: K, now: float) -> float:
-        """Ask for work on key after its next back-off delay; returns that delay in seconds."""
+        """Add key after its next back-off delay; returns that delay in seconds."""
         delay = self.backoff.next(key)
         self.add_at(key, now + delay)
         self._failed.add(key)
         return delay
 
     def hasten(self, now: float) -> None:
-        """What they all waited for may be there: let the keys that wait for their back-off wait no longer."""
+        """End all back-off delays now: the cause of the failures may be gone."""
         for key in self._failed & self._due.keys():
             self.forget(key)
             self.add_at(key, now)
         self._failed.clear()
 
     def forget(self, key: K) -> None:
-        """Start the back-off of key afresh."""
+        """Reset the back-off of key."""
         self.backoff.forget(key)
         self._failed.discard(key)
 
@@ -86,7 +86,7 @@ class WorkQueue(Generic[K]):
         return self._later[0][0] if self._later else None
 
     def advance(self, now: float) -> None:
-        """Let the keys wait whose delay is over."""
+        """Move keys with an expired delay to those that wait."""
         while (due := self.next_due()) is not None and due <= now:
             _, _, key = heapq.heappop(self._later)
             del self._due[key]
@@ -102,7 +102,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Work on key has ended, well or not."""
+        """End the work on key, successful or not."""
         self._working.discard(key)
         if key in self._dirty:
             self._dirty.discard(key)

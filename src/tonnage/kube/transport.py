@@ -1,7 +1,7 @@
-"""The one seam between us and an API server: a request with an answer, and a stream of lines.
+"""Transport to an API server: a request with a response, and a stream of lines.
 
-One transport speaks HTTP with aiohttp; another calls an embedded server in the same process. The client above does not
-know which one it has.
+One transport speaks HTTP with aiohttp, another calls an embedded server in the same process. The client does not
+distinguish them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """Its answer, whatever the status."""
+    """A response of any status."""
 
     status: int
     body: bytes
@@ -42,13 +42,13 @@ class Transport(Protocol):
     """Carries requests to one API server. Raises Unavailable when there is no connection to it."""
 
     async def request(self, request: Request) -> Response:
-        """Send one request and read the whole answer."""
+        """Send one request and read the whole response."""
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Send a watch and yield its answer in chunks of whole or partial lines, until the server ends it.
+        """Send a watch and yield its response in chunks of whole or partial lines, until the server ends it.
 
-        An answer other than 200 raises the ApiError of its Status on entering.
+        A response other than 200 raises the ApiError of its Status on entering.
         """
 
     async def close(self) -> None:
-        """Close all connections. May be repeated."""
+        """Close all connections. Idempotent."""

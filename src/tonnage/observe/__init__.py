@@ -1,4 +1,4 @@
-"""What processes report about themselves: logs, metrics and traces.
+"""Logs, metrics and traces of processes.
 
 Used by all layers. It writes to standard error, and serves metrics where a verb asks for it.
 """

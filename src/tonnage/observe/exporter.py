@@ -1,4 +1,4 @@
-"""Metrics on request: a small HTTP responder, so that a driver needs no web server to be looked at."""
+"""A small HTTP server for metrics, so a driver needs no web framework."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_HEAD = 16 * 1024
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen. port 0: any that is free."""
+    """Listen address. port 0: any free one."""
 
     host: str
     port: int
@@ -29,12 +29,12 @@ class Address:
 
     @property
     def open_to_others(self) -> bool:
-        """Whether other machines reach it."""
+        """Whether other machines can connect."""
         return not ipaddress.ip_address(self.host).is_loopback
 
 
 def parse_address(text: str) -> Address:
-    """Read `[ADDRESS:]PORT`; without an address it is the loopback's. Raises Invalid."""
+    """Parse `[ADDRESS:]PORT`; the default address is loopback. Raises Invalid."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -47,10 +47,10 @@ def parse_address(text: str) -> Address:
 
 
 class Exporter:
-    """Serves GET /metrics and GET /healthz over HTTP/1.1, one request a connection.
+    """Serves GET /metrics and GET /healthz over HTTP/1.1, one request per connection.
 
-    refresh: awaited before each answer, to bring gauges up to date. Nobody is asked for a name: listen on the loopback
-    unless the network is trusted.
+    refresh: awaited before each response, to update gauges. There is no authentication: listen on loopback unless the
+    network is trusted.
     """
 
     def __init__(self, address: Address, refresh: Callable[[], Awaitable[None]]) -> None:
@@ -59,14 +59,14 @@ class Exporter:
 
     @property
     def url(self) -> str:
-        """Where it is served, "" before start()."""
+        """The URL of the metrics, "" before start()."""
         if self._server is None:
             return ""
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"http://{Address(host, port)}/metrics"
 
     async def start(self) -> None:
-        """Listen. Raises HostError when the address cannot be had."""
+        """Listen. Raises HostError when the address cannot be bound."""
         host, port = self._address.host, self._address.port
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_HEAD)
@@ -75,7 +75,7 @@ class Exporter:
             raise HostError(f"cannot serve metrics at {self._address}: {why}; choose another address") from failure
 
     async def stop(self) -> None:
-        """Take no more requests; those under way are cut. May be repeated."""
+        """Stop listening; requests under way are closed. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             server.close()

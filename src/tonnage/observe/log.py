@@ -25,7 +25,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def setup(level: str = "info", *, as_json: bool = False, stream: TextIO | None = None) -> None:
-    """Send the root logger's lines to stream (standard error). May be repeated: the last call holds."""
+    """Write the root logger's lines to stream (standard error). The last call counts."""
     handler = logging.StreamHandler(stream or sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonFormatter() if as_json else text)

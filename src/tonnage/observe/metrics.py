@@ -1,4 +1,4 @@
-"""Every metric that tonnage exports, in one list. Label sets are small and known before."""
+"""Every metric that tonnage exports, in one list. Label sets are small and known in advance."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ QUEUES = Sums(
 )
 PROMISES = Sums(
     "tonnage_claims_promised",
-    "Claims sent to a node, by how far they are: seen, booked, creating, made (until the room is read anew).",
+    "Claims with this node as selected-node, by stage: seen, booked, creating, made (until the next GetCapacity).",
     ("node", "stage"),
     registry=REGISTRY,
 )
@@ -104,7 +104,7 @@ POOL_ABNORMAL = Gauge(
     registry=REGISTRY,
 )  # fmt: skip
 POOL_ERASING = Gauge(
-    "tonnage_pool_erasing_bytes", "Room of deleted volumes that waits to be erased.", ["pool", "kind"],
+    "tonnage_pool_erasing_bytes", "Bytes of deleted volumes that are not erased yet.", ["pool", "kind"],
     registry=REGISTRY,
 )  # fmt: skip
 POOL_ERASING_VOLUMES = Gauge(
@@ -152,12 +152,10 @@ DELETE_SECONDS = Histogram(
     registry=REGISTRY,
     buckets=_SECONDS,
 )
-WITHDRAWN = Counter(
-    "tonnage_claims_withdrawn", "Claims sent back to the scheduler, by node.", ["node"], registry=REGISTRY
-)
+WITHDRAWN = Counter("tonnage_claims_withdrawn", "Rescheduled claims, by node.", ["node"], registry=REGISTRY)
 ORPHANS = Gauge(
     "tonnage_orphan_volumes",
-    "Volumes without a PersistentVolume, kept for a person to decide.",
+    "Orphans: volumes without a PersistentVolume, until a person adopts or purges them.",
     ["node", "pool"],
     registry=REGISTRY,
 )

@@ -1,5 +1,4 @@
-"""How our long-running processes use the machine: few malloc arenas, a collector that does not look at what stays, and
-as many open files as are allowed."""
+"""Tuning of long-running processes: malloc arenas, garbage collector, limit of open files."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ _WHOLE = 60
 
 
 def raise_file_limit() -> None:
-    """Containers take four descriptors each, watchers one: take what the hard limit allows."""
+    """Raise the limit of open files to the hard limit: containers need four descriptors each, watches one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def tune_allocator() -> None:
-    """Before any thread: one arena for all of them, and freed memory goes back soon. Does nothing without glibc."""
+    """Use one malloc arena, and return freed memory early. Call it before any thread. No effect without glibc."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_ARENA_MAX, 1)
@@ -32,23 +31,23 @@ def tune_allocator() -> None:
 
 
 def settle() -> None:
-    """After the start: what is there stays, so the cyclic collector need not look at it again, nor look as often.
+    """Tune the garbage collector after the start: exclude present objects, and run less often. Idempotent.
 
-    Decoding many objects is much faster that way. Blocking calls share a few threads, as each costs memory. May be
-    repeated.
+    Decoding many objects is much faster that way. Blocking calls share a few threads, as each costs memory.
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="blocking"))
     _freeze()
-    # Small second steps: one that looks at 100,000 objects stops all threads for more than 30 ms.
+    # Small second steps: a check of 100,000 objects stops all threads for more than 30 ms.
     gc.set_threshold(10_000, 2, 50)
     _trim()
 
 
 async def keep_trimmed(*, every: float = 60.0) -> None:
-    """Give memory that was freed back to the machine, once in so many seconds, until cancelled.
+    """Return freed memory to the machine periodically, until cancelled.
 
-    What is there then stays, as after the start: a collection of 10,000 pods and their caches would stop all threads
-    for more than 50 ms, in the middle of any request. Once in _WHOLE times the collector looks at all of it.
+    Present objects are excluded from collection, as after the start: a collection of 10,000 pods and their caches would
+    stop all threads for more than 50 ms, in the middle of any request. Once in _WHOLE times the collector checks all of
+    them.
     """
     for turn in itertools.count(1):
         await asyncio.sleep(every)

@@ -1,4 +1,4 @@
-"""Gauges that are read off objects when somebody looks, and cost nothing in between."""
+"""Gauges that are computed from objects when metrics are read, and cost nothing in between."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Sums(Collector):
-    """A gauge with two labels: one that objects of a kind have in common, and one for each thing counted in them.
+    """A gauge with two labels: one that objects share, and one for each counted thing.
 
-    Objects are held weakly; those of one label are summed up (a box has many nodes in one process).
+    Objects are held weakly; those with one label are summed (a box has many nodes in one process).
     """
 
     def __init__(self, name: str, text: str, labels: tuple[str, str], *, registry: CollectorRegistry) -> None:
@@ -27,15 +27,13 @@ class Sums(Collector):
         registry.register(self)
 
     def count(self, thing: T, label: str, read: Callable[[T], Mapping[str, int]]) -> None:
-        """Count in thing from now on. read is called in another thread, and must not keep thing."""
+        """Count in thing from now on. read is called in another thread, and must not refer to thing."""
         self._counted[thing] = label, _weakly(thing, read)
 
     def describe(self) -> Iterator[Metric]:
-        """See Collector."""
         yield GaugeMetricFamily(self.name, self._text, labels=self._labels)
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         sums: defaultdict[tuple[str, str], int] = defaultdict(int)
         for label, read in list(self._counted.values()):
             for what, count in read().items():

@@ -1,6 +1,6 @@
-"""OpenTelemetry spans, where the usual variables OTEL_* ask for them; else nothing is loaded and nothing is done.
+"""OpenTelemetry spans, if the usual variables OTEL_* enable them; otherwise nothing is loaded.
 
-Needs the extra `otel` (pip install 'tonnage[otel]'). Sent is OTLP over HTTP, to OTEL_EXPORTER_OTLP_ENDPOINT.
+Needs the extra `otel` (pip install 'tonnage[otel]'). Exports OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _tracer: Tracer | None = None
 
 
 class Span:
-    """What happens while it is open is told as one thing that took some time."""
+    """A span: one operation with its duration."""
 
     def __init__(self, span: OtelSpan | None = None) -> None:
         self._span = span
 
     def note(self, key: str, value: str | int) -> None:
-        """Say something about it."""
+        """Set an attribute."""
         if self._span is not None:
             self._span.set_attribute(key, value)
 
     def fail(self, why: str) -> None:
-        """It has not succeeded. An exception that leaves the span says so by itself."""
+        """Mark the span as failed. An exception that leaves the span does so by itself."""
         if self._span is not None:
             from opentelemetry.trace import Status, StatusCode
 
@@ -73,7 +73,7 @@ def _open(tracer: Tracer, name: str, attributes: Mapping[str, str | int], kind: 
 
 
 def headers() -> dict[str, str]:
-    """What to send along with a call, so that what is called becomes a part of the present span."""
+    """Headers of a call that make the callee's spans children of the present span."""
     if _tracer is None:
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -84,14 +84,16 @@ def headers() -> dict[str, str]:
 
 
 def use(provider: TracerProvider | None) -> None:
-    """Record by that provider from now on, None: no more."""
+    """Record with that provider from now on, None: stop."""
     global _tracer
     _tracer = provider.get_tracer("tonnage") if provider is not None else None
 
 
 def setup(service: str, attributes: Mapping[str, str]) -> None:
-    """Record if the environment asks for it. service: its name, unless OTEL_SERVICE_NAME says another; attributes: of
-    all its spans. What is asked for and cannot be had is warned of: storage must not hang on it."""
+    """Record if the environment enables it. service: default of OTEL_SERVICE_NAME; attributes: of all spans.
+
+    If it is enabled and unavailable, a warning is logged: storage must not depend on it.
+    """
     if not _is_asked_for():
         return
     if (protocol := next(filter(None, map(os.environ.get, _PROTOCOLS)), _OURS)) != _OURS:

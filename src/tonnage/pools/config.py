@@ -1,6 +1,7 @@
-"""Pools from their one-line description: `KIND[:WHERE][,key=value...]`, as `image:/var/lib/tonnage,size=100Gi`.
+"""Parse pools from their one-line description: `KIND[:WHERE][,key=value...]`.
 
-Each kind is loaded only when it is asked for: a process has one or two of them, and all together cost 2 MiB.
+For example `image:/var/lib/tonnage,size=100Gi`. Each kind is imported when it is first used: a process has one or two
+kinds, and all of them cost 2 MiB.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 KINDS = tuple(_KEYS)
 LEAST = 1024**2
-"""Bytes of the smallest pool that a person may mean: those of the smallest volume with a file system."""
+"""Minimum bytes of a pool: those of the smallest volume with a file system."""
 
 
 def options_of(kind: str) -> tuple[str, ...]:
@@ -42,16 +43,18 @@ def options_of(kind: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """A pool as described. size: bytes it may promise, 0 for what its disk has. sparse: images grow as they are
-    written. overcommit: how often the disk's free space may be promised, 1 by default, inf for any amount.
-    largest: of a fake pool, the biggest volume, 0 for any. directories: whether a fake pool makes them.
-    group: of an lvm pool, the volume group, which stands where others have a path. thin: its thin pool, "" for none.
-    thin_size: bytes of that one if it must be made. overcommit: of lvm, how often the thin pool may be promised.
-    region: of a pmem pool, the region's name or cookie, "" for all; mode: of its namespaces, or lvm.
-    erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: the kind's own.
-    rootfs: whether it may lie on the disk that the node lives on, None: not said. keep: what it leaves free of its
-    disk, None: not said (nodedisk.py decides both for nodes). inline: bytes that are kept for inline volumes.
-    written: the name of the kind as it was written, which may be an old one."""
+    """A pool as described.
+
+    size: bytes, 0 for what its disk has. sparse: images are allocated as they are written. overcommit: factor for the
+    disk's free bytes, 1 by default, inf for unlimited. largest: of a fake pool, the maximum volume size, 0 for
+    unlimited. directories: whether a fake pool makes directories. group: of an lvm pool, the volume group, in place of
+    a path. thin: its thin pool, "" for none. thin_size: bytes of the thin pool if it must be made. overcommit: of lvm,
+    the factor for the thin pool's size. region: of a pmem pool, the region's name or cookie, "" for all. mode: of its
+    namespaces, or lvm. erase_rate: bytes of deleted volumes to overwrite per second, 0 for unlimited, None for the
+    kind's default. rootfs: whether it may be on the node's own disk, None: not specified. keep: the disk's min free,
+    None: not specified. inline: bytes of the inline capacity. written: the name of the kind as written, possibly an old
+    one.
+    """
 
     kind: str
     where: Path | None = None
@@ -104,39 +107,39 @@ class PoolConfig:
 
     @property
     def renamed(self) -> str:
-        """A warning where the description uses the old name of a kind, "" elsewhere."""
+        """A deprecation warning where the description uses the old name of a kind, "" otherwise."""
         if self.written not in RENAMED_KINDS:
             return ""
         return f"pool {self.name}: kind {self.written} is called {self.kind} now: write {self.kind},name={self.name}"
 
     @property
     def takes_disk(self) -> bool:
-        """Whether volumes take room of the disk under a directory, which others may use too."""
+        """Whether volumes use the disk under a directory, which others may use too."""
         return "rootfs" in _KEYS[self.kind]
 
     @property
     def has_size(self) -> bool:
-        """Whether `size=` is an option of that kind; disks that others prepared have the size they have."""
+        """Whether `size=` is an option of that kind; prepared disks have a fixed size."""
         return "size" in _KEYS[self.kind]
 
     @property
     def marker(self) -> Path | None:
-        """The file that says that the pool was made, None for kinds that have none."""
+        """The file that marks a pool as made, None for kinds that have none."""
         if self.where is None:
             return None
         return (self.where / OWN if self.kind == "static" else self.where) / MARKER
 
     def at(self, where: Path) -> PoolConfig:
-        """The same pool elsewhere."""
+        """The same pool at another location."""
         return replace(self, where=where)
 
 
 def parse(text: str) -> PoolConfig:
-    """Read a description. Unknown kinds and keys are refused by name.
+    """Parse a description. Unknown kinds and keys are rejected by name.
 
-    Keys: name; size (a quantity); all but static: inline (a quantity); image and btrfs: sparse=yes|no; these and quota:
-    overcommit=yes|no|RATIO, rootfs=yes|no, keep (a quantity, or a share of the disk in percent); kinds that
-    erase: eraserate (a quantity in a second, 0 for any); fake: largest, directories=yes|no; lvm, whose WHERE is a
+    Keys: name; size (a quantity); all except static: inline (a quantity); image and btrfs: sparse=yes|no; these and
+    quota: overcommit=yes|no|RATIO, rootfs=yes|no, keep (a quantity, or a share of the disk in percent); kinds that
+    erase: eraserate (a quantity per second, 0 for unlimited); fake: largest, directories=yes|no; lvm, whose WHERE is a
     volume group: thin=THIN_POOL, thinsize, overcommit; pmem, whose WHERE is a region or `all`: mode.
 
     Old names of kinds (names.RENAMED_KINDS) are accepted. Raises Invalid.
@@ -187,7 +190,7 @@ def parse(text: str) -> PoolConfig:
 
 
 def _inline(options: Mapping[str, str]) -> int:
-    """Bytes that are kept for inline volumes, of those that the pool has. Raises Invalid."""
+    """Bytes of the pool that are reserved for inline volumes. Raises Invalid."""
     inline, size = _size(options, "inline"), _size(options, "size")
     if size and inline > size:
         raise Invalid(f"inline={from_bytes(inline)}: more than the pool's size={from_bytes(size)}")
@@ -195,7 +198,7 @@ def _inline(options: Mapping[str, str]) -> int:
 
 
 def _keep(text: str) -> Keep:
-    """Bytes or a share: 10Gi, 15%. Raises Invalid."""
+    """Min free: bytes or a share, 10Gi or 15%. Raises Invalid."""
     if text.endswith("%"):
         if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?", text[:-1]):
             raise Invalid(f"keep={text[:40]}: want a share of the disk below 100%, or bytes")
@@ -241,7 +244,7 @@ def _size(options: Mapping[str, str], key: str) -> int:
 
 
 def _rate(options: Mapping[str, str]) -> int | None:
-    """Bytes in a second, 0 for any number."""
+    """Bytes per second, 0 for unlimited."""
     if (text := options.get("eraserate")) is None:
         return None
     if (rate := to_bytes(text)) < 0:
@@ -268,9 +271,9 @@ def _ratio(value: str) -> float:
 
 
 def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None = None) -> Pool:
-    """The pool that a configuration describes, not yet open. disks: the account of disks, the process's own by default.
+    """Create the pool that a configuration describes, not open yet.
 
-    Raises Invalid.
+    disks: the account of disks, the process's own by default. Raises Invalid.
     """
     pool = _make(config, clock, disks)
     pool.inline = config.inline
@@ -331,8 +334,11 @@ def _pmem(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What pools on one disk may promise together. disk: a path on it. free: bytes free now or used by the pools
-    already, but what these keep. Pools without a size are counted as what is free."""
+    """The bytes that pools on one disk may reserve together.
+
+    disk: a path on it. free: bytes that are free now or used by the pools already, less their min free. Pools without a
+    size count as what is free.
+    """
 
     disk: Path
     pools: tuple[str, ...]
@@ -341,7 +347,7 @@ class Outlook:
 
     @property
     def fits(self) -> bool:
-        """Whether the disk can keep the promise."""
+        """Whether the disk has the bytes that may be reserved."""
         return self.promised <= self.free
 
     def __str__(self) -> str:
@@ -353,12 +359,12 @@ class Outlook:
 
 
 def _whole(size: int) -> str:
-    """For people: whole Mi, as far as there are any."""
+    """For people: whole Mi where possible."""
     return from_bytes(size // 1024**2 * 1024**2 or size)
 
 
 def outlook(configs: Iterable[PoolConfig]) -> list[Outlook]:
-    """What the pools may promise together, disk by disk. Blocking; nothing is made. Raises Invalid."""
+    """The outlook of each disk under the pools. Blocking; makes nothing. Raises Invalid."""
     disks: dict[int, list[PoolConfig]] = {}
     for config in configs:
         if config.where is not None and config.has_size:

@@ -1,8 +1,8 @@
-"""The fake pool, which only counts: the reference of the contract, for tests, the simulator and boxes without root.
+"""The fake pool, which only counts: the reference of the contract, for tests, simulation and boxes without root.
 
-Sizes are counted exactly. What is staged and published is remembered in the process; with `directories` a published
-volume is a plain directory, without a limit. Nothing survives the process, and nothing here waits or uses a thread
-(but to remove what a pod left in such a directory).
+Sizes are counted exactly. Staged and published paths are recorded in the process. With `directories` a published volume
+is a plain directory without a limit. Nothing survives the process. Nothing here blocks or uses a thread, except the
+removal of what a pod left in such a directory.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tonnage.pools.fs import mounts
 class FakePool(Pool):
     """Counts volumes against `size` bytes.
 
-    largest: artificial maximum of one volume in bytes, 0 for none. smallest: the least size, requests are rounded up.
-    directories: make a plain directory at each staging path and target. erase_rate: bytes in a second at which deleted
-    volumes are seen to be erased (there is nothing to overwrite), 0: at once.
+    largest: artificial maximum of one volume in bytes, 0 for none. smallest: minimum size; requests are rounded up.
+    directories: make a plain directory at each staging path and target. erase_rate: bytes per second at which deleted
+    volumes appear to be erased (there is nothing to overwrite), 0: at once.
     """
 
     kind = "fake"
@@ -79,13 +79,12 @@ class FakePool(Pool):
         self._published: dict[str, set[str]] = {}
 
     async def open(self) -> None:
-        """Nothing to find."""
+        """Nothing to open."""
 
     async def close(self) -> None:
-        """Nothing to give back; the volumes stay for the next open()."""
+        """Nothing to release; the volumes stay for the next open()."""
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool."""
         if found := self._volumes.get(request.name):
             request = requests.again(found, request)
         elif request.source:
@@ -120,14 +119,12 @@ class FakePool(Pool):
         return found
 
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
-        """See Pool."""
         if self._largest == self.size:
             self._largest = bounds.size
         self.size = bounds.size
         self._erasing.rate = erase_rate or 0
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
-        """See Pool."""
         if name not in self._volumes:
             return
         if using := sorted(self._staged.get(name, set()) | self._published.get(name, set())):
@@ -137,28 +134,23 @@ class FakePool(Pool):
         self._erasing.add(volume, self._clock.monotonic())
 
     async def erasing(self) -> Sequence[Erasure]:
-        """See Pool."""
         return self._erasing.all(self._clock.monotonic())
 
     async def get(self, name: str) -> PoolVolume:
-        """See Pool."""
         try:
             return self._volumes[name]
         except KeyError:
             raise NotFound(f"pool {self.name!r} has no volume {name[:128]!r}") from None
 
     async def list(self) -> Sequence[PoolVolume]:
-        """See Pool."""
         return [self._volumes[name] for name in sorted(self._volumes)]
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
-        """See Pool."""
         return await self.capacity_for({}, fstype=fstype, block=block)
 
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """See Pool."""
         requests.fstype_of(self, fstype, block=block)
         return reservation.left(self._room(), self._reserve(parameters, inline=inline))
 
@@ -173,7 +165,6 @@ class FakePool(Pool):
         )
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """See Pool."""
         volume = await self.get(name)
         if self._directories and not volume.block:
             mounts.make_directory(path)
@@ -182,38 +173,34 @@ class FakePool(Pool):
         self._staged.setdefault(name, set()).add(str(path))
 
     async def unstage(self, name: str, path: Path) -> None:
-        """See Pool."""
         _forget(self._staged, name, str(path))
 
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
-        """See Pool."""
         volume = await self.get(name)
         if str(staging) not in self._staged.get(name, ()):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         shown = self._targets.setdefault(str(target), (name, readonly))
         if shown != (name, readonly):
             what = f"volume {shown[0]}, {'read-only' if shown[1] else 'writable'}"
-            raise AlreadyExists(f"{target} already shows {what}; asked is {name}, readonly={readonly}")
+            raise AlreadyExists(f"{target} already shows {what}; requested {name}, readonly={readonly}")
         self._published.setdefault(name, set()).add(str(target))
         if self._directories:
             _show(target, block=volume.block)
 
     async def unpublish(self, name: str, target: Path) -> None:
-        """See Pool."""
         shown, _ = self._targets.pop(str(target), (name, False))
         _forget(self._published, shown, str(target))
         if self._directories and not _gone(target):
             await asyncio.to_thread(_remove, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
-        """See Pool. Files in such a directory are not measured."""
+        """Usage of a volume. Files in its directory are not measured."""
         volume = await self.get(name)
         if str(path) not in self._staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
             raise NotFound(f"volume {name} is not at {path}")
         return Stats(total=volume.size, used=0, available=volume.size)
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
-        """See Pool."""
         check_name(name)
         if found := self._snapshots.get(name):
             return requests.existing_snapshot(found, volume)
@@ -226,23 +213,19 @@ class FakePool(Pool):
         return made
 
     async def delete_snapshot(self, name: str) -> None:
-        """See Pool."""
         if found := self._snapshots.pop(name, None):
             self._used -= found.size
 
     async def get_snapshot(self, name: str) -> Snapshot:
-        """See Pool."""
         try:
             return self._snapshots[name]
         except KeyError:
             raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}") from None
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        """See Pool."""
         return [self._snapshots[name] for name in sorted(self._snapshots)]
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        """See Pool."""
         volume = await self.get(name)
         wanted = requests.larger(self, volume, size, limit)
         reserve = self._reserve(volume.parameters)
@@ -252,20 +235,18 @@ class FakePool(Pool):
         return self._volumes[name]
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
-        """See Pool."""
         await self.stats(name, path)
         self._volumes[name] = replace(self._volumes[name], pending=False)
         return self._volumes[name]
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
-        """See Pool."""
         volume = await self.get(name)
         self._volumes[name] = replace(volume, mutable=changed(self, volume, parameters))
         return self._volumes[name]
 
 
 class Remains:
-    """Deleted volumes, erased one after the other as time goes by; their state is worked out when somebody looks."""
+    """Deleted volumes, erased one by one; the progress is computed when it is read."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -273,7 +254,7 @@ class Remains:
         self._since = 0.0
 
     def add(self, volume: PoolVolume, now: float) -> None:
-        """Begin to erase, if its class says so."""
+        """Start to erase a volume, if its class says so."""
         method = erase_of(volume.effective)
         if method == "none" or not self.rate:
             return
@@ -302,7 +283,7 @@ def _show(target: Path, *, block: bool) -> None:
 
 
 def _gone(target: Path) -> bool:
-    """Remove a file, an empty directory or a symlink itself. False for a directory that has content."""
+    """Remove a file, an empty directory or a symlink itself. False for a directory that is not empty."""
     try:
         with nofollow.parent(target) as (at, name):
             try:
@@ -321,7 +302,7 @@ def _gone(target: Path) -> bool:
 
 
 def _remove(target: Path) -> None:
-    """Remove a directory with all that a pod left in it; symlinks and mounts are not entered. Raises HostError."""
+    """Remove a directory with all that a pod left in it, without entering symlinks and mounts. Raises HostError."""
     try:
         with nofollow.parent(target) as (at, name):
             tree.remove(nofollow.by_fd(at, name))

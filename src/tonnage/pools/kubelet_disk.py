@@ -1,8 +1,9 @@
-"""Pools on the disk that the node itself lives on: a full one makes the kubelet evict pods and remove images.
+"""Pools on the node's own disk, which the kubelet needs too. Blocking.
 
-The kubelet acts when less than 10 % (its own file system, nodefs) or 15 % (imagefs) is available, its thresholds unless
-they are set. A node's configuration must therefore say `rootfs=yes` for such a pool, and the pool leaves a share free;
-where a person names the pool on the command line, the share is kept and a warning says so. Blocking.
+When the disk is full, the kubelet evicts pods and removes images. It acts when less than 10 % (its own file system,
+nodefs) or 15 % (imagefs) is available, its default thresholds. So a node's configuration must set `rootfs=yes` for such
+a pool, and the pool has a min free. For a pool named on the command line, min free is set without `rootfs` and a
+warning says so.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from tonnage.pools.config import PoolConfig
 
 _MI = 1024**2
 EVICTION = Keep(percent=15.0)
-"""What the kubelet wants free, the larger of its default thresholds."""
+"""The kubelet's eviction threshold, the larger of its defaults."""
 # Root of the machine, or in a container of the image; then a file there that the kubelet mounts from its own folder.
 _NODE = (Path("/"), Path("/etc/hosts"))
 
 
 def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
-    """The pool with what it is to keep free. kubelet: folders of the kubelet, when they are known.
+    """The pool's configuration with its min free. kubelet: directories of the kubelet, when known.
 
-    Raises Unavailable for a pool on the node's disk that may not be there (its own may not be mounted yet), Invalid for
-    one that could not keep anything free.
+    Raises Unavailable for a pool on the node's disk without `rootfs` (its own disk may not be mounted yet), Invalid for
+    one that could leave nothing free.
     """
     if not (shared := shares(config, kubelet)):
         return config
@@ -50,13 +51,13 @@ def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
 
 
 def check(config: PoolConfig, kubelet: Sequence[Path] = ()) -> None:
-    """Raises Unavailable for a pool that may not lie on the node's own disk and does, as while its own is missing."""
+    """Raises Unavailable for a pool on the node's own disk without `rootfs`, as while its own is missing."""
     if config.rootfs is False:
         settle(config, kubelet)
 
 
 def remark(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
-    """What somebody should know who named a pool without `rootfs`, "" for nothing."""
+    """A warning for a pool that was named without `rootfs`, "" for none."""
     if config.rootfs is not None or not (shared := shares(config, kubelet)):
         return ""
     keep = EVICTION if config.keep is None else config.keep
@@ -67,7 +68,7 @@ def remark(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
 
 
 def shares(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
-    """Which folder of the node's own lies on the same file system as a pool in a directory, "" for none."""
+    """Which directory of the node is on the same file system as a pool, "" for none."""
     if config.where is None or not config.takes_disk:
         return ""
     table = list(mount.mounts())
@@ -80,8 +81,10 @@ def _is_on(path: Path, disk: str, table: Sequence[Mount]) -> bool:
 
 
 def _device(path: Path, table: Iterable[Mount]) -> str:
-    """The device of the file system under a path, or under what is there of it; one btrfs has one, whatever stat()
-    says of its subvolumes."""
+    """The device of the file system under a path, or under its existing part.
+
+    All subvolumes of one btrfs have one device here, unlike in stat().
+    """
     real = next(found for found in (path, *path.parents) if os.path.lexists(found)).resolve()
     covers = [entry for entry in table if real.is_relative_to(entry.target)]
     deepest = max((len(entry.target) for entry in covers), default=0)

@@ -1,7 +1,7 @@
-"""The quota pool: each volume is a directory with a project quota, on an xfs or ext4 that is mounted with `prjquota`.
+"""The quota pool: each volume is a directory with a project quota, on xfs or ext4 mounted with `prjquota`.
 
-A write past the limit fails (xfs: ENOSPC, ext4: EDQUOT), `df` in a pod shows the volume's own size. On ext4 processes
-with CAP_SYS_RESOURCE, so privileged pods, are not held to any limit: a class must say `allowUnenforced: "true"` to have
+A write past the limit fails (xfs: ENOSPC, ext4: EDQUOT), `df` in a pod shows the volume's own size. On ext4, quotas do
+not limit processes with CAP_SYS_RESOURCE, so privileged pods: a class must set `allowUnenforced: "true"` to have
 volumes there. File systems only, no raw block. Needs root and Linux 5.14, no program.
 """
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 FSTYPES = ("xfs", "ext4")
 _FIRST, _SPAN = 0x40000000, 0x3FFF0000  # projects below are left to people (/etc/projects)
 PROJECTS = 0xFFFFFFFE - _FIRST
-"""Numbers of projects that volumes can have."""
+"""Project numbers for volumes."""
 
 
 def _limit_of(fd: int, number: int) -> int:
@@ -46,7 +46,7 @@ def _limit_of(fd: int, number: int) -> int:
 
 
 class QuotaStore(BindStore):
-    """Folders with project quotas."""
+    """Directories with project quotas."""
 
     kind = "quota"
 
@@ -58,13 +58,13 @@ class QuotaStore(BindStore):
         self._next = 0
 
     def prepare(self) -> None:
-        """See FolderStore. Raises Unavailable unless the file system there holds projects to their limits."""
+        """Raises Unavailable unless the file system there holds projects to their limits."""
         existing = next(path for path in (self.path, *self.path.parents) if path.exists())
         device = os.stat(existing).st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         fstype = next((entry.fstype for entry in mount.mounts() if entry.device == number), "an unknown file system")
         if fstype not in FSTYPES:
-            raise Unavailable(f"{self.where} is on {fstype}: project quotas are had on xfs and ext4")
+            raise Unavailable(f"{self.where} is on {fstype}: project quotas need xfs or ext4")
         fd = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if not quota.is_enforced(fd):
@@ -77,15 +77,14 @@ class QuotaStore(BindStore):
         self.fstype = fstype
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """See FolderStore."""
         self._next = _FIRST + zlib.crc32(os.fsencode(self.path)) % _SPAN
         self._projects = {}
         self.binds.find(self.fstype)
 
     def restore(self, record: VolumeRecord) -> None:
-        """Find the project of a volume; its limit is set again where it differs.
+        """Find the project of a volume; set its limit again where it differs.
 
-        Raises ValueError when it is in no project of ours, so that its size would be no limit, OSError.
+        Raises ValueError when it is in no project of ours, so that its size is not enforced, OSError.
         """
         with self._opened(self.content(record.name).name) as fd:
             number = quota.project(fd)
@@ -106,7 +105,6 @@ class QuotaStore(BindStore):
             os.close(fd)
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        """See FolderStore."""
         folder = self.content(record.name)
         try:
             if folder.exists():
@@ -115,18 +113,20 @@ class QuotaStore(BindStore):
             os.chmod(folder.name, 0o755, dir_fd=self.directory.at)  # whatever the umask
             with self._opened(folder.name) as fd, self._numbers:
                 number = self._unused(fd)
-                quota.set_project(fd, number)  # which counts the folder: nobody else takes the number now
+                quota.set_project(fd, number)  # which counts the directory: the number is in use now
                 quota.set_limit(fd, number, limit_for(record.size))
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room for a folder in {self.path}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space for a directory in {self.path}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot make {folder}: {failure.strerror}") from failure
         self._projects[record.name] = number
         self.seed(record)
         return structs.replace(record, project=number)
 
     def _unused(self, fd: int) -> int:
-        """A project that nothing is charged to. Raises OSError."""
+        """An unused project. Raises OSError."""
         while True:
             self._next += 1
             with suppress(FileNotFoundError):  # xfs knows only those that were used
@@ -136,7 +136,7 @@ class QuotaStore(BindStore):
             return self._next
 
     def remove(self, content: Path) -> None:
-        """See FolderStore: its limit, then the folder with all that is in it."""
+        """Its limit, then the folder with all that is in it."""
         name = content.name.removesuffix(self.suffix)
         try:
             with self._opened(content.name) as fd:
@@ -152,16 +152,16 @@ class QuotaStore(BindStore):
         self._projects.pop(name, None)
 
     def _others(self, name: str) -> set[int]:
-        """The projects of all volumes but one."""
+        """The projects of all other volumes."""
         return {number for other, number in list(self._projects.items()) if other != name}
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats: what the kernel counts for the volume's project."""
+        """What the kernel counts for the volume's project."""
         counted, shown = super().stats(name, path), mounts.stats(path)
         return replace(counted, inodes=shown.inodes, inodes_used=shown.inodes_used, inodes_free=shown.inodes_free)
 
     def changed(self, name: str) -> None:
-        """See FolderStore: set a volume's limit to what its record says."""
+        """Set a volume's limit to what its record says."""
         if (record := self.records.get(name)) is None or (number := self._projects.get(name)) is None:
             return
         try:
@@ -170,7 +170,6 @@ class QuotaStore(BindStore):
             raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         content = self.content(record.name)
         try:
             with self._opened(content.name) as fd:
@@ -186,7 +185,7 @@ class QuotaStore(BindStore):
         return self.mount_fault(path)
 
     def held(self, content: Path) -> int:
-        """See FolderStore: bytes that a project is charged with."""
+        """Bytes that a project is charged with."""
         number = self._projects.get(content.name.removesuffix(self.suffix))
         try:
             return quota.get(self.directory.at, number).used if number else 0
@@ -220,20 +219,19 @@ class QuotaPool(StoredPool[QuotaStore]):
         super().__init__(name, store)
 
     async def volume_limit(self) -> int:
-        """See Pool: the kernel numbers projects with 32 bits."""
+        """The kernel numbers projects with 32 bits."""
         return PROJECTS
 
     async def overall(self) -> Capacity:
-        """See Pool: also on ext4, where a class must say that quotas do not bind everybody."""
+        """Also on ext4, where a class must say that quotas do not bind everybody."""
         return await self.capacity_for({"allowUnenforced": "true"}, inline=True)
 
     async def open(self) -> None:
-        """See Pool."""
         await super().open()
         self.fstypes = (self._store.fstype,)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool. Raises Unsupported for ext4 without `allowUnenforced`."""
+        """Raises Unsupported for ext4 without `allowUnenforced`."""
         check_no_erasure(parameters)
         allowed = parameters.get("allowUnenforced", "false")
         if allowed not in ("true", "false"):

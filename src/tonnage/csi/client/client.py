@@ -1,7 +1,7 @@
-"""A client for any CSI driver, without protobuf for its callers: words.py in and out, CsiError when it fails.
+"""A client for any CSI driver, with plain types instead of protobuf. Failed calls raise CsiError.
 
-Every call may be repeated. Times out after `timeout` seconds (controller and identity calls) or `node_timeout` (node
-calls, as the kubelet); each call is counted in csi_sidecar_operations_seconds.
+Every call may be repeated. Timeouts are `timeout` seconds (controller and identity calls) or `node_timeout` (node
+calls, as the kubelet). Each call is counted in csi_sidecar_operations_seconds.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ NODE_TIMEOUT = 120.0
 
 
 class CsiClient:
-    """Talks to the driver behind one socket over one connection that is made when needed.
+    """Calls the driver behind one socket, over one connection that opens when needed.
 
-    driver: its name, for the metric; learned by plugin_info() when left out. clock: seconds, for the metric.
-    connection: another than to that socket (csi/client/local.py).
+    driver: its name, for the metric; read by plugin_info() when left out. clock: seconds, for the metric. connection:
+    replaces the socket's connection, as for a driver in this process.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class CsiClient:
         self._counters: dict[tuple[str, str, Code], Histogram] = {}
 
     def close(self) -> None:
-        """Hang up. May be repeated; a later call connects again."""
+        """Close the connection. Idempotent; a later call connects again."""
         self._connection.close()
 
     async def __aenter__(self) -> CsiClient:
@@ -88,19 +88,19 @@ class CsiClient:
         return PluginInfo(answer.name, answer.vendor_version, dict(answer.manifest))
 
     async def plugin_capabilities(self) -> frozenset[str]:
-        """Services by name ("CONTROLLER_SERVICE"); expansion as "EXPANSION_ONLINE" and "EXPANSION_OFFLINE"."""
+        """Services by name ("CONTROLLER_SERVICE"), expansion as "EXPANSION_ONLINE" and "EXPANSION_OFFLINE"."""
         answer = await self._call(self._identity.GetPluginCapabilities, csi_pb2.GetPluginCapabilitiesRequest())
         return convert.plugin_capabilities(answer)
 
     async def probe(self) -> bool:
-        """Whether the driver is ready. Raises CsiError when it is not well."""
+        """Whether the driver is ready. Raises CsiError when it is not healthy."""
         answer = await self._call(self._identity.Probe, csi_pb2.ProbeRequest())
         return answer.ready.value if answer.HasField("ready") else True
 
     # Controller
 
     async def controller_capabilities(self) -> frozenset[str]:
-        """What the controller service offers, by name ("CREATE_DELETE_VOLUME")."""
+        """Capabilities of the controller service by name ("CREATE_DELETE_VOLUME")."""
         answer = await self._call(
             self._controller.ControllerGetCapabilities, csi_pb2.ControllerGetCapabilitiesRequest()
         )
@@ -121,9 +121,9 @@ class CsiClient:
         mutable_parameters: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CreatedVolume:
-        """Make a volume of at least `size` bytes; the name is its identity, so that repeating gives the same volume.
+        """Create a volume of at least `size` bytes. The name is its identity: idempotent.
 
-        The answer's size may be 0 (unknown) or smaller with a faulty driver: that is for the caller to judge.
+        The size in the response may be 0 (unknown), or smaller with a faulty driver: the caller checks it.
         """
         request = csi_pb2.CreateVolumeRequest(
             name=name,
@@ -150,7 +150,7 @@ class CsiClient:
         topology: Topology | None = None,
         capabilities: Sequence[VolumeCapability] = (),
     ) -> GetCapacityResult:
-        """Room for volumes of these parameters in that segment."""
+        """GetCapacity for volumes of these parameters in that segment."""
         request = csi_pb2.GetCapacityRequest(
             parameters=parameters or {},
             accessible_topology=None if topology is None else csi_pb2.Topology(segments=topology),
@@ -173,7 +173,7 @@ class CsiClient:
     async def validate(
         self, volume_id: str, capabilities: Sequence[VolumeCapability], *, context: Mapping[str, str] | None = None
     ) -> str | None:
-        """None when the volume can be used like that, else the driver's reason ("" if it gives none)."""
+        """None when the volume supports these capabilities, else the driver's reason ("" if it gives none)."""
         request = csi_pb2.ValidateVolumeCapabilitiesRequest(
             volume_id=volume_id,
             volume_capabilities=[volume_capability(item) for item in capabilities],
@@ -191,7 +191,7 @@ class CsiClient:
         secrets: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> ListedSnapshot:
-        """Keep a volume's content of now; the name is the snapshot's identity. Until `ready` is true repeat it."""
+        """Create a snapshot of a volume. The name is its identity. Repeat until `ready` is true."""
         request = csi_pb2.CreateSnapshotRequest(
             source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
         )
@@ -233,7 +233,7 @@ class CsiClient:
         capability: VolumeCapability | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Expanded:
-        """Make room for at least `size` bytes."""
+        """Expand a volume to at least `size` bytes, the controller's part."""
         request = csi_pb2.ControllerExpandVolumeRequest(
             volume_id=volume_id,
             capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
@@ -246,7 +246,7 @@ class CsiClient:
     async def modify_volume(
         self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
     ) -> None:
-        """Change parameters of a volume (those of a VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
+        """Change the mutable parameters of a volume (VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
         request = csi_pb2.ControllerModifyVolumeRequest(
             volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
         )
@@ -261,12 +261,12 @@ class CsiClient:
     # Node
 
     async def node_info(self) -> NodeInfo:
-        """The driver's name for its node, and where that is."""
+        """The driver's name for its node, and the node's topology."""
         answer = await self._call(self._node.NodeGetInfo, csi_pb2.NodeGetInfoRequest(), self._node_timeout)
         return NodeInfo(answer.node_id, answer.max_volumes_per_node, dict(answer.accessible_topology.segments))
 
     async def node_capabilities(self) -> frozenset[str]:
-        """What the node service offers, by name ("STAGE_UNSTAGE_VOLUME")."""
+        """Capabilities of the node service by name ("STAGE_UNSTAGE_VOLUME")."""
         request = csi_pb2.NodeGetCapabilitiesRequest()
         answer = await self._call(self._node.NodeGetCapabilities, request, self._node_timeout)
         kinds = csi_pb2.NodeServiceCapability.RPC.Type
@@ -282,7 +282,7 @@ class CsiClient:
         publish_context: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a volume ready at the staging path, which exists."""
+        """Stage a volume at the staging path, which exists."""
         request = csi_pb2.NodeStageVolumeRequest(
             volume_id=volume_id,
             publish_context=publish_context or {},
@@ -294,7 +294,7 @@ class CsiClient:
         await self._call(self._node.NodeStageVolume, request, self._node_timeout)
 
     async def unstage(self, volume_id: str, staging: Path | str) -> None:
-        """Undo stage; nothing there is success."""
+        """Unstage a volume; success when nothing is there."""
         request = csi_pb2.NodeUnstageVolumeRequest(volume_id=volume_id, staging_target_path=str(staging))
         await self._call(self._node.NodeUnstageVolume, request, self._node_timeout)
 
@@ -310,7 +310,7 @@ class CsiClient:
         publish_context: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
-        """Show a volume at target, whose folder exists. staging: where it was staged, "" for drivers without that."""
+        """Publish a volume at target, whose parent exists. staging: "" for drivers without staging."""
         request = csi_pb2.NodePublishVolumeRequest(
             volume_id=volume_id,
             publish_context=publish_context or {},
@@ -324,12 +324,12 @@ class CsiClient:
         await self._call(self._node.NodePublishVolume, request, self._node_timeout)
 
     async def unpublish(self, volume_id: str, target: Path | str) -> None:
-        """Undo publish; nothing there is success."""
+        """Unpublish a volume; success when nothing is there."""
         request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
         await self._call(self._node.NodeUnpublishVolume, request, self._node_timeout)
 
     async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> VolumeUsage:
-        """Usage of a volume as seen at path."""
+        """Usage of a volume as mounted at path."""
         request = csi_pb2.NodeGetVolumeStatsRequest(
             volume_id=volume_id, volume_path=str(path), staging_target_path=str(staging)
         )
@@ -346,8 +346,7 @@ class CsiClient:
         capability: VolumeCapability | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> int:
-        """Let the file system at path take the room that expand_volume() made; its size then, 0 if the driver does
-        not say."""
+        """Grow the file system at path to the expanded size; return its size, 0 if unknown."""
         request = csi_pb2.NodeExpandVolumeRequest(
             volume_id=volume_id,
             volume_path=str(path),

@@ -1,4 +1,4 @@
-"""words.py <-> protobuf."""
+"""Conversion between the client's types and protobuf."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MODES = {mode: csi_pb2.VolumeCapability.AccessMode.Mode.Value(mode.name) for mo
 
 
 def topology_requirement(requirement: CsiTopologyRequirement | None) -> csi_pb2.TopologyRequirement | None:
-    """Where a volume must be; None stays None, which leaves the field out."""
+    """A topology requirement; None leaves the field out."""
     if requirement is None:
         return None
     return csi_pb2.TopologyRequirement(
@@ -44,7 +44,7 @@ def topology_requirement(requirement: CsiTopologyRequirement | None) -> csi_pb2.
 
 
 def content_source(source: ContentSource | None) -> csi_pb2.VolumeContentSource | None:
-    """What a volume is filled from; None stays None."""
+    """A volume content source; None leaves the field out."""
     if source is None:
         return None
     kinds = csi_pb2.VolumeContentSource
@@ -54,7 +54,7 @@ def content_source(source: ContentSource | None) -> csi_pb2.VolumeContentSource 
 
 
 def created_volume(volume: csi_pb2.Volume) -> CreatedVolume:
-    """A volume as the driver tells of it."""
+    """A created volume of a response."""
     source = None
     if volume.HasField("content_source"):
         told = volume.content_source
@@ -69,18 +69,18 @@ def created_volume(volume: csi_pb2.Volume) -> CreatedVolume:
 
 
 def snapshot(told: csi_pb2.Snapshot) -> ListedSnapshot:
-    """A snapshot as the driver tells of it."""
+    """A snapshot of a response."""
     created = told.creation_time.seconds + told.creation_time.nanos / 1e9
     return ListedSnapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
 
 
 def health(condition: csi_pb2.VolumeCondition) -> Health:
-    """A condition; one that is not told is well."""
+    """A condition of a response; a missing one means healthy."""
     return Health(condition.abnormal, condition.message)
 
 
 def capacity(answer: csi_pb2.GetCapacityResponse) -> GetCapacityResult:
-    """Room; what the driver does not say is None."""
+    """A GetCapacity result; fields that the driver leaves out are None."""
     return GetCapacityResult(
         available=answer.available_capacity,
         maximum=answer.maximum_volume_size.value if answer.HasField("maximum_volume_size") else None,
@@ -106,7 +106,7 @@ def usage(answer: csi_pb2.NodeGetVolumeStatsResponse) -> VolumeUsage:
 
 
 def plugin_capabilities(answer: csi_pb2.GetPluginCapabilitiesResponse) -> frozenset[str]:
-    """Names of services, and of the ways to expand with "EXPANSION_" before."""
+    """Names of services, and of kinds of expansion with the prefix "EXPANSION_"."""
     kinds = csi_pb2.PluginCapability
     told = list(answer.capabilities)
     services = (item.service.type for item in told if item.HasField("service"))
@@ -116,6 +116,6 @@ def plugin_capabilities(answer: csi_pb2.GetPluginCapabilitiesResponse) -> frozen
 
 
 def names_of(kinds: Any, values: Iterable[int]) -> frozenset[str]:
-    """Names of an enum's values; those of a newer CSI, which have none here, are left out."""
+    """Names of an enum's values, without those of a newer CSI, which have no name here."""
     known = {number: name for name, number in kinds.items()}
     return frozenset(known[value] for value in values if known.get(value, "UNKNOWN") != "UNKNOWN")

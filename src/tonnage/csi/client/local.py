@@ -1,7 +1,7 @@
-"""A driver of the same process: calls go to its services as they are, no socket, no bytes.
+"""Calls to a driver in the same process, without a socket or serialization.
 
-What surrounds a call on a socket holds here too: requests are checked, a volume has one call at a time, what changes a
-volume goes on when its caller goes away, failures become codes, and calls are counted.
+They have the same rules as on a socket: requests are checked, a volume has one call at a time, a call that changes a
+volume continues when its caller is gone, errors become codes, and calls are counted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ Answer = TypeVar("Answer")
 
 
 class LocalConnection(GrpcConnection):
-    """A connection that is none. socket: where others reach the driver, for messages."""
+    """A connection in this process. socket: where others reach the driver, for messages."""
 
     def __init__(self, calls: Calls, socket: Path) -> None:
         super().__init__(socket)
         self._calls = calls
 
     async def call(self, method: UnaryUnaryMethod[Request, Answer], request: Request, timeout: float) -> Answer:
-        """See Connection."""
         parent = trace.headers().get(trace.PARENT, "") if trace.is_on() else ""
         answer = await self._calls.call(method.name, cast(Message, request), timeout, parent=parent)
         return cast(Answer, answer)
 
 
 def client_of(calls: Calls, socket: Path) -> CsiClient:
-    """A client for the driver behind a socket that this process serves itself."""
+    """A client for the driver behind a socket that this process serves."""
     return CsiClient(socket, connection=LocalConnection(calls, socket))
 
 
 def local_client(driver: Driver) -> CsiClient:
-    """A client for a driver that has no socket, whose pools are open."""
+    """A client for a driver without a socket, with open pools."""
     calls = Calls(driver.name, services(driver), driver.in_flight, driver.clock, driver=driver.name)
     return client_of(calls, Path(driver.name))

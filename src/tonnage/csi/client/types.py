@@ -1,4 +1,4 @@
-"""The words of CSI without protobuf: what controllers and the kubelet pass to client.py and get from it.
+"""CSI's types without protobuf, for callers of the client: controllers and the kubelet.
 
 Sizes are bytes. Topologies are plain mappings of segment keys to values.
 """
@@ -53,7 +53,7 @@ class VolumeCapability:
 
 @dataclass(frozen=True)
 class CsiTopologyRequirement:
-    """Where a volume must be reachable: in one of requisite, best in the first of preferred."""
+    """The topology of a new volume: reachable in one of requisite, best in the first of preferred."""
 
     requisite: Sequence[Topology] = ()
     preferred: Sequence[Topology] = ()
@@ -61,7 +61,7 @@ class CsiTopologyRequirement:
 
 @dataclass(frozen=True)
 class ContentSource:
-    """What a new volume is filled from: one of the two ids."""
+    """The source of a new volume: one of the two ids."""
 
     snapshot_id: str = ""
     volume_id: str = ""
@@ -69,7 +69,7 @@ class ContentSource:
 
 @dataclass(frozen=True)
 class CreatedVolume:
-    """A volume as the driver tells of it. size 0: unknown. context goes into the PV's volumeAttributes."""
+    """A created volume of a response. size 0: unknown. context becomes the PV's volumeAttributes."""
 
     id: str
     size: int
@@ -80,8 +80,11 @@ class CreatedVolume:
 
 @dataclass(frozen=True)
 class ListedSnapshot:
-    """A snapshot as the driver tells of it. size: the least bytes of a volume made from it, 0: unknown. created:
-    seconds since the epoch. ready: it can be used as a source."""
+    """A snapshot of a response.
+
+    size: minimum bytes of a volume made from it, 0: unknown. created: seconds since the epoch. ready: it can be used as
+    a source.
+    """
 
     id: str
     volume_id: str
@@ -92,7 +95,7 @@ class ListedSnapshot:
 
 @dataclass(frozen=True)
 class Health:
-    """A volume's condition as the driver tells of it."""
+    """A volume's condition of a response."""
 
     abnormal: bool = False
     message: str = ""
@@ -100,7 +103,7 @@ class Health:
 
 @dataclass(frozen=True)
 class Expanded:
-    """Answer of ControllerExpandVolume. on_node: NodeExpandVolume is to be called."""
+    """Response of ControllerExpandVolume. on_node: NodeExpandVolume is required."""
 
     size: int
     on_node: bool
@@ -108,7 +111,7 @@ class Expanded:
 
 @dataclass(frozen=True)
 class GetCapacityResult:
-    """Answer of GetCapacity. maximum, minimum: None when the driver does not say."""
+    """Response of GetCapacity. maximum, minimum: None when the driver leaves them out."""
 
     available: int
     maximum: int | None = None
@@ -126,7 +129,7 @@ class PluginInfo:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A driver's word on its node. max_volumes 0: no limit."""
+    """A driver's information about its node. max_volumes 0: unlimited."""
 
     node_id: str
     max_volumes: int = 0
@@ -135,7 +138,7 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class VolumeUsage:
-    """Answer of NodeGetVolumeStats: bytes and inodes; inodes are 0 where the driver tells none."""
+    """Response of NodeGetVolumeStats: bytes and inodes; inodes are 0 where the driver reports none."""
 
     total: int = 0
     used: int = 0

@@ -1,4 +1,4 @@
-"""Volume capabilities: what a local volume can be used as, and the mount options that are let through."""
+"""Volume capabilities: how a local volume can be used, and the allowed mount options."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MOUNT_OPTIONS = frozenset(
     | {"noatime", "atime", "relatime", "norelatime", "strictatime", "nostrictatime", "nodiratime", "diratime"}
     | {"lazytime", "nolazytime", "sync", "async", "dirsync", "discard", "nodiscard", "dax"}
 )
-"""Options that change how a file system behaves for its own pod and nothing else."""
+"""Mount options that affect only the pod's own file system."""
 _IN_KUBERNETES = {
     Mode.MULTI_NODE_READER_ONLY: "MULTI_NODE_READER_ONLY (ReadOnlyMany)",
     Mode.MULTI_NODE_MULTI_WRITER: "MULTI_NODE_MULTI_WRITER (ReadWriteMany)",
 }
-"""Modes as a user of Kubernetes has asked for them."""
+"""Access modes by their names in Kubernetes."""
 # The kubelet adds the pod's SELinux context when CSIDriver.spec.seLinuxMount is set.
 _CONTEXT = re.compile(r'context=(?:"[\w:.,-]+"|[\w:.-]+)')
 _MAX_FLAGS = 4096
@@ -38,7 +38,7 @@ _MAX_FLAGS = 4096
 
 @dataclass(frozen=True)
 class Use:
-    """A checked set of capabilities: all of one kind. flags: mount options without doubles."""
+    """Checked capabilities, all of one kind. flags: mount options without duplicates."""
 
     block: bool
     fstype: str
@@ -48,7 +48,7 @@ class Use:
 
 
 def check(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
-    """Check capabilities that one volume shall have together. Raises Invalid naming what cannot be."""
+    """Check capabilities that one volume must have together. Raises Invalid naming the unsupported one."""
     if not capabilities:
         raise Invalid("volume_capabilities is missing")
     for capability in capabilities:
@@ -98,12 +98,12 @@ def _fstype(capabilities: Sequence[csi_pb2.VolumeCapability]) -> str:
         raise Invalid("volume_mount_group is not offered (no VOLUME_MOUNT_GROUP): let the kubelet apply fsGroup")
     asked = {capability.mount.fs_type for capability in capabilities} - {""}
     if len(asked) > 1:
-        raise Invalid(f"one volume has one file system, asked are {', '.join(sorted(asked))}")
+        raise Invalid(f"one volume has one file system, requested {', '.join(sorted(asked))}")
     return asked.pop() if asked else ""
 
 
 def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
-    """Mount options without doubles, each one of the list above. Raises Invalid naming the first that is not."""
+    """Allowed mount options without duplicates. Raises Invalid naming the first other one."""
     result: dict[str, None] = {}
     for flag in flags:
         # One flag may hold several options, but the commas of a quoted SELinux context do not separate.
@@ -116,9 +116,9 @@ def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
 
 
 def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
-    """The file system for a new volume: the first of asked that is not empty must be one that the pool offers.
+    """The file system for a new volume: the first requested that is not empty; the pool must support it.
 
-    "" for block and for the pool's default. Raises Invalid naming those on offer.
+    "" for block and for the pool's default. Raises Invalid naming the supported ones.
     """
     if block:
         if not pool.blocks:
@@ -126,7 +126,7 @@ def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
         return ""
     wanted = sorted({fstype for fstype in asked if fstype})
     if len(wanted) > 1:
-        raise Invalid(f"one volume has one file system, asked are {' and '.join(wanted)}")
+        raise Invalid(f"one volume has one file system, requested {' and '.join(wanted)}")
     if wanted and wanted[0] not in pool.fstypes:
         offered = ", ".join(pool.fstypes)
         raise Invalid(f"file system {wanted[0][:40]!r} is not offered by pool {pool.name}: it has {offered}")
@@ -134,9 +134,9 @@ def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
 
 
 def check_fits(volume: PoolVolume, use: Use) -> None:
-    """Check that a volume can be used that way. Raises Invalid."""
+    """Check that a volume has a capability. Raises Invalid."""
     if volume.block != use.block:
         is_, asked = ("raw block", "mount") if volume.block else ("a file system", "block")
-        raise Invalid(f"volume {volume.name} is {is_}, asked is {asked}")
+        raise Invalid(f"volume {volume.name} is {is_}, requested {asked}")
     if use.fstype and volume.fstype and use.fstype != volume.fstype:
-        raise Invalid(f"volume {volume.name} has file system {volume.fstype}, asked is {use.fstype[:40]!r}")
+        raise Invalid(f"volume {volume.name} has file system {volume.fstype}, requested {use.fstype[:40]!r}")

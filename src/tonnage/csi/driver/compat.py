@@ -1,5 +1,8 @@
-"""Class parameters and inline attributes of other drivers, accepted under those drivers' names, so that objects written
-for them work unchanged. Each key is listed with its values; what means nothing here is checked and then ignored."""
+"""Compatibility modes: class parameters and inline attributes of other drivers, under those drivers' names.
+
+Objects written for such a driver work unchanged. Each key is listed with its values. A key without a meaning here is
+checked and then ignored.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,19 @@ _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 
 @dataclass(frozen=True)
 class CompatibilityMode:
-    """values: which values each foreign key may have. renamed: foreign switch -> parameter of a pool that means the
-    same, passed on as "zero" or "none" when the pool has it."""
+    """The parameters of another driver that ours accepts.
+
+    values: the allowed values of each foreign key. renamed: foreign switch -> equivalent parameter of a pool, passed on
+    as "zero" or "none" when the pool has it.
+    """
 
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def translate(self, parameters: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:
-        """Parameters without the foreign keys, or with ours in their place where a pool that knows `known` has one.
+        """Parameters without the foreign keys, or with the equivalent ones where a pool that knows `known` has them.
 
-        Keys that the pool knows itself stay as they are. Raises Invalid for a value that is not listed.
+        Keys that the pool knows stay unchanged. Raises Invalid for a value that is not listed.
         """
         result = {}
         for key, value in parameters.items():
@@ -47,7 +53,7 @@ PMEM_CSI = CompatibilityMode(
     },
     renamed={"eraseafter": "erase"},
 )
-"""PMEM-CSI's words: eraseafter is done by pools that erase; the others choose between ways to reach memory, of which
-there is one here, and are ignored (docs/limitations.md)."""
+"""PMEM-CSI's parameters: pools that erase support eraseafter; the others choose between ways to access memory, of which
+there is one here, and are ignored."""
 
 DIALECTS: Mapping[str, CompatibilityMode] = {"pmem-csi.intel.com": PMEM_CSI}

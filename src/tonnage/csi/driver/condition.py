@@ -1,4 +1,4 @@
-"""A volume's condition in CSI's words."""
+"""Conversion of a volume's condition to CSI."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from tonnage.pools.base.contract import VolumeCondition
 
 
 def to_proto(condition: VolumeCondition) -> csi_pb2.VolumeCondition:
-    """CSI wants a message also when all is well."""
+    """CSI requires a message also for a healthy volume."""
     return csi_pb2.VolumeCondition(abnormal=condition.abnormal, message=condition.message)

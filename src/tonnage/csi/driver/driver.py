@@ -35,22 +35,21 @@ KEPT = frozenset(
         names.PARAM_CLASS,
     }
 )
-"""Parameters that are kept in the owner record and told again in the volume's context."""
+"""Parameters that are stored in the owner record and returned in the volume's context."""
 
 Unfit = Callable[[Mapping[str, str], str], None]
-"""Is told the context of a publish call, which names the pod, and why its inline volume does not fit."""
+"""Called with the context of a publish call, which names the pod, and why its inline volume does not fit."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """What the services of one driver name share.
+    """The configuration and pools that the services of one driver name share.
 
-    node_id: the node's name. default_pool: name of the pool for requests that name none. state: folder of the driver's
-    own (0700), where inline volumes are staged. roots: folders beneath which callers must have their staging and target
-    paths (the kubelet's), anywhere when there is none. sources: folders whose content new volumes may get. in_flight,
-    throttle: shared by drivers over the same pools. openings: has opened the pools, and tries again those that could
-    not be; None where they are known to be open.
-    Raises Invalid when it does not hold together.
+    node_id: the node's name. default_pool: name of the pool for requests that name none. state: the driver's own
+    directory (0700), where inline volumes are staged. roots: directories that must contain callers' staging and target
+    paths (the kubelet's), anywhere when there is none. sources: allowed directories for populating volumes. in_flight,
+    throttle: shared by drivers over the same pools. openings: opens the pools, and retries failed ones; None where they
+    are known to be open. Raises Invalid when the configuration is inconsistent.
     """
 
     node_id: str
@@ -68,7 +67,7 @@ class Driver:
     openings: Openings | None = None
     clock: Clock = field(default_factory=RealClock)
     on_inline: Callable[[], None] = lambda: None
-    """Called when an inline volume was made or is gone: no CSI call tells a controller that the room has changed."""
+    """Called after an inline volume is created or deleted: no CSI call reports the changed capacity to a controller."""
     on_unfit: Unfit = lambda context, why: None
     """Called when a pod's inline volume does not fit."""
 
@@ -87,7 +86,7 @@ class Driver:
 
     @property
     def dialect(self) -> CompatibilityMode:
-        """What is accepted beyond our own words under this name."""
+        """The compatibility mode of this name."""
         return DIALECTS.get(self.name, CompatibilityMode())
 
     @property
@@ -97,12 +96,14 @@ class Driver:
 
     @property
     def first_pool(self) -> Pool:
-        """The pool for requests that name none."""
+        """The default pool."""
         return self.pools[self.default_pool] if self.default_pool else next(iter(self.pools.values()))
 
     async def most_volumes(self) -> int:
-        """How many volumes the node can have, 0 for no bound: what the pools can have together, or what was configured
-        if that is less. A pool that cannot be asked sets no bound."""
+        """Maximum number of volumes on the node, 0 for unlimited: the pools' sum, or a smaller configured number.
+
+        A pool that cannot be read sets no limit.
+        """
         bounds: dict[str, int] = {}
         for pool in self.pools.values():
             try:
@@ -114,18 +115,18 @@ class Driver:
         return min(filter(None, (together, self.max_volumes)), default=0)
 
     def pool(self, name: str) -> Pool:
-        """The pool of that name, the default one for "". Raises Invalid naming those there are."""
+        """The pool of that name, the default one for "". Raises Invalid naming the existing ones."""
         if not name:
             return self.first_pool
         if name not in self.pools:
-            # Without the node's name: equal nodes then say the same, and who passes it on tells it once.
+            # Without the node's name: equal nodes then have equal messages, which are aggregated.
             raise Invalid(f"there is no pool {name[:63]!r} (there is {', '.join(self.pools)})")
         return self.pools[name]
 
     def locate(self, vid: str) -> tuple[Pool, str] | None:
         """Pool and volume name of an id; None when no volume of ours can have it.
 
-        Raises Unavailable when its pool is not served here: a volume that cannot be reached is not gone.
+        Raises Unavailable when its pool is not served here: an unreachable volume is not deleted.
         """
         parts = volume_id.split(vid)
         if parts is None:
@@ -138,7 +139,7 @@ class Driver:
         return self.pools[pool], name
 
     def check_open(self, pool: Pool) -> None:
-        """Raises Unavailable saying why when a pool could not be opened."""
+        """Raises Unavailable with the reason when a pool could not be opened."""
         if self.openings is not None and (why := self.openings.why(pool.name)):
             raise Unavailable(f"pool {pool.name} is not open: {why}")
 
@@ -152,8 +153,10 @@ class Driver:
         return pool, await pool.get(name)
 
     async def find_inline(self, handle: str) -> tuple[Pool, PoolVolume] | None:
-        """The inline volume with that handle, in whichever pool it lies. Raises Unavailable when it is in none of those
-        that are open and others are not."""
+        """The inline volume with that handle, in any pool.
+
+        Raises Unavailable when no open pool has it and other pools are not open.
+        """
         name = volume_id.inline_name(handle)
         unseen: Unavailable | None = None
         for pool in self.pools.values():
@@ -173,7 +176,7 @@ class Driver:
 
 
 def context_of(volume: PoolVolume) -> dict[str, str]:
-    """The volume's context: always the same for the same volume, since it is read from its record."""
+    """The volume's context, read from its record and so always the same."""
     context = {key: value for key, value in volume.owner.items() if key in KEPT}
     context[CONTEXT_CREATED] = rfc3339(volume.created)
     if volume.place:

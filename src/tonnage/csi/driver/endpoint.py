@@ -20,8 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def services(driver: Driver) -> list[Service]:
-    """The CSI services of a driver, and our own Inventory. GroupController and SnapshotMetadata are not offered
-    (UNIMPLEMENTED)."""
+    """The CSI services of a driver, and our Inventory service.
+
+    GroupController and SnapshotMetadata are not offered (UNIMPLEMENTED).
+    """
     described = csi_pb2.DESCRIPTOR.services_by_name
     offered = {"Identity": Identity(driver), "Controller": ControllerService(driver), "Node": NodeService(driver)}
     before = driver.openings.again if driver.openings is not None else None
@@ -30,7 +32,7 @@ def services(driver: Driver) -> list[Service]:
 
 
 class DriverEndpoint:
-    """Serves a driver at `socket` and, with `registry`, registers it there. The pools are opened by the caller."""
+    """Serves a driver at `socket`, and registers it in `registry` if given. The caller opens the pools."""
 
     def __init__(self, driver: Driver, socket: Path, *, registry: Path | None = None) -> None:
         self.driver = driver
@@ -42,18 +44,18 @@ class DriverEndpoint:
 
     @property
     def calls(self) -> Calls:
-        """The driver's calls, for callers of this process (local.py)."""
+        """The driver's calls, for clients in this process."""
         return self._server.calls
 
     async def start(self) -> None:
-        """Set IO limits anew, serve, then register. Raises as sockets.bind_private."""
+        """Restore I/O limits, serve, then register. Raises as sockets.bind_private."""
         await self.driver.throttle.restore(self.driver.pools.values())
         await self._server.start()
         if self._registration is not None:
             await self._registration.start()
 
     async def stop(self) -> None:
-        """Withdraw the registration, then stop serving (in less than a second). May be repeated."""
+        """Unregister, then stop serving (in less than a second). Idempotent."""
         if self._registration is not None:
             await self._registration.stop()
         await self._server.stop()

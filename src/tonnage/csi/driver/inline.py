@@ -1,7 +1,7 @@
-"""Inline volumes: made by NodePublishVolume, gone with NodeUnpublishVolume (KEP-596).
+"""Inline volumes: created by NodePublishVolume, deleted by NodeUnpublishVolume (KEP-596).
 
-The record in the pool is made first and deleted last, so that after a kill at any point the kubelet's repeated call
-finds it and goes on.
+The record in the pool is written first and removed last. So after a kill at any point, the kubelet's repeated call
+finds it and continues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Inline:
         self._driver = driver
 
     async def publish(self, request: csi_pb2.NodePublishVolumeRequest, target: Path, use: Use) -> None:
-        """Make the pod's volume, mount it, show it at target. May be repeated. Raises as Pool's methods and Invalid."""
+        """Create the pod's volume, mount it, and publish it at target. Idempotent. Raises as Pool's methods,
+        Invalid.
+        """
         if use.block:
             raise Invalid("an inline volume is a file system: raw block needs a claim")
         pool, wanted = self._request(request.volume_id, dict(request.volume_context), use)
@@ -49,7 +51,7 @@ class Inline:
         try:
             volume = await pool.create(wanted)
         except (Exhausted, OutOfRange) as reason:
-            self._driver.on_inline()  # who sent it here knew other numbers
+            self._driver.on_inline()  # the scheduler used older capacity
             self._driver.on_unfit(request.volume_context, str(reason))
             raise
         self._driver.on_inline()
@@ -76,17 +78,17 @@ class Inline:
             await self._driver.throttle.hold(pool, volume, target, group)
 
     async def _take_back(self, pool: Pool, name: str, target: Path | None) -> None:
-        """Undo what a failed publish made: after a final error the kubelet calls no unpublish (6.5)."""
+        """Roll back a failed publish: after a final error the kubelet does not call NodeUnpublishVolume."""
         try:
             if target is not None:
-                with suppress(Precondition):  # something else lies there, which stays
+                with suppress(Precondition):  # something else is there, which stays
                     await pool.unpublish(name, target)
             await self._remove(pool, name, None)
         except Exception as failure:
             log.error("inline volume left after a failed publish pool=%s volume=%s error=%r", pool.name, name, failure)
 
     async def unpublish(self, handle: str, target: Path) -> None:
-        """Take the volume away from target and delete it. May be repeated; an unknown one is success."""
+        """Unpublish the volume and delete it; an unknown one is success. Idempotent."""
         found = await self._driver.find_inline(handle)
         name = volume_id.inline_name(handle)
         if found is None:

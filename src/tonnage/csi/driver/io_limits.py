@@ -1,10 +1,10 @@
-"""Holds pods to the IO limits of their volumes (`iops`, `bandwidth`), by the pod's cgroup and the volume's device.
+"""I/O limits of volumes (`iops`, `bandwidth`), set in the pod's cgroup for the volume's device.
 
-Which pod: the kubelet's target paths have its uid (pkg/volume/csi). So what is shown to whom can be read
-from the table of mounts, and the limits are set anew when the driver starts. Other orchestrators tell nothing of whom
-they publish for: a group of theirs may be named in the configuration, else a volume with limits is not published.
+The kubelet's target paths contain the pod's uid (pkg/volume/csi). So the mount table shows which pod uses which volume,
+and the limits are restored from it when the driver starts. Other orchestrators do not name the pod. For them a cgroup
+may be configured; without one, a volume with limits is not published.
 
-A limit that does not bind would be a lie: what cannot be held is refused.
+A limit that cannot be enforced is rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHANGES = inotify.CREATE | inotify.MOVED_TO | inotify.ONLYDIR | inotify.DONT_FO
 
 @dataclass(frozen=True)
 class _Held:
-    """Limits that are set for one target."""
+    """The limits that are set for one target."""
 
     group: Cgroup
     device: Device
@@ -45,9 +45,9 @@ class _Held:
 
 
 class Throttle:
-    """One for all drivers of a process that serve the same pools.
+    """I/O limits for all drivers of a process that serve the same pools.
 
-    group: the cgroup (below the root, as `nomad.slice`) that is limited for targets which name no pod, "" to refuse.
+    group: the cgroup (below the root, as `nomad.slice`) to limit for targets that name no pod, "" to reject them.
     """
 
     def __init__(self, cgroups: Cgroups | None = None, *, group: str = "") -> None:
@@ -59,12 +59,12 @@ class Throttle:
         self._watched: inotify.Inotify | None = None
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """Refuse limits where this node could not hold them. Raises Unsupported, Invalid."""
+        """Reject limits that this node cannot enforce. Raises Unsupported, Invalid."""
         if io_limits_of(parameters):
             self._cgroups.top()
 
     async def find(self, volume: PoolVolume, target: Path, context: Mapping[str, str]) -> Cgroup | None:
-        """The group to limit for a target; None for a volume without limits. Raises Precondition, Unsupported."""
+        """The cgroup to limit for a target; None for a volume without limits. Raises Precondition, Unsupported."""
         if not io_limits_of(volume.effective):
             return None
         return await self._threads.run(self._find, volume.name, target, context.get(names.CSI_POD_UID, ""))
@@ -84,7 +84,7 @@ class Throttle:
         return self._cgroups.named(self._group)
 
     async def hold(self, pool: Pool, volume: PoolVolume, target: Path, group: Cgroup) -> None:
-        """Set the limits for what is shown at target. May be repeated. Raises HostError, Precondition."""
+        """Set the limits for the volume published at target. Idempotent. Raises HostError, Precondition."""
         device = await _device(pool, volume, target)
         if device is None:
             raise Precondition(f"volume {volume.name} has no device whose IO could be limited: stage it first")
@@ -99,9 +99,9 @@ class Throttle:
 
     @asynccontextmanager
     async def released(self, target: Path) -> AsyncIterator[None]:
-        """While the body unpublishes target, and when it has succeeded, its limits are gone; none is success.
+        """Remove the limits of target after the body has unpublished it; success when there are none.
 
-        They go first, for after a kill in between the mount still tells of them.
+        They are removed first: after a kill in between, the mount still shows them.
         """
         held = self._held.pop(str(target), None)
         if held is None:
@@ -121,9 +121,10 @@ class Throttle:
             await self._threads.run(_Held(held.group, held.device, IoLimits()).set)
 
     async def again(self, pool: Pool, volume: PoolVolume) -> None:
-        """Bring the limits of a volume wherever it is shown up to its record. May be repeated.
+        """Apply the limits in a volume's record wherever it is published. Idempotent.
 
-        Raises Precondition, Unsupported, HostError for the first that cannot be held; the others are."""
+        Raises Precondition, Unsupported, HostError for the first failure, after setting the others.
+        """
         failed: list[TonnageError] = []
         for target in await self._shown(pool, volume):
             try:
@@ -147,8 +148,10 @@ class Throttle:
         return list(dict.fromkeys([*(path for path in found if pod_of(path)), *staged_elsewhere]))
 
     async def restore(self, pools: Iterable[Pool]) -> None:
-        """Set all limits anew when the driver starts. What cannot be held is told in the log: the pods run already.
-        A pool that is not open is left out: it comes again when it is."""
+        """Restore all limits when the driver starts. Failures are logged: the pods run already.
+
+        A pool that is not open is skipped: it is restored when it opens.
+        """
         for pool in pools:
             if not LIMITS & (pool.parameters | pool.modifiable):
                 continue
@@ -164,7 +167,7 @@ class Throttle:
                     log.warning("io limits not set pool=%s volume=%s error=%s", pool.name, volume.name, failure)
 
     def _watch(self, group: Cgroup) -> None:
-        """Of cgroup v1: hear of containers that get groups of their own."""
+        """On cgroup v1: watch for new cgroups of containers."""
         if self._watched is None:
             self._watched = inotify.Inotify()
             self._background.start(self._follow(self._watched), "io limits of new containers")
@@ -181,7 +184,7 @@ class Throttle:
                     log.warning("io limits not set group=%s error=%s", held.group.path, failure)
 
     async def close(self) -> None:
-        """Stop watching; the limits stay. May be repeated."""
+        """Stop watching; the limits stay. Idempotent."""
         await self._background.close()
         if self._watched is not None:
             self._watched.close()
@@ -197,7 +200,7 @@ def pod_of(target: Path) -> str:
 
 
 async def _device(pool: Pool, volume: PoolVolume, target: Path) -> Device | None:
-    """The device that pods reach at target; a read-only one may be another than the volume's own."""
+    """The device that pods reach at target; a read-only one may differ from the volume's own."""
     if volume.block:
         return _node(target)
     return await pool.device(volume.name)
@@ -212,7 +215,7 @@ def _node(path: str | Path) -> Device | None:
 
 
 def _targets(device: Device, *, block: bool) -> Iterator[Path]:
-    """Where a device is mounted as a file system, or shown as a node. Raises HostError."""
+    """Paths where a device is mounted, or its node bind-mounted. Raises HostError."""
     number, same = f"{device[0]}:{device[1]}", origin(device)
     for found in mount.mounts():
         if block:

@@ -1,4 +1,4 @@
-"""Class parameters and inline attributes: which pool they choose, what goes to it, what goes into the record."""
+"""Class parameters and inline attributes: the pool that they choose, its parameters, and the owner record."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tonnage.pools.base.parameters import check_modifiable, check_refused, check
 POOL = "pool"
 KIND = "kind"
 RECORDED = KEPT | {names.PARAM_UNUSED, names.PARAM_INLINE}
-"""Keys that no pool gets to see."""
+"""Keys that are not passed to a pool."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What parameters mean. fstype: "" when they do not say."""
+    """Parsed parameters. fstype: "" when not given."""
 
     pool: Pool
     fstype: str
@@ -28,7 +28,7 @@ class Selection:
 
 
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
-    """Read parameters. Raises Invalid for an unknown key or pool, naming it and what there is."""
+    """Parse parameters. Raises Invalid for an unknown key or pool, naming it and the known ones."""
     pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
     for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in RECORDED or is_fstype(k)}
     ours = {k: v for k, v in parameters.items() if k not in for_the_record}
@@ -66,7 +66,7 @@ def changes(driver: Driver, pool: Pool, mutable: Mapping[str, str]) -> dict[str,
 
 
 def is_fstype(key: str) -> bool:
-    """Whether a parameter names the file system; "fstype", in any case, is the old key for it."""
+    """Whether a parameter is the file system; "fstype", in any case, is the old key for it."""
     return key == names.CSI_FSTYPE or key.lower() == "fstype"
 
 
@@ -83,7 +83,7 @@ def _pool(driver: Driver, name: str, kind: str) -> Pool:
     if not kind or pool.kind == kind:
         return pool
     if name:
-        raise Invalid(f"pool {name!r} is of kind {pool.kind}, asked is {kind[:40]!r}")
+        raise Invalid(f"pool {name!r} is of kind {pool.kind}, requested {kind[:40]!r}")
     for other in driver.pools.values():
         if other.kind == kind:
             return other

@@ -1,8 +1,8 @@
-"""The paths that callers name for staging and publishing: they must be what they seem, and lie where they may.
+"""Validation of staging and target paths from callers.
 
-A path is taken when no symlink is in it: what it leads to may have been chosen by a pod. Only the way to a root (the
-kubelet's folder, named by the operator) may have symlinks. This is the edge, which says early what is wrong; that
-nobody exchanges a folder later is seen to where things are mounted and removed (host/nofollow.py).
+A path with a symlink is rejected: a pod may have chosen where it leads. Only the path to a root (the kubelet's
+directory, named by the operator) may have symlinks. This check reports errors early. Mounting and removing follow no
+symlink either, so a directory that is exchanged later does no harm.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 class Places:
-    """Where callers may have their paths: beneath one of roots, anywhere when there is none."""
+    """Allowed locations of callers' paths: beneath one of roots, anywhere when there is none."""
 
     def __init__(self, roots: Sequence[Path] = ()) -> None:
         self._roots = tuple(roots)
 
     def path(self, field: str, text: str) -> Path:
-        """The path in a request's field, with the symlinks on the way to its root resolved.
+        """The path in a request's field, with symlinks on the way to its root resolved.
 
-        Raises Invalid when it is no absolute path or lies beneath no root.
+        Raises Invalid when it is not absolute or beneath no root.
         """
         path = self._beneath(Path(check_path(field, text)))
         if path is None:
@@ -39,8 +39,8 @@ class Places:
     def shown(self, text: str) -> Path:
         """The path in a request's volume_path.
 
-        Raises Invalid when it is missing, Precondition for a symlink in it, and NotFound when nothing is there (CSI,
-        NodeGetVolumeStats and NodeExpandVolume), which holds as well for all that is no place of a volume.
+        Raises Invalid when it is missing, Precondition for a symlink in it, and NotFound when no volume is there (CSI,
+        NodeGetVolumeStats and NodeExpandVolume).
         """
         if not text:
             raise Invalid("volume_path is missing")
@@ -50,7 +50,7 @@ class Places:
         return path
 
     def _beneath(self, path: Path) -> Path | None:
-        """The path from the root's real one on; None when it is beneath none."""
+        """The path with the root's real path; None when it is beneath none."""
         for root in self._roots:
             real = Path(os.path.realpath(root))
             for start in (root, real):
@@ -60,8 +60,11 @@ class Places:
 
 
 def check_parent(target: Path) -> None:
-    """Raises Precondition when the folder that shall hold target is missing, making it is the caller's part, or when
-    there is a symlink on the way to it. Invalid when no file can have that name."""
+    """Check the parent directory of target, which the caller must create.
+
+    Raises Precondition when it is missing or there is a symlink on the way to it, Invalid when no file can have that
+    name.
+    """
     if len(os.fsencode(target.name)) > _LONGEST_NAME:
         raise Invalid(f"{target.name[:40]!r}...: a file's name has at most {_LONGEST_NAME} bytes")
     if not _is_there(target.parent, os.O_PATH | os.O_DIRECTORY):
@@ -69,13 +72,13 @@ def check_parent(target: Path) -> None:
 
 
 def refuse_links(*paths: Path) -> None:
-    """Raises Precondition when there is a symlink in one of the paths, whether or not it leads to something."""
+    """Raises Precondition when there is a symlink in one of the paths, dangling or not."""
     for path in paths:
         _is_there(path)
 
 
 def _is_there(path: Path, flags: int = os.O_PATH) -> bool:
-    """Whether something is at a path. Raises Precondition for a symlink in it, HostError."""
+    """Whether a path exists. Raises Precondition for a symlink in it, HostError."""
     try:
         os.close(nofollow.open_path(path, flags))
     except OSError as failure:

@@ -1,7 +1,6 @@
-"""Pools that cannot be opened: the others serve, and each is tried again when a call comes, without a restart.
+"""Opens pools. A pool that cannot be opened does not stop the others, and is retried on later calls.
 
-Nothing happens at rest: a disk that comes back is noticed by the next call, one that never answers holds up its own
-pool only.
+Nothing runs at rest: the next call notices a disk that comes back. A disk that never answers blocks its own pool only.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from tonnage.pools.base.contract import Pool
 log = logging.getLogger(__name__)
 
 PAUSE = 5.0
-"""Least seconds between two attempts to open a pool."""
+"""Minimum seconds between two attempts to open a pool."""
 PATIENCE = 2.0
-"""Most seconds that a call waits for an attempt: its own pool may be another one."""
+"""Maximum seconds that a call waits for an attempt: its own pool may be another one."""
 START_PATIENCE = 20.0
-"""Most seconds that the start waits for a pool when another one is open: a large one needs its time."""
+"""Maximum seconds that the start waits for a pool when another one is open: a large pool takes long."""
 
 
 async def _nothing(_pool: Pool) -> None:
-    """For drivers that need nothing done when a pool is open."""
+    """Default for drivers that do nothing when a pool opens."""
 
 
 class Openings:
     """Opens pools, now or later.
 
-    opened: done for each pool that was opened late, before calls reach it; its failures are logged. ready: called in a
-    thread before each attempt, with the pool's name; raises where it may not be opened now.
+    opened: called for each pool that was opened late, before calls reach it; failures are logged. ready: called in a
+    thread before each attempt, with the pool's name; raises where it must not be opened now.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Openings:
         return str(self._failures.get(pool, ""))
 
     async def open(self) -> None:
-        """Open all pools, side by side. Raises what the first one met if none can be opened."""
+        """Open all pools concurrently. Raises the first error if none can be opened."""
         for name in self._pools:
             self._start(name, late=False)
         waiting = set(self._attempts.values())
@@ -75,7 +74,7 @@ class Openings:
         raise next(iter(self._failures.values()))
 
     async def again(self) -> None:
-        """Try those that are not open, if the last attempt is long enough ago, and wait a little for the outcome."""
+        """Retry those that are not open, if the last attempt is long enough ago, and wait briefly for the result."""
         if not self._failures:
             return
         now = self._clock.monotonic()
@@ -86,13 +85,13 @@ class Openings:
             await self._wait(PATIENCE)
 
     async def add(self, name: str) -> None:
-        """Open a pool that has come to the others since; one that cannot be opened is tried again like them."""
+        """Open a pool that was added later; on failure it is retried as the others."""
         self._start(name, late=True)
         if (task := self._attempts.get(name)) is not None:
             await asyncio.wait([task], timeout=START_PATIENCE)
 
     def forget(self, name: str) -> None:
-        """Try a pool no more that is no longer one of them."""
+        """Stop retrying a removed pool."""
         self._failures.pop(name, None)
         if (task := self._attempts.pop(name, None)) is not None:
             task.cancel()
@@ -127,5 +126,5 @@ class Openings:
         log.info("pool open pool=%s kind=%s volumes=%d", name, pool.kind, len(await pool.list()))
 
     async def close(self) -> None:
-        """Try no more. Waits for no attempt that hangs. May be repeated."""
+        """Stop retrying. Does not wait for an attempt that hangs. Idempotent."""
         await self._background.close()

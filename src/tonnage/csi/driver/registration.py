@@ -1,4 +1,4 @@
-"""Plugin registration, both sides (pluginregistration/v1): how a driver makes itself known to a kubelet."""
+"""Plugin registration, both sides (pluginregistration/v1): how a kubelet learns of a driver."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SUFFIX = "-reg.sock"
 
 
 def _anything(_request: object) -> None:
-    """The limits are CSI's; a kubelet's error text may be longer."""
+    """No limits: those are CSI's, and a kubelet's error text may be longer."""
 
 
 @dataclass(frozen=True)
 class Registered:
-    """What a driver says of itself. endpoint: path of its CSI socket; "": the registration socket serves that too."""
+    """A driver's PluginInfo. endpoint: path of its CSI socket, "" if the registration socket serves CSI too."""
 
     type: str
     name: str
@@ -40,7 +40,7 @@ class Registered:
 class Registration:
     """The driver's side: answers the kubelet at `<registry>/<driver>-reg.sock`.
 
-    on_status: told (registered, error) whenever the kubelet says what became of it.
+    on_status: called with (registered, error) on each NotifyRegistrationStatus of the kubelet.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class Registration:
         descriptor = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
         self._server = CsiServer(registry / f"{driver}{SUFFIX}", [Service(descriptor, self, check=_anything)])
         self.registered: bool | None = None
-        """What the kubelet said last, None before."""
+        """The kubelet's last registration status, None before."""
 
     async def start(self) -> None:
-        """Make the socket; the kubelet sees it appear. Raises as CsiServer.start."""
+        """Make the socket, which the kubelet discovers. Raises as CsiServer.start."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Remove the socket; the kubelet then forgets the driver. May be repeated."""
+        """Remove the socket; the kubelet then unregisters the driver. Idempotent."""
         await self._server.stop()
 
     async def GetInfo(self, _request: registration_pb2.InfoRequest) -> registration_pb2.PluginInfo:
-        """Name, socket and versions."""
+        """Name, endpoint and versions."""
         return registration_pb2.PluginInfo(
             type=CSI_PLUGIN, name=self._driver, endpoint=str(self._endpoint), supported_versions=VERSIONS
         )
@@ -76,7 +76,7 @@ class Registration:
     async def NotifyRegistrationStatus(
         self, request: registration_pb2.RegistrationStatus
     ) -> registration_pb2.RegistrationStatusResponse:
-        """Keep and log the outcome. A kubelet that refused tries again by itself, so the process goes on."""
+        """Record and log the status. A kubelet that rejected the driver retries, so the process continues."""
         self.registered = request.plugin_registered
         if request.plugin_registered:
             log.info("registered driver=%s", self._driver)
@@ -91,7 +91,7 @@ class RegistrationClient:
     """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
 
     def __init__(self, socket: Path, *, timeout: float = 10.0) -> None:
-        from tonnage.csi.server.connection import GrpcConnection  # who only serves needs no client
+        from tonnage.csi.server.connection import GrpcConnection  # a server needs no client
 
         self._connection = GrpcConnection(socket)
         self._timeout = timeout
@@ -103,15 +103,15 @@ class RegistrationClient:
         return registration_grpc.RegistrationStub(self._connection.channel)
 
     async def get_info(self) -> Registered:
-        """Who is there?"""
+        """The driver's PluginInfo."""
         answer = await self._connection.call(self._stub.GetInfo, registration_pb2.InfoRequest(), self._timeout)
         return Registered(answer.type, answer.name, answer.endpoint, tuple(answer.supported_versions))
 
     async def notify(self, *, registered: bool, error: str = "") -> None:
-        """Tell the plugin what became of it."""
+        """Report the registration status to the plugin."""
         status = registration_pb2.RegistrationStatus(plugin_registered=registered, error=error)
         await self._connection.call(self._stub.NotifyRegistrationStatus, status, self._timeout)
 
     def close(self) -> None:
-        """Hang up. May be repeated."""
+        """Close the connection. Idempotent."""
         self._connection.close()

@@ -1,7 +1,7 @@
-"""At which targets single-writer volumes are shown (CSI: SINGLE_NODE_SINGLE_WRITER is for one target path at a time).
+"""Enforces SINGLE_NODE_SINGLE_WRITER: one target path at a time for a single-writer volume.
 
-Remembered in the process, and after a restart read from the table of mounts. Kubernetes' scheduler holds to
-ReadWriteOncePod by itself: this is the second line.
+Publications are recorded in the process, and after a restart read from the mount table. Kubernetes' scheduler enforces
+ReadWriteOncePod by itself; this is the second line of defense.
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ from tonnage.host import mount
 
 
 class SingleWriters:
-    """Targets by volume, with whether the publication demands to be the only one."""
+    """Targets by volume, with whether the publication must be the only one."""
 
     def __init__(self) -> None:
         self._targets: dict[str, dict[Path, bool]] = {}
 
     def check(self, volume: str, target: Path, *, single: bool) -> None:
-        """Raises Precondition when showing volume at target would break a promise of one writer."""
+        """Raises Precondition when publishing the volume at target would violate a single-writer publication."""
         for other, other_single in self._targets.get(volume, {}).items():
             if other != target and (single or other_single) and os.path.lexists(other):
                 raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
 
     def check_mounts(self, volume: str, staging: Path, target: Path, *, home: Path | None = None) -> None:
-        """The same for a publication that demands to be the only one, by what is mounted. Blocking.
+        """The same for a publication that must be the only one, by the mount table. Blocking.
 
-        home: where the pool has the volume mounted for itself.
-
-        Raises Precondition, HostError.
+        home: where the pool itself has the volume mounted. Raises Precondition, HostError.
         """
         table = list(mount.mounts())
         staged = {(entry.device, entry.root) for entry in table if _is_in(entry.target, staging)}
@@ -41,11 +39,11 @@ class SingleWriters:
                 raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
 
     def add(self, volume: str, target: Path, *, single: bool) -> None:
-        """Remember a publication. May be repeated."""
+        """Record a publication. Idempotent."""
         self._targets.setdefault(volume, {})[target] = single
 
     def remove(self, volume: str, target: Path) -> None:
-        """Forget a publication. May be repeated."""
+        """Remove a publication. Idempotent."""
         targets = self._targets.get(volume, {})
         targets.pop(target, None)
         if not targets:

@@ -1,4 +1,4 @@
-"""Volume ids and names. An id is `<pool>/<volume name>`; a name is what may become part of a path."""
+"""Volume ids and names. An id is `<pool>/<volume name>`; a name is valid in a path."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def safe_name(name: str, *, longest: int = MAX_VOLUME) -> str:
-    """The volume name for a name that a CO chose: itself if it may be part of a path, else `n-<alike>-<hash>`.
+    """The volume name for a CO's name: the same if valid in a path, else `n-<alike>-<hash>`.
 
-    Names that look like the mapped form are mapped too, so that no two names meet.
+    Names that look like the mapped form are mapped too, so two names never collide.
     """
     try:
         if len(name) <= longest and not _MAPPED.fullmatch(name):
@@ -40,7 +40,7 @@ def join(pool: str, name: str) -> str:
 
 
 def split(volume_id: str) -> tuple[str, str] | None:
-    """Pool and name of an id; None when it does not have our form, so that it cannot name a volume of ours."""
+    """Pool and name of an id; None without our form, which no volume of ours can have."""
     pool, slash, name = volume_id.partition("/")
     if not slash or not pool:
         return None
@@ -51,6 +51,6 @@ def split(volume_id: str) -> tuple[str, str] | None:
 
 
 def lock_key(volume_id: str) -> str:
-    """What a call on this id must hold: the volume's name, which CreateVolume knows as well."""
+    """The lock key of a call on this id: the volume's name, which CreateVolume knows as well."""
     parts = split(volume_id)
     return parts[1] if parts else inline_name(volume_id)

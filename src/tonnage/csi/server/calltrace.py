@@ -1,4 +1,4 @@
-"""What a span says of a CSI call: the names of OpenTelemetry's conventions for RPC, and whose volume it is."""
+"""Attributes of a span for a CSI call, by OpenTelemetry's conventions for RPC, with the volume."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _KEPT = {
 
 
 def name(path: bytes | str) -> str:
-    """A span's name, of the path of a call: csi.v1.Controller/CreateVolume."""
+    """The name of a span for the path of a call: csi.v1.Controller/CreateVolume."""
     return (path.decode() if isinstance(path, bytes) else path).strip("/")
 
 
 def about(request: object) -> Mapping[str, str | int]:
-    """Attributes of a call: which volume, for whom. Nothing that could be a secret is among them."""
+    """Attributes of a call: its volume and owner, without any secret."""
     found: dict[str, str | int] = {"rpc.system": "grpc"}
     for field in _ABOUT:
         if value := getattr(request, field, ""):

@@ -1,7 +1,7 @@
-"""A transport that sends what is written in one turn of the loop by one system call.
+"""A transport that coalesces all writes of one event loop turn into one system call.
 
-grpclib writes the head, the body and the end of an answer one by one, and whoever waits for it is woken three times.
-The end of a request or answer does not wait for the turn's end, where it begins what is written.
+grpclib writes the head, the body and the end of a response one by one, which wakes the caller three times. The end of a
+request or response is sent without waiting for the turn's end, if its beginning is among the pending writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _END_STREAM = 1
 
 
 class Corked:
-    """As much of asyncio.Transport as grpclib uses, over a real one."""
+    """The part of asyncio.Transport that grpclib uses, over a real one."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -38,7 +38,7 @@ class Corked:
             self._transport.write(written[0] if len(written) == 1 else b"".join(written))
 
     def close(self) -> None:
-        """Send what was written, then hang up."""
+        """Send pending data, then close the connection."""
         self._flush()
         self._transport.close()
 

@@ -1,4 +1,4 @@
-"""One persistent HTTP/2 connection to a gRPC server on a unix socket; made when needed, made again when lost."""
+"""One persistent HTTP/2 connection to a gRPC server on a unix socket; it connects and reconnects when needed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ class GrpcConnection:
 
     @cached_property
     def channel(self) -> Channel:
-        """grpclib's channel; it connects at the first call, and anew when the server has hung up."""
+        """grpclib's channel; it connects with the first call, and again after a disconnect."""
         return _Channel(path=str(self.socket))
 
     async def call(self, method: UnaryUnaryMethod[Request, Answer], request: Request, timeout: float) -> Answer:
-        """Make one call, in `timeout` seconds. Raises CsiError: the server's own, DEADLINE_EXCEEDED, or UNAVAILABLE
-        when it cannot be reached or hangs up."""
+        """Make one call, in `timeout` seconds.
+
+        Raises CsiError: the server's own, DEADLINE_EXCEEDED, or UNAVAILABLE when it cannot be reached or disconnects.
+        """
         try:
             return await method(request, timeout=timeout, metadata=trace.headers() if trace.is_on() else None)
         except GRPCError as failure:
@@ -49,13 +51,13 @@ class GrpcConnection:
         return CsiError(Code.UNAVAILABLE, f"cannot reach the driver at {self.socket}: {why}")
 
     def close(self) -> None:
-        """Hang up; calls under way end with UNAVAILABLE. May be repeated; a later call connects again."""
+        """Close the connection; calls under way end with UNAVAILABLE. Idempotent; a later call connects again."""
         if "channel" in self.__dict__:
             self.channel.close()
 
 
 class _Channel(Channel):
-    """Sends a whole request by one system call."""
+    """Sends a whole request with one system call."""
 
     def _protocol_factory(self) -> H2Protocol:
         plain = super()._protocol_factory()
@@ -69,7 +71,7 @@ class _Protocol(H2Protocol):
 
 
 async def wait_until_served(socket: Path, *, timeout: float) -> None:
-    """Wait until somebody answers at socket. Raises CsiError UNAVAILABLE after `timeout` seconds."""
+    """Wait until a server answers at socket. Raises CsiError UNAVAILABLE after `timeout` seconds."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
     while True:
@@ -78,7 +80,7 @@ async def wait_until_served(socket: Path, *, timeout: float) -> None:
         except OSError as failure:
             if loop.time() >= end:
                 why = failure.strerror or str(failure)
-                raise CsiError(Code.UNAVAILABLE, f"nobody serves {socket}: {why}") from None
+                raise CsiError(Code.UNAVAILABLE, f"socket {socket}: no server answers: {why}") from None
             await asyncio.sleep(0.05)
             continue
         writer.close()

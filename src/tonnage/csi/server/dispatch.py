@@ -1,8 +1,8 @@
-"""What is the same for all gRPC calls: read the request, let the service answer it, turn failures into codes.
+"""Dispatch of gRPC calls: decode the request, run the service's method, convert errors to codes.
 
-A call is checked at the edge (limits.py), holds its volume (inflight.py), is timed and logged, and its failure becomes
-a gRPC code (errors.py). A call that changes a volume runs to its end even when the caller goes away: threads and
-mounts cannot be taken back, and so the repeated call is refused until the outcome is known.
+A call is validated, locks its volume, is timed and logged, and its error becomes a gRPC code. A call that changes a
+volume runs to its end even when the caller is gone: threads and mounts cannot be cancelled. So the repeated call is
+rejected until the outcome is known.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tonnage.observe.metrics import CSI_CALLS
 log = logging.getLogger(__name__)
 
 LONGEST_MESSAGE = 2000
-"""Characters of an error's text: it travels in a header, and clients refuse large ones."""
+"""Maximum characters of an error's text: it is sent in a header, and clients reject large ones."""
 _TYPES = (b"application/grpc", b"application/grpc+proto")
 _START = ((":status", "200"), ("content-type", "application/grpc+proto"))
 _HEAD, _OK = frames.block(_START), frames.block([("grpc-status", "0")])
@@ -46,7 +46,7 @@ Reply = Callable[[Outcome], None]
 
 
 class _Call:
-    """One under way. holds: whether it holds a key, and so runs to its end whoever waits for it."""
+    """A call under way. holds: whether it has locked a key, and so runs to its end even without its caller."""
 
     def __init__(self, method: Method, message: Message, reply: Reply, started: float) -> None:
         self.method, self.message, self.reply, self.started = method, message, reply, started
@@ -56,24 +56,24 @@ class _Call:
         self.timer: asyncio.TimerHandle | None = None
 
     def leave(self) -> None:
-        """Its caller went away."""
+        """The caller is gone."""
         self.is_heard = False
         if self.task is not None and not self.holds:
             self.task.cancel()
 
     def expire(self) -> None:
-        """Its caller's time is over."""
+        """The caller's deadline has passed."""
         self.reply(CsiError(Code.DEADLINE_EXCEEDED, f"{self.method.name}: no answer in the time that was given"))
         self.leave()
 
 
 class Calls:
-    """Begins the calls that connections bring."""
+    """Runs the calls that connections receive."""
 
     def __init__(
         self, owner: str, services: Iterable[Service], in_flight: InFlight, clock: Clock, *, driver: str = ""
     ) -> None:
-        """owner: for logs. driver: its name, for the metric; "" for calls that are not counted."""
+        """owner: for logs. driver: its name, for the metric, "" for calls that are not counted."""
         methods = (Method(service, found) for service in services for found in service.descriptor.methods)
         self._methods = {method.path: method for method in methods}
         self._in_flight = in_flight
@@ -84,8 +84,10 @@ class Calls:
         self._holding: set[asyncio.Task[Code]] = set()
 
     async def call(self, path: str, message: Message, seconds: float, *, parent: str = "") -> Message:
-        """Make a call from within this process. parent: the caller's span. Raises CsiError, as on a socket; a call that
-        has begun to change a volume goes on when its caller is cancelled."""
+        """Make a call from this process. parent: the caller's span. Raises CsiError, as on a socket.
+
+        A call that has begun to change a volume continues when its caller is cancelled.
+        """
         method = self._methods.get(path.encode())
         if method is None:
             raise CsiError(Code.UNIMPLEMENTED, "there is no such method here")
@@ -102,7 +104,7 @@ class Calls:
         return outcome
 
     def begin(self, request: Http2Request, reply: Callable[[Http2Response], None]) -> Callable[[], None]:
-        """Begin a call; reply() is called with its answer. Returns what to call when the caller goes away before it."""
+        """Begin a call; reply() is called with its response. Returns a function to call if the caller goes first."""
         try:
             _check_form(request)
             method = self._methods.get(request.fields.get(b":path", b""))
@@ -136,7 +138,7 @@ class Calls:
             return code
 
     async def _run(self, call: _Call) -> Code:
-        """Returns what became of it."""
+        """Run a call and return its outcome."""
         try:
             response = await self._response(call)
         except Exception as failure:
@@ -209,21 +211,21 @@ class Calls:
         counter.observe(self._clock.monotonic() - call.started)
 
     async def drained(self, seconds: float) -> None:
-        """Wait until the calls that hold a key have ended and told it, so many seconds at most."""
+        """Wait until the calls that hold a key have ended and replied, for so many seconds at most."""
         if self._holding:
             await asyncio.wait(self._holding, timeout=seconds)
 
     async def close(self) -> None:
-        """End what still runs. May be repeated."""
+        """Cancel what still runs. Idempotent."""
         await self._background.close()
 
 
 def _nothing() -> None:
-    """What a call that has ended does when its caller goes away."""
+    """Default for a finished call whose caller is gone."""
 
 
 class _Refusal(Exception):
-    """A request that is no gRPC at all."""
+    """A request that is not gRPC."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -233,7 +235,10 @@ class _Refusal(Exception):
 
 
 def _check_form(request: Http2Request) -> None:
-    """Raises _Refusal, with what HTTP says to it, unless a request has the form of gRPC, CsiError if it is too long."""
+    """Check that a request is gRPC.
+
+    Raises _Refusal with an HTTP status, CsiError if the request is too long.
+    """
     fields = request.fields
     if fields.get(b":method") != b"POST":
         raise _Refusal(405, "want POST")
@@ -246,7 +251,7 @@ def _check_form(request: Http2Request) -> None:
 
 
 def _timeout(request: Http2Request) -> float | None:
-    """The seconds that a caller gives, None for any number. Raises CsiError."""
+    """The caller's timeout in seconds, None for unlimited. Raises CsiError."""
     text = request.fields.get(b"grpc-timeout")
     if text is None:
         return None
@@ -261,7 +266,7 @@ def _set(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
 
 
 def _encoded(outcome: Outcome) -> Http2Response:
-    """What goes over the socket."""
+    """The encoded response."""
     if isinstance(outcome, CsiError):
         told = quote(outcome.message[:LONGEST_MESSAGE], safe=_PLAIN, errors="replace")
         return Http2Response(frames.block([*_START, ("grpc-status", str(int(outcome.code))), ("grpc-message", told)]))

@@ -1,7 +1,4 @@
-"""The words of HTTP/2 (RFC 9113) and of its header blocks (RFC 7541) that a server of gRPC's unary calls needs. No I/O.
-
-http2.py is the server that speaks them.
-"""
+"""Frames of HTTP/2 (RFC 9113) and header blocks (RFC 7541), as far as unary gRPC calls need them. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from hpack import Encoder, NeverIndexedHeaderTuple
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_SIZE = 16384
-"""Bytes of a frame's payload that are taken, the least that RFC 9113 allows (6.5.2)."""
+"""Maximum bytes of a frame's payload: the minimum that RFC 9113 allows (6.5.2)."""
 LARGEST_WINDOW = 2**31 - 1
 ACK, END_STREAM, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 """Flags of frames (6)."""
@@ -22,7 +19,7 @@ _HEAD = struct.Struct(">HBBBL")  # two of the length's three bytes, the last, ki
 
 
 class FrameType(IntEnum):
-    """Kinds of frames (6)."""
+    """Frame types (6)."""
 
     DATA = 0
     HEADERS = 1
@@ -37,7 +34,7 @@ class FrameType(IntEnum):
 
 
 class Setting(IntEnum):
-    """Settings that matter here (6.5.2)."""
+    """Settings in use (6.5.2)."""
 
     MAX_CONCURRENT_STREAMS = 3
     INITIAL_WINDOW_SIZE = 4
@@ -46,7 +43,7 @@ class Setting(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a stream or connection ends (7)."""
+    """Error codes of streams and connections (7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -59,7 +56,7 @@ class Reason(IntEnum):
 
 
 class Fault(Exception):
-    """What the other side said breaks HTTP/2: its connection is to be closed."""
+    """A violation of HTTP/2 by the peer: its connection must be closed."""
 
     def __init__(self, reason: Reason, what: str) -> None:
         super().__init__(f"{reason.name}: {what}")
@@ -67,7 +64,7 @@ class Fault(Exception):
 
 
 class Frame(NamedTuple):
-    """One frame, with a kind that may be unknown."""
+    """A frame, possibly of an unknown type."""
 
     kind: int
     flags: int
@@ -92,21 +89,23 @@ class Frame(NamedTuple):
         return int.from_bytes(self.payload, "big") & LARGEST_WINDOW
 
     def settings(self) -> Iterator[tuple[int, int]]:
-        """The payload of SETTINGS: each one's number and value. Raises Fault."""
+        """The payload of SETTINGS: numbers and values. Raises Fault."""
         if self.stream or len(self.payload) % 6 or (self.flags & ACK and self.payload):
             raise Fault(Reason.FRAME_SIZE_ERROR, "settings that are none")
         return struct.iter_unpack(">HL", self.payload)
 
 
 class Frames:
-    """Cuts what a client sends into frames."""
+    """Splits a client's data into frames."""
 
     def __init__(self) -> None:
         self._unread = bytearray()
         self._is_greeted = False
 
     def read(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are whole with this data. Raises Fault for what does not begin as HTTP/2, or is too long."""
+        """The frames that this data completes. Raises Fault for data that is not HTTP/2, or a frame that is too
+        long.
+        """
         unread = self._unread
         unread += data
         if not self._is_greeted:
@@ -141,15 +140,15 @@ def number(kind: FrameType, stream: int, value: int) -> bytes:
 
 
 def settings(values: Iterable[tuple[Setting, int]]) -> bytes:
-    """A frame of settings."""
+    """A SETTINGS frame."""
     return frame(FrameType.SETTINGS, payload=b"".join(struct.pack(">HL", *pair) for pair in values))
 
 
 def goaway(last: int, reason: Reason) -> bytes:
-    """The frame that ends a connection. last: the last stream that was looked at."""
+    """The GOAWAY frame that ends a connection. last: the last processed stream."""
     return frame(FrameType.GOAWAY, payload=struct.pack(">LL", last, reason))
 
 
 def block(fields: Iterable[tuple[str, str]]) -> bytes:
-    """A header block that leaves the table of what was sent before as it is, so that it means the same at any time."""
+    """A header block that leaves the dynamic table unchanged, so it can be sent at any time."""
     return Encoder().encode([NeverIndexedHeaderTuple(*field) for field in fields], huffman=False)

@@ -1,9 +1,9 @@
-"""HTTP/2 for unary gRPC calls, the server's side: a request is read whole and handed on, its answer is one write.
+"""An HTTP/2 server for unary gRPC calls: each request is read whole, each response is one write.
 
-A general HTTP/2 library takes a third of a millisecond of each call for what a unary call never needs: events,
-priorities, a state machine for each stream, answers in parts that wake the caller three times. Kept is what RFC 9113
-asks of a server: flow control both ways, settings, pings, padding, resets, trailers, unknown frames ignored, limits for
-all that is kept in memory. Whoever breaks the rules loses the connection and nothing else.
+A general HTTP/2 library takes a third of a millisecond per call for features that a unary call never needs: events,
+priorities, a state machine for each stream, responses in parts that wake the caller three times. This server implements
+what RFC 9113 requires: flow control both ways, settings, pings, padding, resets, trailers, and limits on everything in
+memory. Unknown frames are ignored. A client that violates the protocol loses its connection and nothing else.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tonnage.csi.server.frames import (
 log = logging.getLogger(__name__)
 
 AT_ONCE = 100
-"""Calls that one connection may have under way."""
+"""Maximum concurrent calls of one connection."""
 LARGEST_HEAD = 64 * 1024
-"""Bytes of a request's header fields."""
+"""Maximum bytes of a request's header fields."""
 LARGEST_BODY = 4 * 1024**2 + 5
-"""Bytes of a request's body: gRPC's usual limit and the five before each message."""
+"""Maximum bytes of a request's body: gRPC's usual limit and the five before each message."""
 _WINDOW = 2 * LARGEST_BODY
 _SETTINGS = frames.settings(
     (
@@ -48,13 +48,15 @@ _SETTINGS = frames.settings(
         (Setting.MAX_HEADER_LIST_SIZE, LARGEST_HEAD),
     )
 )
-_FIRST_WINDOW = 65535  # of everything, until it is told otherwise (6.9.2)
+_FIRST_WINDOW = 65535  # of everything, until SETTINGS change it (6.9.2)
 
 
 @dataclass(frozen=True)
 class Http2Request:
-    """One that is whole. fields: by name; of several with one name the last. is_long: its body was longer than
-    LARGEST_BODY and is left out."""
+    """A complete request.
+
+    fields: by name; of repeated ones the last. is_long: its body was longer than LARGEST_BODY and is dropped.
+    """
 
     fields: Mapping[bytes, bytes]
     body: bytes
@@ -63,7 +65,7 @@ class Http2Request:
 
 @dataclass(frozen=True)
 class Http2Response:
-    """head and trailers: header blocks as frames.block() makes them. Without a body there are only trailers."""
+    """A response. head and trailers: header blocks of frames.block(). Without a body there are only trailers."""
 
     trailers: bytes
     head: bytes = b""
@@ -71,12 +73,12 @@ class Http2Response:
 
 
 Begin = Callable[[Http2Request, Callable[[Http2Response], None]], Callable[[], None]]
-"""Begins a call: gets the request and what takes the answer, returns what to do when the caller goes away before it."""
+"""Begins a call: gets the request and a reply callback, returns a callback for a caller that goes first."""
 
 
 @dataclass
 class _Stream:
-    """A call. window: bytes that may be sent; unsent: what has no window yet; received: bytes, padding included."""
+    """A call's stream. window: bytes that may be sent; unsent: bytes without window; received: bytes with padding."""
 
     number: int
     fields: Mapping[bytes, bytes]
@@ -125,7 +127,7 @@ class ServerConnection(asyncio.Protocol):
         self._lost(self)
 
     def pause_writing(self) -> None:
-        """Called by asyncio when the client does not read: nothing more is taken from it."""
+        """Called by asyncio when the client does not read: stop reading from it."""
         assert self._transport is not None
         self._transport.pause_reading()
 
@@ -135,7 +137,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport.resume_reading()
 
     def hang_up(self) -> None:
-        """Close the connection when all is sent. May be repeated."""
+        """Close the connection when all is sent. Idempotent."""
         self._end(Reason.NO_ERROR)
 
     def data_received(self, data: bytes) -> None:
@@ -219,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
         if found.stream % 2 == 0:
             raise Fault(Reason.PROTOCOL_ERROR, f"stream {found.stream} is none of a client's")
         if found.stream <= self._last:
-            return  # ended by us before its client was done
+            return  # ended by us before the client had sent all
         self._last = found.stream
         if len(self._streams) >= AT_ONCE:
             self._out.append(frames.number(FrameType.RST_STREAM, found.stream, Reason.REFUSED_STREAM))
@@ -235,7 +237,7 @@ class ServerConnection(asyncio.Protocol):
             self._out.append(frames.number(FrameType.WINDOW_UPDATE, 0, self._taken))
             self._taken = 0
         if (stream := self._streams.get(found.stream)) is None:
-            return  # ended by us before its client was done
+            return  # ended by us before the client had sent all
         if stream.is_whole:
             raise Fault(Reason.STREAM_CLOSED, "data after the end")
         stream.received += len(found.payload)
@@ -247,7 +249,7 @@ class ServerConnection(asyncio.Protocol):
             self._whole(stream, is_ended=bool(found.flags & END_STREAM))
 
     def _whole(self, stream: _Stream, *, is_ended: bool = True) -> None:
-        """Begin a call. is_ended: whether the client has nothing more to say; else it has said too much."""
+        """Begin a call. is_ended: whether the client has ended the stream; otherwise it has sent too much."""
         stream.is_whole = is_ended
         is_long = len(stream.body) > LARGEST_BODY
         request = Http2Request(stream.fields, b"" if is_long else bytes(stream.body), is_long)
@@ -255,7 +257,7 @@ class ServerConnection(asyncio.Protocol):
         stream.leave = self._begin(request, partial(self._answer, stream))
 
     def _answer(self, stream: _Stream, answer: Http2Response) -> None:
-        """Send an answer, unless the caller is gone."""
+        """Send a response, unless the stream is closed."""
         if self._streams.get(stream.number) is not stream:
             return
         if answer.head:
@@ -265,7 +267,7 @@ class ServerConnection(asyncio.Protocol):
         self._flush()
 
     def _send(self, stream: _Stream) -> None:
-        """Send as much of an answer as there is window for."""
+        """Send as much of a response as the window allows."""
         while stream.unsent:
             size = min(len(stream.unsent), self._window, stream.window, self._frame_size)
             if size <= 0:

@@ -1,4 +1,4 @@
-"""Which volumes have a call under way: a second one is refused instead of queued (CSI: ABORTED, "operation pending").
+"""Locks of volumes with a call under way: a second call is rejected, not queued (CSI: ABORTED).
 
 One InFlight is shared by all drivers that serve the same pools.
 """
@@ -13,7 +13,7 @@ from tonnage.errors import Busy
 
 
 class InFlight:
-    """The keys being worked on."""
+    """The locked keys."""
 
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
@@ -21,7 +21,7 @@ class InFlight:
 
     @contextmanager
     def hold(self, key: str, doing: str) -> Iterator[None]:
-        """Claim key while the body runs. Raises Busy when it is claimed already."""
+        """Lock key while the body runs. Raises Busy when it is locked."""
         if (running := self._keys.get(key)) is not None:
             raise Busy(f"operation pending for volume {key}: {running} is under way, repeat {doing} later")
         self._keys[key] = doing
@@ -32,7 +32,7 @@ class InFlight:
             self._released.set()
 
     async def drained(self) -> None:
-        """Wait until the calls that are under way now have ended; those that come meanwhile are not waited for."""
+        """Wait until the present calls have ended; later ones are not awaited."""
         waiting = set(self._keys)
         while waiting := waiting & set(self._keys):
             self._released.clear()

@@ -1,7 +1,7 @@
-"""The edge: what any request must look like before a service reads it (CSI 1.12, "Size Limits" and field rules).
+"""Validation of all requests before a service reads them (CSI 1.12, "Size Limits" and field rules).
 
-Strings 128 bytes, node ids 256, maps and mount flags 4 KiB in all, paths absolute without `..`. All faults are Invalid
-and name the field. The checks of a message type are worked out once.
+Strings have at most 128 bytes, node ids 256, maps and mount flags 4 KiB in all. Paths are absolute without `..`. All
+errors are Invalid and name the field. The checks of a message type are compiled once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_request(request: Message) -> None:
 
 
 def check_id(field: str, text: str) -> str:
-    """A volume id or name at the edge: not empty, at most 128 bytes, no control characters, no `..` as a component."""
+    """Check a volume id or name: not empty, at most 128 bytes, no control characters, no `..` as a component."""
     if not text:
         raise Invalid(f"{field} is missing")
     _check_text(field, text, MAX_STRING)
@@ -45,7 +45,7 @@ def check_id(field: str, text: str) -> str:
 
 
 def check_path(field: str, text: str) -> str:
-    """A path at the edge: absolute, at most 4095 bytes, no NUL, no `..`. Raises Invalid."""
+    """Check a path: absolute, at most 4095 bytes, no NUL, no `..`. Raises Invalid."""
     if not text:
         raise Invalid(f"{field} is missing")
     if not text.startswith("/"):
@@ -104,7 +104,7 @@ def _check_for(field: FieldDescriptor) -> Check | None:
 
 
 def _check_optional(check: Callable[[str, str], str], field: str, text: str) -> None:
-    """Whether a field is required is for the service to say, so that CreateVolume can differ from Probe."""
+    """Check fields if set. The service decides which are required: CreateVolume differs from Probe."""
     if text:
         check(field, text)
 

@@ -1,4 +1,4 @@
-"""Requests as they may be logged: without secrets, tokens and mount flags."""
+"""Redacted requests for logs: without secrets, tokens and mount flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST = 1000
 
 
 def describe(request: Message) -> str:
-    """One line that tells of a request; secret values are left out (csi.proto, csi_secret), long ones cut."""
+    """One line that describes a request, without secret values (csi.proto, csi_secret), long ones cut."""
     shown = type(request)()
     shown.CopyFrom(request)
     strip_secrets(shown)

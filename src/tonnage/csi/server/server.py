@@ -1,4 +1,4 @@
-"""Serving gRPC on a unix socket: the socket and its connections. calls.py has what surrounds each call."""
+"""A gRPC server on a unix socket: the socket and its connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRACE = 0.8
 
 
 class CsiServer:
-    """Serves services at a unix socket."""
+    """Serves gRPC services at a unix socket."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class CsiServer:
         clock: Clock | None = None,
         driver: str = "",
     ) -> None:
-        """driver: its name, for the metric; "" for servers that are not counted."""
+        """driver: its name, for the metric, "" for servers that are not counted."""
         self.path = path
         self.calls = Calls(path.name, services, in_flight or InFlight(), clock or RealClock(), driver=driver)
         self._server: asyncio.Server | None = None
@@ -41,7 +41,7 @@ class CsiServer:
         self._inode = 0
 
     async def start(self) -> None:
-        """Make the socket and serve. Raises Invalid, Precondition and HostError as sockets.bind_private."""
+        """Bind the socket and serve. Raises Invalid, Precondition and HostError as sockets.bind_private."""
         if self._server is not None:
             return
         listening = sockets.bind_private(self.path)
@@ -55,7 +55,7 @@ class CsiServer:
         return connection
 
     async def stop(self) -> None:
-        """Take no more calls, let those under way end (0.8 s at most), remove the socket. May be repeated."""
+        """Accept no more calls, wait for those under way (0.8 s at most), remove the socket. Idempotent."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -64,7 +64,7 @@ class CsiServer:
         await self.calls.drained(GRACE)
         for connection in list(self._connections):
             connection.hang_up()
-        with suppress(TimeoutError):  # of a client that does not read what it is told
+        with suppress(TimeoutError):  # of a client that does not read its responses
             await asyncio.wait_for(server.wait_closed(), GRACE)
         await self.calls.close()
 

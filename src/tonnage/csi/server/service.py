@@ -22,10 +22,10 @@ Unary = Callable[[Any], Awaitable[Message]]
 
 @dataclass(frozen=True)
 class Service:
-    """A gRPC service and the object with one coroutine method for each RPC it offers, named as the RPC.
+    """A gRPC service and the object with one coroutine method per RPC, of the same name.
 
-    key: which key of InFlight a request must hold, None for none. check: what every request is put through first.
-    before: awaited before each call.
+    key: returns the InFlight key that a request must lock, None for none. check: validates every request. before:
+    awaited before each call.
     """
 
     descriptor: ServiceDescriptor
@@ -46,7 +46,7 @@ class Method:
         self._request = GetMessageClass(method.input_type)
 
     def read(self, request: Http2Request) -> Message:
-        """The message of a request. Raises CsiError as gRPC answers for what is none."""
+        """The message of a request. Raises CsiError with gRPC's code for an invalid one."""
         if not request.body:
             raise CsiError(Code.INVALID_ARGUMENT, f"{self.name} without a request")
         if request.body[0]:

@@ -1,4 +1,4 @@
-"""Unix sockets that only their owner may open, taken over safely from a process that died."""
+"""Unix sockets that only their owner may connect to, replaced safely after a process died."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pathlib import Path
 from tonnage.errors import HostError, Invalid, Precondition
 
 LONGEST_PATH = 107
-"""Bytes of a unix socket's path that Linux takes."""
+"""Maximum bytes of a unix socket's path on Linux."""
 
 
 def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
-    """A listening socket at path, mode 0600, its folder made with 0700 if missing.
+    """A listening socket at path, mode 0600; its directory is made with 0700 if missing.
 
-    It is bound beside its place and renamed there, so that nobody ever sees it closed to callers or open to others. A
-    socket left by a dead process is replaced. Raises Invalid (path too long, something else lies there), Precondition
-    (a living process answers there), HostError.
+    It is bound under a temporary name and renamed, so it is never visible without listening or with other permissions.
+    A socket left by a dead process is replaced. Raises Invalid (path too long, something else is there), Precondition
+    (a live process answers there), HostError.
     """
     check_length(path)
     try:
@@ -43,7 +43,7 @@ def check_length(path: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Of two processes that want the same socket, one looks after the other is done."""
+    """Serialize processes that bind the same socket."""
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(at, fcntl.LOCK_EX)
@@ -66,7 +66,7 @@ def _refuse_taken(path: Path) -> None:
 def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        # EAGAIN means a full backlog: somebody lives there.
+        # EAGAIN means a full backlog: a live process listens.
         return probe.connect_ex(os.fspath(path)) in {0, errno.EAGAIN}
 
 
@@ -90,7 +90,7 @@ def _bind(path: Path, backlog: int) -> socket.socket:
 
 
 def inode_of(path: Path) -> int:
-    """Inode of what lies at path, 0 for nothing."""
+    """Inode at path, 0 for none."""
     try:
         return os.lstat(path).st_ino
     except OSError:
@@ -98,6 +98,6 @@ def inode_of(path: Path) -> int:
 
 
 def remove_if_same(path: Path, inode: int) -> None:
-    """Remove path if it still is that inode: a successor's socket is left alone."""
+    """Remove path if it still has that inode: a successor's socket is left alone."""
     if inode and inode_of(path) == inode:
         path.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
-"""JSON with a checksum: how records, jobs and markers are written, so that what was changed since is never believed.
+"""JSON text with a checksum, for records, jobs and markers.
 
-A text is what encode() makes of its object, byte for byte: a missing, unknown or doubled field, another order or a
-flipped bit is damage. The checksum is the last field. Format 1 had none; it is read once and written anew.
+A text is valid only if it is byte for byte what encode() makes of its object. A missing, unknown or repeated field,
+another order or a flipped bit is damage. The checksum is the last field. Format 1 had no checksum; such a text is read
+once and rewritten.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def checksum(body: bytes) -> str:
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    """The text of an object, which has a field `version`: FORMAT, or what a test wants."""
+    """Encode an object that has a field `version`: FORMAT, or what a test wants."""
     text = msgspec.json.encode(value)
     if getattr(value, "version", FORMAT) == _UNSEALED:
         return text
@@ -38,7 +39,10 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode(text: bytes, kind: type[T]) -> T:
-    """The object of a text, whose `version` says in which format it was. Raises ValueError saying what is wrong."""
+    """Decode a text whose `version` names its format.
+
+    Raises ValueError with the damage found.
+    """
     body = _body(text)
     try:
         version = msgspec.json.decode(body or text, type=_Version).version
@@ -55,7 +59,10 @@ def decode(text: bytes, kind: type[T]) -> T:
 
 
 def _body(text: bytes) -> bytes | None:
-    """What the checksum is of, None where there is none. Raises ValueError when it does not match."""
+    """Return the bytes that the checksum covers, None where there is no checksum.
+
+    Raises ValueError when it does not match.
+    """
     end = len(text) - len(_AFTER)
     start = end - _DIGITS
     if start < 0 or text[end:] != _AFTER or not text[:start].endswith(_BEFORE):

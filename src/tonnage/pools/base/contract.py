@@ -1,8 +1,8 @@
-"""The Pool contract: what every kind of storage offers, and the words for it. The fake pool is the reference.
+"""The Pool contract: what every kind of pool offers, and its types. The fake pool is the reference.
 
-The pool is the database. What must survive lies with the volume, so that after a kill at any moment `open()` finds
-everything by listing. All methods but `close` may be repeated with the same arguments any number of times.
-Sizes are whole bytes. Names are validated by the caller's `check_name` before they become part of a path.
+The pool is the database. What must survive is stored with the volume, so `open()` finds everything by listing after a
+kill at any moment. All methods except `close` are idempotent. Sizes are whole bytes. The caller validates names with
+`check_name` before they become part of a path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tonnage.pools.base.overcommit import NO_KEEP, Keep
 MAX_NAME = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*")
 INLINE = "inline"
-"""Key of a volume's owner record, "true" for one that lives in a pod's own text, and by what is kept for those."""
+"""Key of a volume's owner record, "true" for an inline volume; also the option of a pool for the inline capacity."""
 
 
 def check_name(name: str) -> str:
@@ -33,12 +33,12 @@ def check_name(name: str) -> str:
 
 
 def is_inline(owner: Mapping[str, str]) -> bool:
-    """Whether the volume with that owner record is an inline one: its publish call made it, unpublish ends it."""
+    """Whether the owner record is that of an inline volume (created by publish, deleted by unpublish)."""
     return owner.get(INLINE) == "true"
 
 
 class VolumeState(Enum):
-    """Life of a volume's content. mkfs runs only on NEW."""
+    """State of a volume's content. mkfs runs only on NEW."""
 
     NEW = "new"
     FORMATTED = "formatted"
@@ -46,7 +46,7 @@ class VolumeState(Enum):
 
 @dataclass(frozen=True)
 class VolumeOrigin:
-    """What a new volume is filled from, in the same pool: a snapshot or a volume, by name; the other is ""."""
+    """The snapshot or volume that a new volume is a copy of, in the same pool. The other name is ""."""
 
     snapshot: str = ""
     volume: str = ""
@@ -57,13 +57,13 @@ class VolumeOrigin:
 
 @dataclass(frozen=True)
 class VolumeRequest:
-    """What is asked of create().
+    """Arguments of create().
 
-    size: bytes wanted, at least 1. limit: bytes not to be passed, 0 for none. block: raw device instead of a file
-    system. fstype: "" for the pool's default. parameters: class parameters meant for the pool, already checked to be
-    known ones. owner: what to keep with the volume about whom it was made for (cluster, claim, ephemeral, reclaim).
-    source: what it is filled from; then fstype "" means the source's. mutable: parameters that modify() may change
-    later, which stand above those of the class.
+    size: requested bytes, at least 1. limit: maximum bytes, 0 for none. block: raw block device instead of a file
+    system. fstype: "" for the pool's default. parameters: class parameters for the pool, already checked to be known.
+    owner: what to record with the volume about its claim (cluster, claim, ephemeral, reclaim). source: the snapshot or
+    volume to copy; then fstype "" means the source's. mutable: parameters that modify() may change later; they override
+    those of the class.
     """
 
     name: str
@@ -79,10 +79,13 @@ class VolumeRequest:
 
 @dataclass(frozen=True)
 class PoolVolume:
-    """A volume as its record says. size: usable bytes. created: seconds since the epoch. source: what it was filled
-    from. pending: it was expanded, and on its node grow() is still to be called (or the next stage() does it). mutable:
-    what modify() or the request set above the class's parameters. place: where in the pool it is, for kinds whose
-    places are told apart (which disk of a static pool)."""
+    """A volume as recorded.
+
+    size: usable bytes. created: seconds since the epoch. source: the snapshot or volume that it was copied from.
+    pending: it was expanded, and grow() or the next stage() still has to grow it. mutable: parameters that modify() or
+    the request set over the class's. place: where in the pool it is, for kinds that distinguish it (which disk of a
+    static pool).
+    """
 
     name: str
     size: int
@@ -99,15 +102,17 @@ class PoolVolume:
 
     @property
     def effective(self) -> Mapping[str, str]:
-        """The parameters that hold now: the class's, and above them those that were changed."""
+        """The parameters in effect: the class's, overridden by the changed ones."""
         return {**self.parameters, **self.mutable}
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """A deleted volume's content that is being erased: its room counts as used until that is done. name: the volume's
-    while it lived. method: `zero`, `discard` or `shred`. total, done: bytes; of shred over all its passes. room: bytes
-    that count as used until the end. problem: why it stands still, "" while it does not."""
+    """Progress of erasing a deleted volume's content, whose bytes count as used until the end.
+
+    name: the volume's former name. method: `zero`, `discard` or `shred`. total, done: bytes; of shred over all its
+    passes. room: bytes that count as used until the end. problem: why erasing has stopped, "" while it has not.
+    """
 
     name: str
     method: str
@@ -118,14 +123,17 @@ class Erasure:
 
     @property
     def percent(self) -> int:
-        """How far it is; 100 only when nothing is left."""
+        """Percent that is done; 100 only when nothing is left."""
         return self.done * 100 // self.total if self.total else 100
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A volume's content at one moment. volume: whose; it may be gone meanwhile. size: the least bytes that a volume
-    made from it has. created: seconds since the epoch."""
+    """A snapshot: a volume's content at one moment.
+
+    volume: name of the source volume, which may be deleted meanwhile. size: minimum bytes of a volume made from it.
+    created: seconds since the epoch.
+    """
 
     name: str
     volume: str
@@ -138,7 +146,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class VolumeCondition:
-    """How a volume does. message: for people, also when all is well."""
+    """Condition of a volume. message: for people, also when the volume is healthy."""
 
     abnormal: bool
     message: str
@@ -149,8 +157,11 @@ WELL = VolumeCondition(abnormal=False, message="the volume is well")
 
 @dataclass(frozen=True)
 class Capacity:
-    """Room in bytes. total: what the pool may hold. free: what is left now. largest: the biggest volume that fits
-    now. smallest: the least size a volume can have. used: what volumes take."""
+    """Capacity in bytes.
+
+    total: what the pool may hold. free: free bytes. largest: size of the largest volume that fits now. smallest:
+    minimum size of a volume. used: allocated bytes.
+    """
 
     total: int
     free: int
@@ -176,58 +187,61 @@ def _nobody() -> None:
 
 
 class Pool(ABC):
-    """One store of volumes on this machine.
+    """A pool of volumes on this machine.
 
-    Raises of all methods: Unavailable when the pool cannot be reached, HostError when the kernel or a tool fails.
+    All methods raise Unavailable when the pool cannot be reached, HostError when the kernel or a tool fails.
     """
 
     name: str
     kind: str
     fstypes: tuple[str, ...] = ()
-    """File systems that can be asked for; the first is the default."""
+    """Supported file systems; the first is the default."""
     blocks: bool = True
-    """Whether raw block volumes can be had."""
+    """Whether raw block volumes are supported."""
     parameters: frozenset[str] = frozenset()
-    """Class parameters that this kind understands, beside `pool`, `kind` and those under csi.storage.k8s.io/."""
+    """Supported class parameters, except `pool`, `kind` and those under csi.storage.k8s.io/."""
     snapshots: bool = False
-    """Whether there are snapshots; without, their methods raise Unsupported (and list_snapshots() finds none)."""
+    """Whether snapshots are supported; otherwise their methods raise Unsupported (and list_snapshots() is empty)."""
     clones: bool = False
     """Whether create() takes a source."""
     expansion: bool = False
-    """Whether volumes can be made larger."""
+    """Whether expand() is supported."""
     modifiable: frozenset[str] = frozenset()
     """Parameters that modify() can change."""
     inline: int = 0
-    """Bytes that are kept for inline volumes: others cannot have them. Set from the pool's description."""
+    """Inline capacity: bytes that only inline volumes can use. Set from the pool's description."""
     shares_limit: bool = False
-    """Whether volume_limit() is one for all pools of that kind on the machine."""
+    """Whether all pools of that kind on the machine share one volume_limit()."""
     refused: Mapping[str, str] = {}
-    """Parameters of other kinds that this one can never have, with the reason, for who asks for them."""
+    """Parameters of other kinds that this one can never support, with the reason for the message."""
 
     on_room: Callable[[], None] = staticmethod(_nobody)
-    """Set by who tells others of room: called when some has come free without a call (content has been erased)."""
+    """Called when bytes become free without a call (content has been erased). Set by the capacity publisher."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Check the pool and find its volumes; finish or undo what a kill left half done."""
+        """Check the pool and find its volumes; finish or undo what a kill interrupted."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Give back what the process holds. Volumes and mounts stay."""
+        """Release the resources of the process. Volumes and mounts stay."""
 
     @abstractmethod
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """Make a volume, durable when this returns; an existing one of that name that fits the request is returned.
+        """Create a volume; it is durable when this returns. Idempotent.
 
-        Raises Exhausted (no room now), OutOfRange (can never fit, or size > limit), AlreadyExists (name taken by
-        something that does not fit the request), Invalid, Unsupported. With a source: NotFound when there is none,
-        OutOfRange when the size is below the source's, Precondition when it cannot be copied while it is in use.
+        An existing volume of that name that fits the request is returned. Raises Exhausted (not enough capacity now),
+        OutOfRange (can never fit, or size > limit), AlreadyExists (the name is taken by a volume that does not fit the
+        request), Invalid, Unsupported. With a source: NotFound when there is none, OutOfRange when the size is below
+        the source's, Precondition when it cannot be copied while in use.
         """
 
     @abstractmethod
     async def delete(self, name: str, *, wait: bool = True) -> None:
-        """Remove a volume and its record; an unknown one is success. Raises Precondition while it is in use: InUse
-        where that may end in a moment, which is waited for unless wait is False."""
+        """Delete a volume and its record; an unknown one is success.
+
+        wait: wait a moment for a volume whose use may be ending (InUse). Raises Precondition while it is in use.
+        """
 
     @abstractmethod
     async def get(self, name: str) -> PoolVolume:
@@ -235,31 +249,36 @@ class Pool(ABC):
 
     @abstractmethod
     async def list(self) -> Sequence[PoolVolume]:
-        """All records in the order of their names."""
+        """All records, sorted by name."""
 
     async def damaged(self) -> Mapping[str, str]:
-        """Volumes whose records cannot be trusted, and why, by name: they are not listed, and nothing is done to them;
-        get() and delete() raise HostError, condition() tells."""
+        """Volumes with damaged records, and the damage, by name.
+
+        They are not listed and never changed. get() and delete() raise HostError, condition() describes the damage.
+        """
         return {}
 
     @abstractmethod
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
-        """Room for volumes of that kind."""
+        """Capacity for volumes of that kind."""
 
     async def overall(self) -> Capacity:
-        """All room of the pool, whatever volumes are made of it; for people."""
+        """Capacity of the whole pool, for any kind of volume; for people."""
         return await self.capacity_for({}, inline=True)
 
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """Room for volumes of a class, for kinds where its parameters decide what fits. inline: for inline volumes,
-        which may have what is kept for them. Raises Invalid, Unsupported for parameters that create() would refuse."""
+        """Capacity for volumes of a class, for kinds whose parameters decide what fits.
+
+        inline: for inline volumes, which may use the inline capacity. Raises Invalid, Unsupported for parameters that
+        create() would reject.
+        """
         return await self.capacity(fstype=fstype, block=block)
 
     @abstractmethod
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """Make a file system volume reachable at the directory path: format it once, mount it. For raw block: attach.
+        """Stage a volume at the directory path: format it once and mount it; attach raw block.
 
         options: mount options, checked by the caller. Raises NotFound, HostError (a formatted volume that does not
         mount is an error, never a reason to format).
@@ -271,7 +290,7 @@ class Pool(ABC):
 
     @abstractmethod
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
-        """Show a staged volume at target: a directory, or for raw block a device node. The parent exists.
+        """Publish a staged volume at target: a directory, or for raw block a device node. The parent exists.
 
         Raises NotFound, Precondition when it is not staged, AlreadyExists when target shows something else or differs
         in readonly.
@@ -283,19 +302,21 @@ class Pool(ABC):
 
     @abstractmethod
     async def stats(self, name: str, path: Path) -> Stats:
-        """Usage of the volume as seen at path. Raises NotFound when the volume or path is not there."""
+        """Usage of the volume as mounted at path. Raises NotFound when the volume or path is not there."""
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
-        """Keep a volume's content of now, durable when this returns; an existing snapshot of that name and volume is
-        returned. It is of one moment also while the volume is in use, and outlives the volume.
+        """Create a snapshot; it is durable when this returns. Idempotent.
 
-        Raises NotFound (no such volume), AlreadyExists (name taken by one of another volume), Exhausted, Precondition
-        (the volume is in use in a way that allows no copy of one moment), Invalid, Unsupported.
+        It has the content of one moment, also while the volume is in use, and outlives the volume. An existing snapshot
+        of that name and volume is returned.
+
+        Raises NotFound (no such volume), AlreadyExists (the name is taken by a snapshot of another volume), Exhausted,
+        Precondition (the volume is in use in a way that allows no consistent copy), Invalid, Unsupported.
         """
         raise self._unsupported("snapshots")
 
     async def delete_snapshot(self, name: str) -> None:
-        """Remove a snapshot; an unknown one is success. Volumes made from it stay."""
+        """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
         raise self._unsupported("snapshots")
 
     async def get_snapshot(self, name: str) -> Snapshot:
@@ -303,31 +324,31 @@ class Pool(ABC):
         raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}")
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        """All snapshots in the order of their names."""
+        """All snapshots, sorted by name."""
         return []
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        """Make room for at least `size` bytes, durable when this returns: the controller's part. A volume that is
-        large enough is returned as it is. limit: bytes not to be passed, 0 for none.
+        """Expand a volume to at least `size` bytes, the controller's part; durable when this returns.
 
-        Raises NotFound, Exhausted, OutOfRange (can never fit, or the volume is larger than limit: none is ever made
-        smaller), Invalid, Unsupported.
+        A volume that is large enough is returned unchanged. limit: maximum bytes, 0 for none. Raises NotFound,
+        Exhausted, OutOfRange (can never fit, or the volume is larger than limit: no volume ever shrinks), Invalid,
+        Unsupported.
         """
         raise self._unsupported("larger volumes")
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
-        """Let the file system at path (or the raw block device) take the room that expand() made: the node's part.
+        """Grow the file system at path (or the raw block device) to the expanded size, the node's part.
 
-        Raises NotFound when the volume or path is not there, Precondition when it cannot be done while the volume is
-        mounted (the next stage() does it), HostError, Unsupported.
+        Raises NotFound when the volume or path is not there, Precondition when it cannot grow while mounted (the next
+        stage() grows it), HostError, Unsupported.
         """
         raise self._unsupported("larger volumes")
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
-        """Change parameters of a volume, durable when this returns; an empty value takes one back to the class's.
+        """Change parameters of a volume; durable when this returns. An empty value restores the class's.
 
-        What a parameter does to a volume in use is for the caller to bring about (limits of the pods' IO).
-        Raises NotFound, Invalid for one that is not in `modifiable` or has a bad value.
+        The caller applies the change to a volume in use (I/O limits of its pods). Raises NotFound, Invalid for a
+        parameter that is not in `modifiable` or has a bad value.
         """
         raise self._unsupported("changes of a volume's parameters")
 
@@ -337,32 +358,34 @@ class Pool(ABC):
         raise self._unsupported("block devices of its volumes")
 
     async def erasing(self) -> Sequence[Erasure]:
-        """What is being erased, in the order of the volumes' names."""
+        """Contents that are being erased, sorted by volume name."""
         return []
 
     def home(self, volume: PoolVolume) -> Path | None:
-        """Where the pool has a volume mounted whether it is used or not, None for nowhere."""
+        """Where the pool keeps a volume mounted independent of its use, None for nowhere."""
         return None
 
     async def problems(self) -> Sequence[str]:
-        """What is wrong with the pool itself and what to do about it, a line each; nothing when all is well."""
+        """Problems of the pool itself and what to do about each, one line each."""
         return []
 
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
-        """Promise within other bounds from now on; volumes stay, also where they pass them. May be repeated.
+        """Set new limits. Volumes stay, also those above the limits. Idempotent.
 
-        erase_rate: bytes in a second, 0 for any number, None: the kind's own. Raises Unsupported for what holds only
-        from the start.
+        erase_rate: bytes per second, 0 for unlimited, None for the kind's default. Raises Unsupported for limits that
+        can only be set at the start.
         """
         raise self._unsupported("other bounds without a restart")
 
     async def volume_limit(self) -> int:
-        """How many volumes this pool can have at most (loop, mapper or namespace limits), 0 for no bound."""
+        """Maximum number of volumes in this pool (loop, mapper or namespace limits), 0 for unlimited."""
         return 0
 
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
-        """Health of a volume, and of its mount at path if one is given. Raises NotFound for an unknown volume; what
-        is wrong with a known one is told, not raised."""
+        """Condition of a volume, and of its mount at path if one is given.
+
+        Raises NotFound for an unknown volume. Problems of a known one are returned, not raised.
+        """
         await self.get(name)
         return WELL
 
@@ -372,8 +395,11 @@ class Pool(ABC):
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """size: bytes, 0 for what the disk has. ratio: how often the disk's free space may be promised, inf for any
-    amount. sparse: content takes space as it is written. keep: what of the disk is left free for others."""
+    """Limits of a pool.
+
+    size: bytes, 0 for the disk's. ratio: overcommit factor for the disk's free bytes, inf for unlimited. sparse:
+    content is allocated when it is written. keep: the disk's min free.
+    """
 
     size: int = 0
     ratio: float = 1.0

@@ -1,4 +1,4 @@
-"""Many callers, one commit: whoever waits while a commit runs shares the next one."""
+"""Group commit: callers that wait while a commit runs share the next one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ R = TypeVar("R")
 
 
 class SharedCommit:
-    """Wraps a slow, blocking `commit` so that concurrent callers share it. Each sees one that began after its call."""
+    """Share a slow, blocking `commit` among concurrent callers.
+
+    Each caller waits for a commit that began after its call.
+    """
 
     def __init__(self, commit: Callable[[], None], threads: Threads) -> None:
         self._commit = commit
@@ -27,7 +30,7 @@ class SharedCommit:
         self._done = 0
 
     async def after(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do blocking work in a thread and return when it is committed. Raises what work and commit raise."""
+        """Run blocking work in a thread and return when it is committed. Raises what work and commit raise."""
         self._callers += 1
         try:
             result, is_committed = await self._threads.run(self._work, partial(work, *args, **kwargs))
@@ -41,7 +44,7 @@ class SharedCommit:
         result = work()
         if self._callers > 1:
             return result, False  # others are at it too: they share
-        self._now()  # alone: the way back to the loop and here again would cost as much as the work
+        self._now()  # alone: the way back to the loop and here again costs as much as the work
         return result, True
 
     async def wait(self) -> None:

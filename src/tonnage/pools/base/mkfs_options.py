@@ -1,7 +1,8 @@
-"""The class parameter `mkfsOptions`: what a class may say about how file systems are made, as words for mkfs.
+"""The class parameter `mkfsOptions`: options for mkfs that a class may set.
 
-Only what is in the tables here is let through: nothing that chooses size, device, UUID, label or reserved blocks, or
-that the pool decides itself. All else is refused by name. Sources: mke2fs(8), mkfs.xfs(8), mkfs.btrfs(8).
+Only the options in the tables here are allowed, all others are rejected by name. The tables have none that chooses
+size, device, UUID, label or reserved blocks, or that the pool sets itself. Sources: mke2fs(8), mkfs.xfs(8),
+mkfs.btrfs(8).
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ _NOTHING = "(nothing)"
 
 @dataclass(frozen=True)
 class MkfsOptions:
-    """Options as checked. words: in the order given, an option and its value each, "--nodesize" as "-n"; ratio,
-    inode_size, inodes: of ext4, bytes for each inode, of an inode, and their number, 0 for the pool's choice."""
+    """Checked mkfs options.
+
+    words: in the given order, each option followed by its value, "--nodesize" as "-n". ratio, inode_size, inodes: of
+    ext4: bytes per inode, bytes of an inode, number of inodes; 0 for the pool's choice.
+    """
 
     words: tuple[tuple[str, str], ...] = ()
     ratio: int = 0
@@ -65,7 +69,7 @@ _FLAG = _one_of("0", "1")
 
 @dataclass(frozen=True)
 class _Option:
-    """An option with one value, or with a list of `keys` (each with a value) or of `words`. hint: what it takes."""
+    """An option with one value, or with a list of `keys` (with values) or `words`. hint: its syntax."""
 
     hint: str
     value: _Check | None = None
@@ -73,7 +77,7 @@ class _Option:
     words: frozenset[str] = frozenset()
 
     def fault(self, text: str) -> str:
-        """The part of a value that is not let through, "" for none."""
+        """The part of a value that is not allowed, "" for none."""
         if self.value is not None:
             return "" if self.value(text) else text or _NOTHING
         for part in text.split(","):
@@ -117,7 +121,7 @@ _LONG = {"btrfs": {"--nodesize": "-n", "--features": "-O", "--csum": "--checksum
 
 @cache
 def read(fstype: str, text: str) -> MkfsOptions:
-    """The options that a text means for a file system. Raises Invalid, naming what is not let through."""
+    """Parse the mkfs options of a text for a file system. Raises Invalid, naming what is not allowed."""
     if not text:
         return NONE
     table = _TABLES[fstype]

@@ -1,9 +1,10 @@
-"""The disks under the pools of this process: sparse images promise space that several pools may have promised too.
+"""The disks under the pools of this process, and how far pools may overcommit them.
 
-Thick images are counted as well: a discard from inside punches holes, which stay promised. Called from threads. A
-disk is known by its device number; all pools on it share one account of what is promised but
-not yet allocated, which must not exceed what the disk has free. What may still be promised is divided among them: the
-sum of what they publish does not exceed it either.
+Sparse images reserve bytes of a disk that other pools may have reserved too. Thick images count as well: a discard
+inside the volume punches holes, which stay reserved. A disk is identified by its device number, and all pools on it
+share one account. The bytes that are reserved and not yet allocated must not exceed the disk's free bytes. What can
+still be reserved is divided among the pools, so the sum of their published capacity does not exceed it either.
+Thread-safe.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from tonnage.errors import Exhausted
 
 _BLOCK = 4096
 HUGE = 2**62
-"""Bytes: as much as anybody has."""
+"""Bytes: more than any disk has."""
 _OVERHEAD = 8
-"""A file system needs less than this part of its size for itself, and _LEAST_OVERHEAD."""
+"""The overhead of a file system is less than this part of its size, plus _LEAST_OVERHEAD."""
 _LEAST_OVERHEAD = 64 * 1024**2
 Account = Callable[[], tuple[int, int]]
-"""Bytes that a pool has promised, and may promise in all, 0 for any number."""
+"""Reserved bytes of a pool, and their maximum, 0 for unlimited."""
 KEPT = 16 * 1024**2
-"""Bytes of each disk that are never promised: records and the disk's own metadata need room."""
+"""Bytes of each disk that are never reserved: records and the disk's own metadata need them."""
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What a pool leaves free on its disk for others: bytes, or a share of the disk in percent."""
+    """What a pool leaves free on its disk: bytes, or a share of the disk in percent."""
 
     size: int = 0
     percent: float = 0.0
@@ -51,7 +52,7 @@ NO_KEEP = Keep()
 
 
 class SharedDisk:
-    """One disk and the files on it that may still grow, with the length each may reach."""
+    """One disk and the files on it that may still grow, with the maximum length of each."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -61,12 +62,12 @@ class SharedDisk:
         self._pools: dict[Path, Account] = {}
 
     def join(self, pool: Path, account: Account) -> None:
-        """Divide what may be promised with that pool too, until it leaves. Idempotent."""
+        """Include that pool in the division of the disk's free bytes, until it leaves. Idempotent."""
         with self._lock:
             self._pools[pool] = account
 
     def leave(self, pool: Path) -> None:
-        """Divide among the others. Idempotent."""
+        """Exclude that pool from the division. Idempotent."""
         with self._lock:
             self._pools.pop(pool, None)
 
@@ -79,42 +80,40 @@ class SharedDisk:
         keep: Keep = NO_KEEP,
         allocated: Callable[[Path], int] | None = None,
     ) -> None:
-        """Count something that will grow to length bytes; for what is counted already only the rest is needed.
+        """Reserve bytes for a file that may grow to `length`; for a known file only the difference.
 
-        ratio: how often free space may be promised, inf for no bound. keep: what is not to be promised. allocated:
-        says how many bytes it takes now; by default path is a file.
-
-        Raises Exhausted.
+        ratio: overcommit factor for free bytes, inf for unlimited. keep: what stays free. allocated: returns the bytes
+        that it has now; by default path is a file. Raises Exhausted.
         """
         with self._lock:
             more = length - self._length(path)
             if ratio != float("inf") and more > (room := self._room(ratio, more, keep)):
-                beside = f", beside {keep} that are kept free," if keep else ""
+                beside = f", excluding {keep} of min free," if keep else ""
                 raise Exhausted(
                     f"the disk under {self._path} has {from_bytes(max(0, room))}{beside} that is neither used nor"
-                    f" promised, {from_bytes(more)} are needed: free space there, or give the pool overcommit="
+                    f" reserved, {from_bytes(more)} are needed; free space there, or set overcommit= of the pool"
                 )
             self._add(path, length, allocated)
 
     def remember(self, path: Path, length: int, *, allocated: Callable[[Path], int] | None = None) -> None:
-        """Count something found at start; it was promised before."""
+        """Count a file found at start; its bytes were reserved before."""
         with self._lock:
             self._add(path, length, allocated)
 
     def move(self, path: Path) -> None:
-        """Look at the disk at that path from now on: the one before may be gone, and its number another disk's."""
+        """Use the disk at that path from now on: the former one may be gone, and its number may be another disk's."""
         self._path = path
 
     def forget(self, path: Path) -> None:
-        """Stop counting something that is gone. May be repeated."""
+        """Stop counting a removed file. Idempotent."""
         with self._lock:
             self._total -= self._length(path)
             self._promised.pop(path, None)
 
     def room(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP, pool: Path | None = None) -> int:
-        """Bytes that may still be promised, by that pool alone if one is given that has joined.
+        """Bytes that can still be reserved, by one pool if a joined one is given.
 
-        It is not counted further than `enough`, which saves looking at files.
+        Counting ends at `enough`, which avoids stat calls.
         """
         if ratio == float("inf"):
             return enough
@@ -128,8 +127,10 @@ class SharedDisk:
             return min(enough, left)
 
     def _needs(self, pool: Path | None) -> dict[Path, tuple[int, int]]:
-        """What each pool has promised and would have at most, its file systems' own needs included. Every pool must
-        count alike here, or the shares would not add up."""
+        """What each pool has reserved and its maximum, overhead of file systems included.
+
+        Every pool must count alike here, or the shares would not add up.
+        """
         if pool not in self._pools:
             return {}
         found = {}
@@ -140,7 +141,7 @@ class SharedDisk:
         return found
 
     def free(self) -> int:
-        """Bytes the disk has free for us now, whatever is promised."""
+        """Free bytes of the disk, reserved or not."""
         found = os.statvfs(self._path)
         return max(0, found.f_bavail * found.f_frsize - KEPT)
 
@@ -150,7 +151,7 @@ class SharedDisk:
         return found.f_blocks * found.f_frsize
 
     def unallocated(self) -> int:
-        """Bytes that are promised and not yet allocated."""
+        """Bytes that are reserved and not yet allocated."""
         with self._lock:
             return self._exactly()
 
@@ -172,8 +173,11 @@ class SharedDisk:
 
 
 def _level(pools: Iterable[tuple[int, int]], left: int) -> int:
-    """How far all pools can be filled, each from what it has to its cap, with `left` bytes: equal totals for all that
-    are neither above it nor full. So a volume changes the share of its own pool only."""
+    """The level to which all pools can be filled, each from its reserved bytes up to its maximum, with `left` bytes.
+
+    Pools that are neither above the level nor full get equal totals. So a volume changes the share of its own pool
+    only.
+    """
     steps = sorted(step for used, cap in pools for step in ((used, 1), (cap, -1)))
     filling, level = 0, 0
     for at, change in steps:

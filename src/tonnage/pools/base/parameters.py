@@ -1,6 +1,6 @@
-"""Class parameters that several kinds of pools share: their values, read once and refused by name.
+"""Class parameters that several kinds of pools share: parsed once, rejected by name.
 
-A kind lists the keys it takes in `Pool.parameters`; what only one kind knows (`thin`, `nsmode` ...) is read there.
+A kind lists its parameters in `Pool.parameters` and parses those that only it has (`thin`, `nsmode` ...) itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True)
 class IoLimits:
-    """What a volume's pods may do to it, reads and writes each: operations and bytes in a second, 0 for any number."""
+    """I/O limits of a volume, for reads and writes each: operations and bytes per second, 0 for unlimited."""
 
     iops: int = 0
     bandwidth: int = 0
@@ -47,14 +47,14 @@ def io_limits_of(parameters: Mapping[str, str]) -> IoLimits:
 
 
 def reserve_of(parameters: Mapping[str, str]) -> int:
-    """Bytes of the pool that volumes of the class leave to others. Raises Invalid."""
+    """Bytes of the pool that volumes of the class leave free. Raises Invalid."""
     return _amount(parameters, RESERVE)
 
 
 def source_of(parameters: Mapping[str, str]) -> Path | None:
-    """The folder on the node whose content a new volume gets (`dir:///data/models`), None for none. Raises Invalid.
+    """The directory on the node that a new volume is populated from (`dir:///data/models`), None for none.
 
-    Whether that folder may be used is for the driver's allow-list to say.
+    Raises Invalid. The driver's allow-list decides whether that directory may be used.
     """
     text = parameters.get(SOURCE, "")
     if not text:
@@ -66,7 +66,7 @@ def source_of(parameters: Mapping[str, str]) -> Path | None:
 
 
 def check_refused(pool: Pool, parameters: Iterable[str]) -> None:
-    """Refuse parameters that a kind cannot have, with the reason. Raises Invalid."""
+    """Reject parameters that a kind does not support, with the reason. Raises Invalid."""
     if names := sorted(pool.refused.keys() & set(parameters)):
         raise Invalid(
             f"parameter {names[0]}: pool {pool.name!r} ({pool.kind}) cannot have it: {pool.refused[names[0]]}"
@@ -74,7 +74,7 @@ def check_refused(pool: Pool, parameters: Iterable[str]) -> None:
 
 
 def check_shared(parameters: Mapping[str, str]) -> None:
-    """Check the values of all parameters above that are among these. Raises Invalid."""
+    """Check the values of the shared parameters. Raises Invalid."""
     if not parameters:
         return  # as most classes
     erase_of(parameters)
@@ -84,15 +84,17 @@ def check_shared(parameters: Mapping[str, str]) -> None:
 
 
 def changed(pool: Pool, volume: PoolVolume, parameters: Mapping[str, str]) -> dict[str, str]:
-    """What is to be kept as the volume's `mutable` after Pool.modify(): an empty value takes a parameter back to the
-    class's. Raises Invalid for one that `pool` cannot change, and for a bad value."""
+    """The volume's `mutable` parameters after Pool.modify(); an empty value restores the class's.
+
+    Raises Invalid for a parameter that `pool` cannot change, and for a bad value.
+    """
     check_modifiable(pool, parameters)
     kept = {**volume.mutable, **parameters}
     return {key: value for key, value in kept.items() if value}
 
 
 def check_modifiable(pool: Pool, parameters: Mapping[str, str]) -> None:
-    """Check parameters that are to be changed, or given above those of the class. Raises Invalid."""
+    """Check parameters to change, or to set over those of the class. Raises Invalid."""
     check_refused(pool, parameters)
     if unknown := sorted(set(parameters) - pool.modifiable):
         there_is = f"what can be changed is {', '.join(sorted(pool.modifiable))}" if pool.modifiable else "none can be"

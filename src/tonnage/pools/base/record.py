@@ -1,4 +1,4 @@
-"""The record of a volume: what a pool stores of it, and whether what is found is one."""
+"""The record of a volume or snapshot, and its validation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _LATEST = 253402300799.0  # seconds since the epoch: the last that a date can sa
 
 
 class VolumeRecord(msgspec.Struct, frozen=True):
-    """A volume's or snapshot's sidecar. size: usable bytes; length: of the image file, 0 for none; uuid: of its file
-    system; made: the image's length when its file system was made, 0 for the present one; pending: the file system has
-    yet to grow; shared: the image shares its blocks with another; from_...: what it was filled from, or is to be while
-    it is new (from_folder, as the class parameter source); mkfs: the mkfsOptions that its file system is made with;
-    project: the one that its folder is in, of a quota pool."""
+    """The record that a pool stores with a volume or snapshot.
+
+    size: usable bytes. length: of the image file, 0 for none. uuid: of its file system. made: the image's length when
+    its file system was made, 0 for the present one. pending: the file system has yet to grow. shared: the image shares
+    its blocks with another. from_...: what it was copied from, or is to be while it is new (from_folder: the class
+    parameter source). mkfs: the mkfsOptions that its file system is made with. project: the project quota of its
+    directory, of a quota pool.
+    """
 
     name: str
     size: int
@@ -48,11 +51,11 @@ class VolumeRecord(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> VolumeOrigin | None:
-        """What it was filled from."""
+        """The snapshot or volume that it was copied from."""
         return VolumeOrigin(self.from_snapshot, self.from_volume) if self.from_snapshot or self.from_volume else None
 
     def snapshot(self) -> Snapshot:
-        """The snapshot as the pool's users see it, for a record of one."""
+        """The Snapshot for a snapshot's record."""
         return Snapshot(
             self.name,
             self.from_volume,
@@ -64,7 +67,7 @@ class VolumeRecord(msgspec.Struct, frozen=True):
         )
 
     def volume(self) -> PoolVolume:
-        """The volume as the pool's users see it."""
+        """The PoolVolume for a volume's record."""
         return PoolVolume(
             self.name,
             self.size,
@@ -81,7 +84,7 @@ class VolumeRecord(msgspec.Struct, frozen=True):
 
 
 def check(record: VolumeRecord) -> None:
-    """Check what a record says, whatever it is written on. Raises ValueError."""
+    """Check the values of a record. Raises ValueError."""
     try:
         check_name(record.name)
         parameters = record.volume().effective  # raises ValueError for an unknown state
@@ -102,5 +105,5 @@ def check(record: VolumeRecord) -> None:
 
 
 def upgraded(record: VolumeRecord) -> VolumeRecord:
-    """The same record in the present format."""
+    """The same record in the current format."""
     return msgspec.structs.replace(record, version=VERSION)

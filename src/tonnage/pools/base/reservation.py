@@ -1,7 +1,7 @@
-"""How much of a pool's room a volume may take, and the words when it does not fit.
+"""How much capacity a volume may take, with reserves, and the messages when it does not fit.
 
-Volumes leave a reserve: to others, as their class says, and to inline volumes, what the pool keeps for those. Inline
-volumes take what is kept for them, and free room beyond it like others.
+A volume leaves two reserves: what its class leaves to others, and the inline capacity. Inline volumes use the inline
+capacity and free bytes beyond it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Reserve:
-    """Bytes of the pool that a volume leaves. of_class: to others, as its class says. inline: to inline volumes that
-    may come. budget: to inline volumes in all, those that are there included."""
+    """Bytes of the pool that a volume leaves free.
+
+    of_class: for others, as its class says. inline: for future inline volumes. budget: for all inline volumes, existing
+    ones included.
+    """
 
     of_class: int = 0
     inline: int = 0
@@ -29,20 +32,20 @@ class Reserve:
 
     @property
     def now(self) -> int:
-        """Of what is free."""
+        """The reserve out of the free bytes."""
         return self.of_class + self.inline
 
     @property
     def ever(self) -> int:
-        """Of what an empty pool has."""
+        """The reserve out of an empty pool."""
         return self.of_class + self.budget
 
     def __str__(self) -> str:
-        """For the end of a sentence about room, "" where nothing is left to anybody."""
+        """The end of a message about capacity, "" without a reserve."""
         parts = [f"the {from_bytes(self.of_class)} that the class leaves to others"] if self.of_class else []
         if self.inline:
-            parts.append(f"the {from_bytes(self.inline)} that are kept for inline volumes")
-        return f", beside {' and '.join(parts)}" if parts else ""
+            parts.append(f"the {from_bytes(self.inline)} that are reserved for inline volumes")
+        return f", excluding {' and '.join(parts)}" if parts else ""
 
 
 NONE = Reserve()
@@ -51,7 +54,10 @@ NONE = Reserve()
 def reserve(
     budget: int, volumes: Iterable[PoolVolume | VolumeRecord], *, of_class: int = 0, inline: bool = False
 ) -> Reserve:
-    """What a volume leaves in a pool that keeps `budget` bytes for inline volumes. inline: whether it is one itself."""
+    """The reserve that a volume leaves in a pool with `budget` bytes of inline capacity.
+
+    inline: whether it is an inline volume.
+    """
     if inline or not budget:
         return Reserve(of_class)
     taken = sum(volume.size for volume in volumes if is_inline(volume.owner))
@@ -59,7 +65,7 @@ def reserve(
 
 
 def left(room: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
-    """The room that a class sees which leaves `reserve`."""
+    """The capacity for a class that leaves `reserve`."""
     if not reserve.ever:
         return room
     free = max(0, room.free - reserve.now)
@@ -70,9 +76,10 @@ def left(room: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
 
 
 def check_more(pool: Pool, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
-    """Raises OutOfRange when a volume of `size` bytes can never be, Exhausted when there is no room to grow so far.
+    """Check that a volume can grow to `size` bytes.
 
-    room: what left() says with that reserve.
+    room: what left() returns with that reserve. Raises OutOfRange when a volume can never have `size` bytes, Exhausted
+    when the free bytes do not suffice.
     """
     if size > room.total:
         raise OutOfRange(
@@ -89,8 +96,11 @@ def check_more(pool: Pool, volume: PoolVolume, size: int, room: Capacity, reserv
 def check_room(
     pool: Pool, name: str, size: int, room: Capacity, reserve: Reserve = NONE, *, most: int = LARGEST
 ) -> None:
-    """Raises OutOfRange when the empty pool would be too small (or has no volumes above `most` bytes), Exhausted
-    when it is too full now. room: what left() says with that reserve."""
+    """Check that a new volume fits.
+
+    room: what left() returns with that reserve. Raises OutOfRange when the empty pool would be too small (or has no
+    volumes above `most` bytes), Exhausted when the free bytes do not suffice.
+    """
     if size > min(room.total, most):
         raise OutOfRange(
             f"volume {name} of {from_bytes(size)} can never fit: pool {pool.name!r} holds"
@@ -98,8 +108,8 @@ def check_room(
         )
     if size > room.largest:
         raise Exhausted(
-            f"volume {name} of {from_bytes(size)} does not fit: pool {pool.name!r} has room for"
-            f" {from_bytes(room.largest)} in one volume{reserve} ({_promised(room, reserve)})"
+            f"volume {name} of {from_bytes(size)} does not fit: pool {pool.name!r} has at most"
+            f" {from_bytes(room.largest)} for one volume{reserve} ({_promised(room, reserve)})"
         )
 
 
@@ -108,4 +118,4 @@ def _ever(reserve: Reserve) -> str:
 
 
 def _promised(room: Capacity, reserve: Reserve) -> str:
-    return f"{from_bytes(room.used)} of {from_bytes(room.total + reserve.ever)} promised"
+    return f"{from_bytes(room.used)} of {from_bytes(room.total + reserve.ever)} reserved"

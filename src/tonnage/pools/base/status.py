@@ -1,4 +1,4 @@
-"""All that can be told of a pool at one moment: for metrics, `tonnage pools` and `tonnage volumes`."""
+"""The status of a pool at one moment, for metrics, `tonnage pools` and `tonnage volumes`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from tonnage.pools.base.contract import Capacity, Erasure, Pool, PoolVolume, Sna
 
 
 class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: what is wrong with
-    volumes, by name; those that are not named are well. lacks: what is wrong with the pool although it can be read.
-    inline: bytes that are kept for inline volumes, those that are there included."""
+    """Status of a pool.
+
+    problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: conditions of unhealthy
+    volumes, by name. lacks: problems of a pool that can be read. inline: bytes of the inline capacity, those of
+    existing inline volumes included.
+    """
 
     pool: str
     kind: str
@@ -28,22 +31,22 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def inline_promised(self) -> int:
-        """Bytes that inline volumes were promised."""
+        """Bytes that inline volumes have reserved."""
         return sum(volume.size for volume in self.volumes if is_inline(volume.owner))
 
     @property
     def promised(self) -> int:
-        """Bytes that volumes and snapshots were promised."""
+        """Bytes that volumes and snapshots have reserved."""
         return sum(volume.size for volume in self.volumes) + sum(snapshot.size for snapshot in self.snapshots)
 
     @property
     def erasing_bytes(self) -> int:
-        """Bytes that come back when all is erased."""
+        """Bytes that become free when all is erased."""
         return sum(erasure.room for erasure in self.erasing)
 
 
 async def read(pool: Pool) -> PoolStatus:
-    """Look at a pool and each of its volumes. What is wrong is told, not raised."""
+    """Read the status of a pool and each of its volumes. Problems are returned, not raised."""
     try:
         room, volumes = await pool.overall(), await pool.list()
         snapshots, erasing = await pool.list_snapshots(), await pool.erasing()

@@ -1,4 +1,4 @@
-"""Where a pool's blocking calls run: a few threads of its own, so that one dead disk stops only its own pool."""
+"""Threads of a pool for its blocking calls, so that one dead disk stops only its own pool."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Threads:
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run blocking work and wait for its end, even when cancelled meanwhile: what it began cannot be taken back,
-        and the caller's locks must outlast it. The cancellation is raised then.
+        """Run blocking work and wait for its end, even when cancelled meanwhile.
 
-        Raises HostError for an OSError of the work: a disk may fail at any step.
+        Started work cannot be undone, and the caller's locks must outlast it. The cancellation is raised then. Raises
+        HostError for an OSError of the work: a disk may fail at any step.
         """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix=f"pool-{self._name}")
@@ -46,19 +46,21 @@ class Threads:
         try:
             return job.outcome()
         except OSError as failure:
-            log.warning("unforeseen error of the machine pool=%s error=%r", self._name, failure, exc_info=failure)
+            log.warning("unexpected error of the machine pool=%s error=%r", self._name, failure, exc_info=failure)
             raise HostError(str(failure)) from failure
 
     def close(self) -> None:
-        """End the threads. May be repeated; run() starts new ones."""
+        """End the threads. Idempotent; run() starts new ones."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
             self._executor = None
 
 
 class _Job(Generic[R]):
-    """Work for a thread. It tells the loop itself that it has ended: an executor's future, which is handed on to one of
-    the loop, takes two locks and a turn of the loop more."""
+    """Work for a thread, which notifies the event loop itself when it has ended.
+
+    An executor's future, wrapped for the loop, takes two locks and a turn of the loop more.
+    """
 
     def __init__(self, work: Callable[[], R]) -> None:
         self.is_done = False
@@ -69,12 +71,12 @@ class _Job(Generic[R]):
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """Do it. Called in a thread."""
+        """Run the work. Called in a thread."""
         try:
             self._result.append(self._work())
         except BaseException as failure:
             self._failure = failure
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
@@ -88,7 +90,7 @@ class _Job(Generic[R]):
         await self._waiting
 
     def outcome(self) -> R:
-        """What the work returned. Raises what it raised."""
+        """Return the result of the work. Raises what it raised."""
         if self._failure is None:
             return self._result[0]
         try:

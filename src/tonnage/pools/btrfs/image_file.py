@@ -1,4 +1,4 @@
-"""A btrfs of the pool's own, inside an image file in a directory of any other file system. Blocking.
+"""A btrfs of the pool's own, in an image file in a directory of any other file system. Blocking.
 
 The image is made under a temporary name and renamed when it is complete, so it is never half formatted.
 """
@@ -24,13 +24,13 @@ from tonnage.pools.image import file
 log = logging.getLogger(__name__)
 _NAME = "pool"
 ROOT = "mounted"
-"""Name of the folder beside the image where it is mounted."""
+"""Name of the mount point of the image, in the same directory."""
 IMAGE_FILES = frozenset({f"{_NAME}.img", ROOT})
-"""What a directory has that holds a btrfs. The image has no record beside it, as that of a volume has."""
+"""Files of a directory with a btrfs image. Unlike a volume's image, it has no record."""
 
 
 class BtrfsImage:
-    """`pool.img` in a directory, mounted at `mounted` beside it."""
+    """`pool.img` in a directory, mounted at the directory's `mounted`."""
 
     def __init__(self, path: Path, bounds: PoolLimits, disks: Disks) -> None:
         self.root = path / ROOT
@@ -40,7 +40,7 @@ class BtrfsImage:
         self._directory = Directory(path, "btrfs-image")
 
     def open(self) -> None:
-        """Take the directory, make the image if it is missing, mount it. Raises Unavailable, Exhausted, HostError."""
+        """Lock the directory, make the image if it is missing, mount it. Raises Unavailable, Exhausted, HostError."""
         self._directory.open()
         try:
             self._directory.clean()
@@ -96,7 +96,7 @@ class BtrfsImage:
             os.close(fd)
 
     def close(self) -> None:
-        """Unmount the root, unless somebody is in it; volumes that are mounted stay. May be repeated."""
+        """Unmount the root unless it is in use; mounted volumes stay. Idempotent."""
         with suppress(Precondition, HostError):  # the directory must be let go in any case
             mounts.unstage(self.root)
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""The btrfs pool: each volume is a subvolume with a limit, made in one ioctl. The quickest of all.
+"""The btrfs pool: each volume is a subvolume with a limit, made by one ioctl. The fastest kind.
 
-WHERE is a directory on a mounted btrfs; on any other file system a btrfs image of `size` is made there and mounted.
-`df` in a pod shows the whole pool, the volume's own figures are in stats(); a write past the limit fails with EDQUOT.
-File systems only, no raw block. Needs root, and btrfs-progs for an image.
+WHERE is a directory on a mounted btrfs. On any other file system, a btrfs image of `size` is made there and mounted.
+`df` in a pod shows the whole pool, stats() has the volume's own usage. A write past the limit fails with EDQUOT. File
+systems only, no raw block. Needs root, and btrfs-progs for an image.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ R = TypeVar("R")
 
 
 class BtrfsPool(StoredPool[BtrfsStore]):
-    """Subvolumes in directory. bounds.sparse says whether an image, where one is needed, grows as it is written.
+    """Subvolumes in a directory. bounds.sparse: whether an image, where one is needed, is sparse.
 
-    Subvolumes that a pod made inside a volume are not in its snapshots. A larger volume is so at once: there is nothing
-    to grow on the node.
+    A snapshot leaves out subvolumes that a pod made inside the volume. Expansion takes effect at once, without growth
+    on the node.
     """
 
     kind = "btrfs"
@@ -55,18 +55,15 @@ class BtrfsPool(StoredPool[BtrfsStore]):
         self._commit = SharedCommit(store.commit, self._threads)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         check_no_erasure(parameters)
 
     async def settle(self) -> None:
-        """See StoredPool: a commit, which concurrent calls share."""
+        """A commit, which concurrent calls share."""
         await self._commit.wait()
 
     async def durably(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """See StoredPool."""
         return await self._commit.after(work, *args, **kwargs)
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
-        """See Pool."""
         await self.stats(name, path)  # raises NotFound
         return await self.get(name)

@@ -1,6 +1,6 @@
-"""The blocking half of the btrfs pool: a directory with one subvolume and one record for each volume, thread-safe.
+"""The blocking back end of the btrfs pool: a directory with a subvolume and a record per volume. Thread-safe.
 
-Nothing is synced here: the kernel keeps the order of steps within and between transactions, and the pool commits after
+Nothing is synced here. The kernel keeps the order of steps within and between transactions. The pool commits after
 create and delete, many at once.
 """
 
@@ -45,7 +45,7 @@ class BtrfsStore(BindStore):
         self._deleted = 0
 
     def prepare(self) -> None:
-        """See FolderStore: find or make the btrfs."""
+        """Find or make the btrfs."""
         if not self._is_btrfs():
             self._image = BtrfsImage(self.path, self.bounds, self.disks)
             self._image.open()
@@ -53,7 +53,6 @@ class BtrfsStore(BindStore):
             self.bounds = dataclasses.replace(self.bounds, keep=NO_KEEP)  # of the disk outside
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """See RecordStore."""
         if self._image is not None:
             if (bounds.size, bounds.sparse) != (self.bounds.size, self.bounds.sparse):
                 raise Unsupported(f"{self.where} lies in an image, which was made as large as it is")
@@ -69,7 +68,7 @@ class BtrfsStore(BindStore):
             os.close(at)
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """See FolderStore: switch quotas on."""
+        """Switch quotas on."""
         self._fs = btrfs.fsid(self.at)
         if self._fs is None:
             raise Unavailable(f"{self.directory.path} is not on btrfs")
@@ -78,13 +77,12 @@ class BtrfsStore(BindStore):
         self.binds.find("btrfs")
 
     def ready(self) -> None:
-        """See FolderStore."""
         for name in self.records:
-            with suppress(HostError):  # condition() tells of one that is damaged
+            with suppress(HostError):  # condition() reports a damaged one
                 self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
 
     def close(self) -> None:
-        """Give directory and image back. May be repeated."""
+        """Release directory and image. Idempotent."""
         super().close()
         if self._image is not None:
             self._image.close()
@@ -95,7 +93,7 @@ class BtrfsStore(BindStore):
         return self.directory.at
 
     def changed(self, name: str) -> None:
-        """See FolderStore: set a volume's limit to what its record says."""
+        """Set a volume's limit to what its record says."""
         if (record := self.records.get(name)) is None or self._fs is None:
             return
         size = limit_for(record.size)
@@ -108,14 +106,15 @@ class BtrfsStore(BindStore):
             raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        """See FolderStore."""
         path = self.content(record.name)
         try:
             self._create(path, limit_for(record.size))
             os.chmod(path, 0o755)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room for a subvolume in {self.path}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space for a subvolume in {self.path}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
         self.seed(record)
         return record
@@ -128,7 +127,7 @@ class BtrfsStore(BindStore):
             btrfs.create(self.at, path.name, limit)
 
     def remove(self, content: Path) -> None:
-        """See FolderStore: delete a subvolume with those that a pod made inside it."""
+        """Delete a subvolume with those that a pod made inside it."""
         try:
             identity = self._id(content)
             at = os.open(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -151,7 +150,7 @@ class BtrfsStore(BindStore):
             os.close(fd)
 
     def commit(self) -> None:
-        """Make everything durable, and remove the groups of deleted subvolumes. Raises HostError."""
+        """Make everything durable, and remove the qgroups of deleted subvolumes. Raises HostError."""
         try:
             btrfs.commit(self.at)
             self._remove_groups()
@@ -159,8 +158,10 @@ class BtrfsStore(BindStore):
             raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
 
     def _remove_groups(self) -> None:
-        """Remove groups of subvolumes that were deleted, the oldest first: a few, and more than have come since the
-        last time. Newer kernels (6.11) remove them themselves."""
+        """Remove qgroups of deleted subvolumes, oldest first: a few more than were added since the last time.
+
+        Kernels since 6.11 remove them themselves.
+        """
         count, self._deleted = _AT_ONCE + 2 * self._deleted, 0
         for identity in list(islice(self._stale, count)):
             del self._stale[identity]
@@ -170,7 +171,7 @@ class BtrfsStore(BindStore):
                 self._stale[identity] = None  # at the end: a snapshot may keep it for long
 
     def held(self, content: Path) -> int:
-        """See FolderStore: bytes that a subvolume refers to."""
+        """Allocated bytes: what a subvolume refers to."""
         if self._fs is None:
             return 0
         try:
@@ -179,7 +180,7 @@ class BtrfsStore(BindStore):
             return 0
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Make the subvolume of a volume from another; the record as it is then. Raises Exhausted, HostError."""
+        """Create a subvolume as a copy of another; return its record. Raises Exhausted, HostError."""
         source = self.snapshots.content(origin.name) if record.from_snapshot else self.content(origin.name)
         with suppress(FileNotFoundError):
             self.remove(self.content(record.name))
@@ -195,18 +196,18 @@ class BtrfsStore(BindStore):
                 os.close(fd)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room for a snapshot in {self.path}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space for a snapshot in {self.path}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot make a snapshot of {source} at {target}: {failure.strerror}") from failure
 
     def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        """See FolderStore."""
         with suppress(FileNotFoundError):
             self.remove(content)
         self._copy(self.snapshots.directory.at, content, self.content(origin.name), readonly=True)
         return record
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         content = self.content(record.name)
         try:
             if os.lstat(content).st_ino != btrfs.FIRST_INODE:

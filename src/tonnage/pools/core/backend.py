@@ -1,8 +1,8 @@
-"""The blocking half of a pool whose volumes have records: the table of them, whatever they are written on.
+"""RecordStore: the blocking back end of a pool whose volumes have records.
 
-A kind writes records where its volumes are (files beside them, tags, labels) and keeps them in `records` as long as it
-is open; storedpool.py is the half that waits. Called from threads, with a lock held for each volume's name; what all
-volumes share, the sum of what is promised, is counted under one lock here.
+A kind of pool writes records where its volumes are (files, tags, labels) and caches them in `records` while it is open.
+Methods are called from threads, with a lock held for each volume's name. What all volumes share, the sum of reserved
+bytes, is counted under one lock here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tonnage.pools.core.wipe import EraseRecords
 
 
 class RecordStore(ABC):
-    """Volumes and their records. where: the pool and its place, as messages name it. most: bytes that may be promised,
-    0 for any number."""
+    """Volumes and their records.
+
+    where: the pool and its location, for messages. most: maximum bytes to reserve, 0 for unlimited.
+    """
 
     remedy = "put a copy of the record back and restart the driver, or save its content and remove both by hand"
     """What to do about a damaged record."""
@@ -34,25 +36,28 @@ class RecordStore(ABC):
         self.most = most
         self.clock = clock
         self.pool = ""
-        """The pool's name, which the ids of its volumes begin with; "" where nobody gives it one."""
+        """The pool's name, the prefix of its volumes' ids; "" where it has none."""
         self.records: dict[str, VolumeRecord] = {}
         self.damaged: dict[str, str] = {}
-        """Volumes whose records cannot be trusted, and why: they are left alone."""
+        """Volumes with damaged records, and the damage; they are left alone."""
         self.used = 0
-        """Bytes promised."""
+        """Reserved bytes."""
         self.problem = ""
-        """Why the pool could not be opened the last time, "" when it was or nobody tried."""
+        """Why the last open() failed, "" when it succeeded or was not called."""
         self.lock = threading.RLock()
         self.erasures: EraseRecords | None = None
-        """What was deleted and is still to be erased, for kinds that erase."""
+        """The erase queue, for kinds that erase."""
 
     @abstractmethod
     def open(self) -> None:
-        """Take the pool, read the records, finish or undo what a kill left half done. Raises Unavailable, HostError."""
+        """Lock the pool and read the records; finish or undo what a kill interrupted.
+
+        Raises Unavailable, HostError.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the process holds. May be repeated."""
+        """Release the resources of the process. Idempotent."""
 
     @property
     @abstractmethod
@@ -61,47 +66,47 @@ class RecordStore(ABC):
 
     @property
     def knows_room(self) -> bool:
-        """Whether room() is computed without a look at the disk, which could hold up its caller."""
+        """Whether room() is computed without I/O on the disk, which could block its caller."""
         return False
 
     @abstractmethod
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """Room for volumes of a class with that file system, "" for raw block. Raises Unavailable."""
+        """Capacity for volumes of a class with that file system, "" for raw block. Raises Unavailable."""
 
     @abstractmethod
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """Make a volume, which is not there yet. origin: what it is filled from. Raises Exhausted, HostError."""
+        """Create a volume that does not exist yet. origin: what to copy. Raises Exhausted, HostError."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a volume; an unknown one is success. Raises Precondition while it is in use, HostError."""
+        """Delete a volume; an unknown one is success. Raises Precondition while it is in use, HostError."""
 
     @abstractmethod
     def write(self, record: VolumeRecord) -> None:
-        """Write a volume's record: it is so from here on. Raises Exhausted, HostError."""
+        """Write a volume's record, which commits the change. Raises Exhausted, HostError."""
 
     @abstractmethod
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage."""
+        """Stage a volume, as Pool.stage."""
 
     @abstractmethod
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
+        """Unstage a volume, as Pool.unstage."""
 
     @abstractmethod
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
+        """Publish a volume, as Pool.publish."""
 
     @abstractmethod
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
+        """Unpublish a volume, as Pool.unpublish."""
 
     @abstractmethod
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
+        """Usage of a volume, as Pool.stats."""
 
     def check_open(self) -> None:
-        """Raises Unavailable unless the pool is open: what cannot be seen is never taken for gone."""
+        """Raises Unavailable unless the pool is open: an unreachable volume is never taken for a deleted one."""
         if not self.is_open:
             raise Unavailable(f"{self.where} is not open{self.problem and ': '}{self.problem}")
 
@@ -122,29 +127,28 @@ class RecordStore(ABC):
             raise NotFound(f"{self.where} has no volume {name[:128]!r}") from None
 
     def all(self) -> list[VolumeRecord]:
-        """All records in the order of their names. Raises Unavailable."""
+        """All records, sorted by name. Raises Unavailable."""
         self.check_open()
         return [record for _, record in sorted(self.records.items())]
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """Promise within other bounds from now on. Raises Unsupported."""
+        """Set new limits. Raises Unsupported."""
         self.most = bounds.size
 
     def book(self, name: str, size: int) -> None:
-        """Count bytes of a volume or snapshot, less when negative. Raises Exhausted."""
+        """Count bytes of a volume or snapshot as reserved; negative releases them. Raises Exhausted."""
         with self.lock:
             if size > 0 and self.most and self.used + size > self.most:
                 raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.where}")
             self.used += size
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """Write down a volume's changed parameters. Raises NotFound, Exhausted, HostError."""
+        """Record a volume's changed parameters. Raises NotFound, Exhausted, HostError."""
         record = replace(self.record(name), mutable=dict(mutable))
         self.write(record)
         return record
 
     def condition(self, name: str, path: Path | None) -> VolumeCondition:
-        """See Pool.condition."""
         try:
             record = self.record(name)
         except HostError as failure:
@@ -156,25 +160,25 @@ class RecordStore(ABC):
         return WELL
 
     def pool_fault(self) -> str:
-        """What is wrong with the pool, and so with all its volumes; "" for nothing."""
+        """The problem of the pool, and so of all its volumes; "" for none."""
         return ""
 
     def problems(self) -> list[str]:
-        """What is wrong with what the pool keeps beside its volumes, and what to do about it, a line each."""
+        """Problems of the pool's own files and what to do about each, one line each."""
         return []
 
     def put_back(self, record: VolumeRecord) -> None:
-        """Count a volume as there again whose deletion was not made durable: it may come back."""
+        """Count a volume again whose deletion did not become durable: it may reappear."""
         self.records[record.name] = record
         with self.lock:
             self.used += record.size
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """What is wrong with a volume, and with its mount at path if one is given; "" for nothing."""
+        """The problem of a volume, and of its mount at path if one is given; "" for none."""
         return ""
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """Make room for `size` bytes, more than it has. Raises Exhausted, HostError."""
+        """Expand a volume to `size` bytes, more than it has. Raises Exhausted, HostError."""
         raise self._unsupported("larger volumes")
 
     def grow(self, name: str, path: Path) -> VolumeRecord:
@@ -183,20 +187,20 @@ class RecordStore(ABC):
         return self.record(name)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device. Raises NotFound, Unsupported."""
+        """Raises NotFound, Unsupported."""
         self.record(name)
         raise self._unsupported("block devices of its volumes")
 
     def origin(self, source: VolumeOrigin) -> VolumeRecord:
-        """What a volume shall be filled from. Raises NotFound."""
+        """The source of a new volume. Raises NotFound."""
         return self.snapshot_record(source.snapshot) if source.snapshot else self.record(source.volume)
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """Make a snapshot, which is not there yet. Raises NotFound, Exhausted, Precondition, HostError."""
+        """Create a snapshot that does not exist yet. Raises NotFound, Exhausted, Precondition, HostError."""
         raise self._unsupported("snapshots")
 
     def delete_snapshot(self, name: str) -> None:
-        """Remove a snapshot; an unknown one is success. Raises HostError."""
+        """Delete a snapshot; an unknown one is success. Raises HostError."""
         raise self._unsupported("snapshots")
 
     def find_snapshot(self, name: str) -> VolumeRecord | None:
@@ -210,7 +214,7 @@ class RecordStore(ABC):
         return found
 
     def all_snapshots(self) -> Sequence[VolumeRecord]:
-        """All snapshots' records in the order of their names. Raises Unavailable."""
+        """All snapshots' records, sorted by name. Raises Unavailable."""
         raise self._unsupported("snapshots")
 
     def _unsupported(self, what: str) -> Unsupported:

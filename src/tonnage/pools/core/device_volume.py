@@ -1,5 +1,6 @@
-"""Volumes that are devices of their own, such as logical volumes and namespaces of persistent memory, on their node:
-formatted once, mounted, shown. The part of such a store between making and removing them. Blocking.
+"""Volumes that are block devices: logical volumes and namespaces of persistent memory.
+
+The node's part of such a back end: format once, stage, publish. Blocking.
 """
 
 from __future__ import annotations
@@ -24,33 +25,32 @@ NODE = "device"
 
 
 class DeviceNode(RecordStore):
-    """Devices that are shown to pods."""
+    """Block devices that are staged and published on this node."""
 
     @abstractmethod
     def bring_up(self, record: VolumeRecord) -> str:
-        """The device of a volume, which is made to appear where it is not there. May be repeated. Raises HostError."""
+        """Activate the device of a volume and return it. Idempotent. Raises HostError."""
 
     @abstractmethod
     def device_of(self, record: VolumeRecord) -> str | None:
-        """The device of a volume, None while it is not there. Raises HostError."""
+        """The device of a volume, None while it is not active. Raises HostError."""
 
     @abstractmethod
     def make_content(self, record: VolumeRecord, device: str) -> str:
-        """Make the content of a volume in state new, durably; its device after that. May be repeated.
+        """Make the content of a volume in state new durable; return its device. Idempotent.
 
-        Raises Precondition when something foreign is on it, Busy, HostError.
+        Raises Precondition when foreign content is on it, Busy, HostError.
         """
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
-        """The options that a volume is mounted with, beside those of its file system. options: what was asked for."""
+        """All mount options of a volume, except those of its file system. options: the requested ones."""
         return options
 
     def show_readonly(self, device: str, target: Path) -> None:
-        """Show the device of a raw block volume so that nobody can write to it. Raises Unsupported, HostError."""
+        """Publish the device of a raw block volume read-only. Raises Unsupported, HostError."""
         block_device.publish_readonly(device, target)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage."""
         record = self.record(name)
         device = self.bring_up(record)
         if mount.is_mount(path):
@@ -71,8 +71,7 @@ class DeviceNode(RecordStore):
             self._grow(record, device)
 
     def _grow(self, record: VolumeRecord, device: str) -> None:
-        """Let the mounted file system take the room it was given. ext4 is never grown unmounted: resize2fs cannot be
-        killed without damage."""
+        """Grow the mounted file system to its device. ext4 never grows unmounted: killing resize2fs damages it."""
         if record.fstype == "ext4" and not superblock.may_grow_ext4():
             log.warning("ext4 cannot grow without CAP_SYS_RESOURCE, it stays as it is volume=%s", record.name)
             return
@@ -80,20 +79,18 @@ class DeviceNode(RecordStore):
         self.grown(record)
 
     def grown(self, record: VolumeRecord) -> VolumeRecord:
-        """Write down that the file system has its size."""
+        """Record that the file system has its size."""
         if record.pending:
             record = replace(record, pending=False)
             self.write(record)
         return record
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         if not mount.is_mount(path) and mount.is_mount(path / NODE):
             mounts.unpublish(path / NODE)
         mounts.unstage(path)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         record = self.record(name)
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
@@ -113,11 +110,9 @@ class DeviceNode(RecordStore):
             mounts.publish(source, target, block=record.block, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         block_device.unpublish(target)
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
         record = self.record(name)
         if not self._is_at(record, path):
             raise NotFound(f"volume {name} is not at {path}")
@@ -126,7 +121,7 @@ class DeviceNode(RecordStore):
         return mounts.stats(path)
 
     def _is_at(self, record: VolumeRecord, path: Path) -> bool:
-        """Whether a volume is mounted or shown at path, or staged there."""
+        """Whether a volume is mounted, published or staged at path."""
         device = self.device_of(record)
         node = path / NODE if record.block and path.is_dir() else path
         if device is None or not mount.is_mount(node):
@@ -136,7 +131,7 @@ class DeviceNode(RecordStore):
         return any(block_device.is_published(device, node, readonly=readonly) for readonly in (False, True))
 
     def shown_fault(self, record: VolumeRecord, path: Path) -> str:
-        """What is wrong with a volume where it should be seen, "" for nothing."""
+        """The problem of a volume where it should be mounted, "" for none."""
         if not record.block:
             return online.fault(path)
         return "" if self._is_at(record, path) else f"its device is not at {path}"

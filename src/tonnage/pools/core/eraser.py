@@ -1,8 +1,8 @@
-"""Erases the contents of a pool's deleted volumes in the background, one after the other, at a limited rate.
+"""Erases the contents of a pool's deleted volumes in the background, one by one, at a limited rate.
 
-A kind of pool brings EraseRecords: where its jobs are written down and how their end is made. It calls wake() after
-open() and after each delete() that made a job, erasing() for progress, and close() before it closes itself. The work
-is done in the pool's threads, CHUNK bytes at a time. When nothing is to be erased there is no task and no timer.
+A kind of pool provides EraseRecords, which store and finish its jobs. It calls wake() after open() and after each
+delete() that made a job, erasing() for progress, and close() before it closes itself. The work runs in the pool's
+threads, CHUNK bytes at a time. Without jobs there is no task and no timer.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tonnage.pools.core.wipe import EraseJob, EraseRecords, Wiper
 __all__ = ["CHECKPOINT", "RATE", "ErasePace", "EraseRecords", "Eraser"]
 log = logging.getLogger(__name__)
 RATE = 100 * 1024**2
-"""Bytes in a second that are overwritten unless the pool says otherwise: what a hard disk does besides its work."""
+"""Default bytes per second to overwrite: what a hard disk can do in addition to its load."""
 CHECKPOINT = 256 * 1024**2
-"""Bytes between two notes of the position: what a kill costs at most."""
+"""Bytes between two saved positions: the maximum that a kill makes us repeat."""
 _SHORTEST = 0.01  # seconds: a shorter wait is made up for by the next
 
 
 class ErasePace:
-    """How long to wait so that work stays below `rate` bytes a second, 0 for any. What was not used is not saved up."""
+    """Waiting times that limit work to `rate` bytes per second, 0 for unlimited. Unused rate is not saved."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._due = float("-inf")
 
     def change(self, rate: int) -> None:
-        """Keep another rate from now on."""
+        """Set another rate."""
         self._rate = rate
 
     def pause(self, count: int, now: float) -> float:
@@ -52,9 +52,11 @@ class ErasePace:
 
 
 class Eraser:
-    """Works through the jobs of one pool. rate: bytes overwritten in a second, 0 for any number; what is discarded
-    does not count. pool, kind: labels of the metrics. random: gives that many random bytes. freed: called when a job's
-    room is free."""
+    """Erases the jobs of one pool.
+
+    rate: bytes overwritten per second, 0 for unlimited; discarded bytes do not count. pool, kind: labels of the
+    metrics. random: returns that many random bytes. freed: called when the bytes of a job are free.
+    """
 
     def __init__(
         self,
@@ -81,23 +83,23 @@ class Eraser:
         self._erased = metrics.POOL_ERASED.labels(pool, kind)
 
     def wake(self) -> None:
-        """Jobs may be there. Call it in the event loop; may be repeated."""
+        """Start work if there are jobs. Call it in the event loop. Idempotent."""
         self._woken.set()
         if (self._task is None or self._task.done()) and self._records.jobs():
             self._task = self._background.start(self._work())
 
     def change_rate(self, rate: int | None) -> None:
-        """Keep another rate from now on, None: as usual."""
+        """Set another rate, None for the default."""
         self._pace.change(RATE if rate is None else rate)
 
     def erasing(self) -> Sequence[Erasure]:
-        """Progress of all jobs in the order of the volumes' names."""
+        """Progress of all jobs, sorted by volume name."""
         now = self._now
         found = [now if now is not None and job.key == now.key else job for job in self._records.jobs()]
         return sorted((job.erasure(self._problems.get(job.key, "")) for job in found), key=lambda e: e.name)
 
     async def close(self) -> None:
-        """Stop, the position written down. May be repeated; wake() goes on."""
+        """Stop and save the position. Idempotent; wake() continues."""
         await self._background.close()
 
     async def _work(self) -> None:
@@ -121,13 +123,13 @@ class Eraser:
             self._freed()
 
     async def _rest(self, seconds: float) -> None:
-        """Until a job that failed is to be tried again, or another one is there."""
+        """Wait until a failed job is due again, or another one is added."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
 
     async def _erase(self, job: EraseJob) -> None:
-        """One job up to its end. Raises HostError, Unavailable."""
+        """Erase one job to its end. Raises HostError, Unavailable."""
         path = None if job.is_done else await self._threads.run(self._records.path, job)
         if path is not None:
             wiper = Wiper(job, path, random=self._random)

@@ -1,8 +1,8 @@
-"""A pool over a store of records: the half that waits. It holds a lock for each name and lets the store work in
-threads; all kinds with volumes of their own are this with a RecordStore of theirs.
+"""StoredPool: the async half of a pool over a RecordStore.
 
-What a kind may add: check() for its class parameters, want() for its sizes, settle() and durably() where many calls
-share a commit.
+It holds a lock for each name and runs the store in threads. All kinds with volumes of their own use it with their
+RecordStore. A kind may override check() for its class parameters, want() for its sizes, and settle() and durably() for
+a group commit.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a mome
 
 
 class StoredPool(Pool, Generic[S]):
-    """The volumes of a store. step: bytes that sizes are multiples of. least: bytes of the smallest volume."""
+    """The volumes of a RecordStore. step: sizes are multiples of it. least: minimum size. Both in bytes."""
 
     step: int = BLOCK
     least: int = BLOCK
 
     def __init__(self, name: str, store: S, *, erase_rate: int | None = None) -> None:
-        """erase_rate: bytes in a second that are overwritten of deleted volumes, 0 for any number, None: as usual."""
+        """erase_rate: bytes of deleted volumes to overwrite per second, 0 for unlimited, None for the default."""
         self.name = name
         self._store = store
         store.pool = name
@@ -64,7 +64,6 @@ class StoredPool(Pool, Generic[S]):
         self._erase_rate = erase_rate
 
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
-        """See Pool."""
         self._store.rebound(bounds)
         self._erase_rate = erase_rate
         if self._eraser is not None:
@@ -74,20 +73,19 @@ class StoredPool(Pool, Generic[S]):
         """Check the values of a class's parameters. Raises Invalid, Unsupported."""
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """Check a request and say what will be made. Raises Invalid, Unsupported, OutOfRange."""
+        """Check a request and return what to create. Raises Invalid, Unsupported, OutOfRange."""
         return requests.check(self, request, least=self.least, step=self.step)
 
     async def settle(self) -> None:
-        """Make durable what the store has done since; nothing where it is already."""
+        """Commit what the store has done since; nothing to do where that is durable already."""
 
     async def durably(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Let the store work in a thread, then settle(). A kind may do both in one go."""
+        """Run the store in a thread, then commit. A kind may do both at once."""
         result = await self._threads.run(work, *args, **kwargs)
         await self.settle()
         return result
 
     async def open(self) -> None:
-        """See Pool."""
         try:
             await self._threads.run(self._store.open)
             await self.settle()
@@ -99,14 +97,13 @@ class StoredPool(Pool, Generic[S]):
         self._erase()
 
     async def close(self) -> None:
-        """See Pool."""
         if self._eraser is not None:
             await self._eraser.close()
         await self._threads.run(self._store.close)
         self._threads.close()
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool. A size below the least is rounded up to it, unless that passes the limit."""
+        """A size below the least is rounded up to it, unless that passes the limit."""
         self._store.check_open()
         check_modifiable(self, request.mutable)
         self.check({**request.parameters, **_given(request.mutable)})
@@ -146,7 +143,6 @@ class StoredPool(Pool, Generic[S]):
         return reservation.reserve(self.inline, records, of_class=reserve_of(parameters), inline=inline)
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
-        """See Pool."""
         for pause in _PAUSES if wait else ():
             try:
                 await self._delete_now(name)
@@ -162,7 +158,7 @@ class StoredPool(Pool, Generic[S]):
             try:
                 await self.durably(self._delete, name, gone)
             except TonnageError:
-                for record in gone:  # not for good: nobody is to miss it until the call is repeated
+                for record in gone:  # not for good: it must stay visible until the call is repeated
                     self._store.put_back(record)
                 raise
             finally:
@@ -175,7 +171,7 @@ class StoredPool(Pool, Generic[S]):
             gone.append(record)
 
     def _erase(self) -> None:
-        """Begin to erase, if there is something."""
+        """Start the eraser, if there are jobs."""
         records = self._store.erasures
         if records is None or not records.jobs():
             return
@@ -192,37 +188,30 @@ class StoredPool(Pool, Generic[S]):
         self.on_room()
 
     async def erasing(self) -> Sequence[Erasure]:
-        """See Pool."""
         self._store.check_open()
         return self._eraser.erasing() if self._eraser is not None else []
 
     async def get(self, name: str) -> PoolVolume:
-        """See Pool."""
         return self._store.record(name).volume()
 
     async def list(self) -> Sequence[PoolVolume]:
-        """See Pool."""
         return [record.volume() for record in self._store.all()]
 
     async def damaged(self) -> Mapping[str, str]:
-        """See Pool."""
         self._store.check_open()
         remedy, found = self._store.remedy, sorted(self._store.damaged.items())
         return {name.encode(errors="backslashreplace").decode(): f"{fault}; {remedy}" for name, fault in found}
 
     async def problems(self) -> Sequence[str]:
-        """See Pool."""
         self._store.check_open()
         return await self._threads.run(self._store.problems)
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
-        """See Pool."""
         return await self.capacity_for({}, fstype=fstype, block=block)
 
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """See Pool."""
         fstype = requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
         requests.check_content(parameters, fstype)
@@ -231,31 +220,25 @@ class StoredPool(Pool, Generic[S]):
         return await self._threads.run(self._room, fstype, parameters, inline=inline)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """See Pool."""
         async with self._locks.hold(name):
             await self._threads.run(self._store.stage, name, path, options)
 
     async def unstage(self, name: str, path: Path) -> None:
-        """See Pool."""
         async with self._locks.hold(name):
             await self._threads.run(self._store.unstage, name, path)
 
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
-        """See Pool."""
         async with self._locks.hold(name):
             await self._threads.run(self._store.publish, name, staging, target, readonly=readonly)
 
     async def unpublish(self, name: str, target: Path) -> None:
-        """See Pool."""
         async with self._locks.hold(name):
             await self._threads.run(self._store.unpublish, name, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
-        """See Pool."""
         return await self._threads.run(self._store.stats, name, path)
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
-        """See Pool."""
         if not self.snapshots:
             raise self._unsupported("snapshots")
         check_name(name)
@@ -275,7 +258,6 @@ class StoredPool(Pool, Generic[S]):
         return self._store.snapshot(name, volume, owner)
 
     async def delete_snapshot(self, name: str) -> None:
-        """See Pool."""
         if not self.snapshots:
             raise self._unsupported("snapshots")
         async with self._locks.hold(f"{name}@"):
@@ -285,17 +267,14 @@ class StoredPool(Pool, Generic[S]):
                 self._erase()
 
     async def get_snapshot(self, name: str) -> Snapshot:
-        """See Pool."""
         if not self.snapshots:
             return await super().get_snapshot(name)
         return self._store.snapshot_record(name).snapshot()
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        """See Pool."""
         return [record.snapshot() for record in self._store.all_snapshots()] if self.snapshots else []
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        """See Pool."""
         async with self._locks.hold(name):
             volume = self._store.record(name).volume()
             wanted = requests.larger(self, volume, size, limit, step=self.step)
@@ -311,14 +290,12 @@ class StoredPool(Pool, Generic[S]):
         return self._store.expand(volume.name, wanted)
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
-        """See Pool."""
         if not self.expansion:
             raise self._unsupported("larger volumes")
         async with self._locks.hold(name):
             return (await self._threads.run(self._store.grow, name, path)).volume()
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
-        """See Pool."""
         async with self._locks.hold(name):
             volume = self._store.record(name).volume()
             mutable = changed(self, volume, parameters)
@@ -329,14 +306,12 @@ class StoredPool(Pool, Generic[S]):
             return volume
 
     async def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool."""
         return await self._threads.run(self._store.device, name)
 
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
-        """See Pool."""
         return await self._threads.run(self._store.condition, name, path)
 
 
 def _given(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Those with a value: an empty one means the class's."""
+    """Parameters with a value: an empty one means the class's."""
     return {key: value for key, value in parameters.items() if value}

@@ -1,4 +1,4 @@
-"""What every pool asks of a VolumeRequest before it acts, so that all kinds refuse alike and by name."""
+"""Validation of a VolumeRequest, the same for all kinds of pools."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tonnage.pools.fs.formats import form_of
 
 @dataclass(frozen=True)
 class RequestedVolume:
-    """A checked request: the size that will be made and the file system, "" for raw block."""
+    """A checked request: the size to create and the file system, "" for raw block."""
 
     size: int
     fstype: str
 
 
 def fstype_of(pool: Pool, fstype: str, *, block: bool) -> str:
-    """The file system meant, "" for raw block. Raises Unsupported."""
+    """The requested file system, "" for raw block. Raises Unsupported."""
     if block:
         if not pool.blocks:
             raise Unsupported(f"pool {pool.name!r} ({pool.kind}) has no raw block volumes: ask for a file system")
@@ -60,9 +60,9 @@ def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) 
 
 
 def check_content(parameters: Mapping[str, str], fstype: str, origin: VolumeRecord | None = None) -> None:
-    """Check what a class says of a new volume's file system and content. origin: what it is filled from.
+    """Check the file system and content that a class asks for. origin: what to copy.
 
-    Raises Invalid for what a raw block volume cannot have, or a copy, whose file system is there already.
+    Raises Invalid for what a raw block volume cannot have, or a copy, whose file system exists already.
     """
     options = parameters.get(MKFS_OPTIONS, "")
     if not fstype:
@@ -78,28 +78,28 @@ def check_content(parameters: Mapping[str, str], fstype: str, origin: VolumeReco
 
 
 def existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> PoolVolume:
-    """Return the volume of that name if it is what the request asks for. Raises AlreadyExists saying what differs.
+    """Return the existing volume if it fits the request. Raises AlreadyExists with the difference.
 
-    A volume larger than asked is as good as the limit allows (CSI, CreateVolume). The owner is not compared.
+    A volume larger than requested fits up to the limit (CSI, CreateVolume). The owner is not compared.
     """
     differs = []
     if volume.size < request.size or (request.limit and volume.size > request.limit):
-        differs.append(f"its size is {volume.size}, asked are {request.size} to {request.limit or 'any'} bytes")
+        differs.append(f"its size is {volume.size}, requested {request.size} to {request.limit or 'any'} bytes")
     if volume.block != request.block:
         differs.append("it is raw block" if volume.block else "it is a file system")
     elif volume.fstype != want.fstype:
-        differs.append(f"its file system is {volume.fstype}, asked is {want.fstype}")
+        differs.append(f"its file system is {volume.fstype}, requested {want.fstype}")
     if dict(volume.parameters) != dict(request.parameters):
-        differs.append(f"its parameters are {dict(volume.parameters)}, asked are {dict(request.parameters)}")
+        differs.append(f"its parameters are {dict(volume.parameters)}, requested {dict(request.parameters)}")
     if volume.source != request.source:
-        differs.append(f"it was made from {volume.source or 'nothing'}, asked is {request.source or 'an empty one'}")
+        differs.append(f"it was made from {volume.source or 'nothing'}, requested {request.source or 'an empty one'}")
     if differs:
         raise AlreadyExists(f"volume {request.name} exists and {'; '.join(differs)}")
     return volume
 
 
 def filled(pool: Pool, request: VolumeRequest, origin: PoolVolume | Snapshot) -> VolumeRequest:
-    """The request for a volume that is filled from origin, completed by what origin is.
+    """The request for a copy of origin, completed by origin's properties.
 
     Raises Unsupported, Invalid when it is of another kind, OutOfRange when the size is below origin's.
     """
@@ -122,21 +122,21 @@ def filled(pool: Pool, request: VolumeRequest, origin: PoolVolume | Snapshot) ->
 
 
 def again(volume: PoolVolume, request: VolumeRequest) -> VolumeRequest:
-    """The request as it was when volume was made: fstype "" with a source meant the source's."""
+    """The original request of an existing volume: fstype "" with a source meant the source's."""
     return replace(request, fstype=volume.fstype) if request.source and not request.fstype else request
 
 
 def existing_snapshot(snapshot: Snapshot, volume: str) -> Snapshot:
     """Return the snapshot if it is of that volume. Raises AlreadyExists."""
     if snapshot.volume != volume:
-        raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, asked is {volume}")
+        raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, requested {volume}")
     return snapshot
 
 
 def larger(pool: Pool, volume: PoolVolume, size: int, limit: int, *, step: int = 1) -> int:
-    """The size that a volume is to have after expand(), its own when it is large enough.
+    """The size of a volume after expand(), its present size when that is large enough.
 
-    Raises Invalid, Unsupported, and OutOfRange when it is larger than limit or would be: none is made smaller.
+    Raises Invalid, Unsupported, and OutOfRange when it is or would be larger than limit: no volume shrinks.
     """
     if not pool.expansion:
         raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer larger volumes")
@@ -144,7 +144,7 @@ def larger(pool: Pool, volume: PoolVolume, size: int, limit: int, *, step: int =
         raise Invalid(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {LARGEST} bytes")
     if limit and volume.size > limit:
         raise OutOfRange(
-            f"volume {volume.name} has {volume.size} bytes, asked are at most {limit}: a volume is never made smaller,"
+            f"volume {volume.name} has {volume.size} bytes, requested at most {limit}: a volume is never made smaller,"
             " its content could be cut off; make a new one and copy"
         )
     wanted = max(volume.size, -(-size // step) * step)
@@ -158,7 +158,7 @@ def _list(pool: Pool) -> str:
 
 
 def source_of(request: VolumeRequest) -> tuple[str, ...]:
-    """The name to lock for what a volume is filled from; a snapshot's has a sign that no volume's has."""
+    """The name to lock for the source of a copy; a snapshot's has a character that no volume name has."""
     if request.source is None:
         return ()
     return (f"{request.source.snapshot}@",) if request.source.snapshot else (request.source.volume,)

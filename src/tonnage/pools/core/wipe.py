@@ -1,18 +1,18 @@
-"""Erasing the content of a deleted volume, step by step: what is to be done, and the bytes of one step. Blocking.
+"""Erasing the content of a deleted volume in steps: the job, and the bytes of one step. Blocking.
 
-A pool that takes `erase` gives its deleted volumes to an Eraser (eraser.py), which does the work in the background:
+A pool that takes the parameter `erase` passes deleted volumes to an Eraser, which works in the background:
 
-- delete() turns the volume into an EraseJob, durably: the content is put where no volume's name leads to it, and the
-  job is written down (erasures.py does both for pools in a directory). The name is free then, the room is not.
-- the Eraser opens what `EraseRecords.path(job)` says (a file or a block device), overwrites or discards it with a Wiper
-  in steps of CHUNK bytes, has the position written down now and then, and calls `finish(job)` at the end.
-- after a restart it goes on from that position; what was done twice does no harm.
+- delete() turns the volume into an EraseJob, durably. It moves the content where no volume's name leads to it, and
+  records the job. The name is free then, the bytes are not.
+- The Eraser opens what `EraseRecords.path(job)` returns (a file or a block device). It overwrites or discards it with a
+  Wiper in steps of CHUNK bytes, saves the position now and then, and calls `finish(job)` at the end.
+- After a restart it continues from that position. Repeated work does no harm.
 
-`discard`: the blocks are handed back (BLKDISCARD, or a hole punched into the file); what the disk then shows is the
-disk's affair. One that cannot discard is overwritten with zeros. `zero`: zeros are written over everything that was
-ever written; holes of sparse files are not touched, so nothing is allocated. `shred`: SHRED_PASSES times random bytes,
-then zeros. Overwriting says nothing of blocks that a disk or a copy-on-write file system has put elsewhere:
-`check_overwrites` refuses file systems that always do so.
+`discard`: the blocks are discarded (BLKDISCARD, or a hole punched into the file). What the disk returns for them then
+depends on the disk. A disk that cannot discard is overwritten with zeros. `zero`: zeros are written over everything
+that was ever written. Holes of sparse files are skipped, so nothing is allocated. `shred`: random bytes SHRED_PASSES
+times, then zeros. Overwriting does not reach blocks that a disk or a copy-on-write file system has relocated.
+`check_overwrites` rejects file systems that always relocate.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ _NO_DISCARD = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
 
 
 class EraseJob(msgspec.Struct, frozen=True):
-    """One content that is to be erased. key: unlike that of any other, and fit for a file's name. name: the volume's
-    while it lived. length: bytes of the content. room: bytes that count as used until the end. done: bytes of all
-    passes that need no more work."""
+    """Content to erase.
+
+    key: unique, and valid as a file name. name: the volume's former name. length: bytes of the content. room: bytes
+    that count as used until the end. done: bytes of all passes that are finished.
+    """
 
     key: str
     name: str
@@ -73,43 +75,47 @@ class EraseJob(msgspec.Struct, frozen=True):
         return self.done >= self.total
 
     def erasure(self, problem: str = "") -> Erasure:
-        """As the pool's users see it."""
+        """The Erasure for users of the pool."""
         return Erasure(self.name, self.method, self.total, self.done, room=self.room, problem=problem)
 
 
 def check(job: EraseJob) -> None:
-    """Check what a job says, wherever it is written down. Raises ValueError."""
+    """Check the values of a job. Raises ValueError."""
     numbers = (job.length, job.room, job.done)
     if job.method not in _METHODS or not all(0 <= number < 2**63 for number in numbers):
         raise ValueError(f"it says {job.method[:20]!r} of {job.length} bytes, {job.done} done, {job.room} counted")
 
 
 class EraseRecords(ABC):
-    """What a kind of pool knows of its jobs. Called in threads, but for jobs(); all raise HostError, Exhausted,
-    Unavailable."""
+    """The erase jobs of a kind of pool. Called in threads, except jobs().
+
+    All raise HostError, Exhausted, Unavailable.
+    """
 
     @abstractmethod
     def jobs(self) -> Sequence[EraseJob]:
-        """All jobs, the one to do first first. Cheap: from memory."""
+        """All jobs in order. Fast: from memory."""
 
     @abstractmethod
     def path(self, job: EraseJob) -> Path | None:
-        """The file or block device to erase, itself and no symlink to it, ready to be opened; None when it is known to
-        be gone, which is not the same as not to be seen just now (then raise)."""
+        """The file or block device to erase, not a symlink to it, ready to be opened.
+
+        None only when it is known to be gone. Raises when it cannot be seen at the moment.
+        """
 
     @abstractmethod
     def save(self, job: EraseJob) -> None:
-        """Write a job's position down, durably."""
+        """Save a job's position, durably."""
 
     @abstractmethod
     def finish(self, job: EraseJob) -> None:
-        """Remove content, then job; its room is free. A content that is gone is success. May be repeated."""
+        """Remove content, then job; its bytes are free. A content that is gone is success. Idempotent."""
 
 
 class Wiper:
-    """Erases one file or block device, a step a call. Only one thread at a time may call it.
+    """Erases one file or block device, one step per call. Not thread-safe.
 
-    random: gives that many random bytes. Nothing is opened before the first step.
+    random: returns that many random bytes. Nothing is opened before the first step.
     """
 
     def __init__(self, job: EraseJob, path: Path, *, random: Callable[[int], bytes] = os.urandom) -> None:
@@ -122,9 +128,9 @@ class Wiper:
         self._is_zero = True
 
     def step(self) -> int:
-        """Erase the next piece; how many bytes were really written (none for holes and what is discarded).
+        """Erase the next piece; return the bytes that were written (none for holes and discards).
 
-        What was overwritten is on the disk only after sync(). Raises HostError.
+        Overwritten bytes are durable only after sync(). Raises HostError.
         """
         if self.job.is_done:
             return 0
@@ -149,7 +155,9 @@ class Wiper:
         self._be_direct(wanted=True)
 
     def _be_direct(self, *, wanted: bool) -> None:
-        """Write past the cache, which belongs to the pods, or through it where that cannot be (tmpfs, odd ends)."""
+        """Use direct I/O, as the page cache belongs to the pods; buffered where that is impossible (tmpfs, unaligned
+        ends).
+        """
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
         try:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
@@ -190,7 +198,7 @@ class Wiper:
         return end - start
 
     def _next_data(self, at: int) -> tuple[int, int]:
-        """The next piece of at most CHUNK bytes that may hold something; an empty one at the end when none does."""
+        """The next piece of at most CHUNK bytes that may hold data; an empty one at the end."""
         start, hole = at, self._end
         if start >= self._end:
             return self._end, self._end
@@ -238,7 +246,7 @@ class Wiper:
         self.job = msgspec.structs.replace(self.job, done=min(done, self.job.total))
 
     def sync(self) -> None:
-        """Bring what was written to the disk, so that job.done may be written down. Raises HostError."""
+        """Sync overwritten bytes, so that job.done may be saved. Raises HostError."""
         if self._fd < 0:
             return
         try:
@@ -247,7 +255,7 @@ class Wiper:
             raise HostError(f"cannot erase {self._path}: {failure.strerror}") from failure
 
     def close(self) -> None:
-        """Give everything back. May be repeated."""
+        """Release all resources. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -255,7 +263,7 @@ class Wiper:
 
 
 def wipe(job: EraseJob, path: Path) -> None:
-    """Erase a content at once, from the job's position to its end, without a limit. Raises HostError."""
+    """Erase a content at once, from the job's position to its end, without a rate limit. Raises HostError."""
     wiper = Wiper(job, path)
     try:
         while not wiper.job.is_done:
@@ -267,8 +275,11 @@ def wipe(job: EraseJob, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Medium:
-    """What a file system does with files that are written over. kind: its name, "" for one not listed here.
-    overwrites: new bytes go where the old ones are. shares: files may have blocks in common (reflinks)."""
+    """How a file system overwrites files.
+
+    kind: its name, "" for one not listed here. overwrites: new bytes replace the old blocks. shares: files may share
+    blocks (reflinks).
+    """
 
     kind: str = ""
     overwrites: bool = True
@@ -288,7 +299,7 @@ _MEDIA = {  # by f_type of statfs(2)
 
 
 def medium_of(folder: Path) -> Medium:
-    """What the file system of a folder does. Raises HostError."""
+    """Properties of the file system of a directory. Raises HostError."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -300,7 +311,7 @@ def medium_of(folder: Path) -> Medium:
 
 
 def check_overwrites(folder: Path, medium: Medium) -> None:
-    """Raises Unsupported where files lie on a file system that never writes over what is there."""
+    """Raises Unsupported where files are on a file system that never overwrites blocks in place."""
     if not medium.overwrites:
         raise Unsupported(
             f"erase by overwriting: {folder} lies on {medium.kind}, which writes new bytes elsewhere and leaves the old"

@@ -1,5 +1,5 @@
-"""Pools that live in a directory: records as files, contents beside them, bind mounts, snapshots.
+"""The parts of pools in a directory: record files, contents, bind mounts, snapshots.
 
-Called by the image, btrfs, quota and static pools. It touches only its directory, by file descriptors without
-following symbolic links.
+Called by the image, btrfs, quota and static pools. It touches only its directory, by file descriptors without following
+symbolic links.
 """

@@ -1,4 +1,4 @@
-"""Volumes that are folders, shown by bind mounts: where they are shown, also since an earlier run. Blocking."""
+"""Bind mounts of volumes that are directories, those of earlier runs included. Blocking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tonnage.pools.fs import mounts
 
 
 class Binds:
-    """The bind mounts of a pool's volumes. kind: of the pool, for messages. content: where a volume's folder is."""
+    """The bind mounts of a pool's volumes. kind: of the pool, for messages. content: returns a volume's directory."""
 
     def __init__(self, kind: str, suffix: str, content: Callable[[str], Path]) -> None:
         self._kind = kind
@@ -21,7 +21,7 @@ class Binds:
         self._shown: dict[str, set[Path]] = {}
 
     def find(self, fstype: str) -> None:
-        """Find where volumes are mounted since an earlier run, on a file system of that type."""
+        """Find the mounts of volumes since an earlier run, on a file system of that type."""
         self._shown = {}
         for entry in mount.mounts():
             name = os.path.basename(entry.root)
@@ -29,7 +29,7 @@ class Binds:
                 self._shown.setdefault(name.removesuffix(self._suffix), set()).add(Path(entry.target))
 
     def uses(self, name: str) -> list[Path]:
-        """Where a volume is mounted."""
+        """The paths where a volume is mounted."""
         paths = [path for path in self._shown.get(name, ()) if self.shows(name, path)]
         self._shown.pop(name, None)
         if paths:
@@ -42,7 +42,7 @@ class Binds:
             raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
 
     def shows(self, name: str, path: Path) -> bool:
-        """Whether the mount at path is of that volume. Raises HostError when that cannot be seen: it may be."""
+        """Whether the mount at path is of that volume. Raises HostError when that cannot be read: it may be."""
         if not mount.is_mount(path):
             return False
         try:
@@ -54,7 +54,7 @@ class Binds:
         return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage: a bind of the folder."""
+        """A bind of the folder."""
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
             raise Unsupported(f"a {self._kind} volume cannot have the mount option {strange[0][:40]!r} of its own")
         if mount.is_mount(path):
@@ -66,18 +66,15 @@ class Binds:
         self._shown.setdefault(name, set()).add(path)
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         mounts.unstage(path)
         self.uses(name)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         if not self.shows(name, staging):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         mounts.publish(staging, target, block=False, readonly=readonly)
         self._shown.setdefault(name, set()).add(target)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         mounts.unpublish(target)
         self.uses(name)

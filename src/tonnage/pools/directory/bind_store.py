@@ -1,4 +1,4 @@
-"""A store whose volumes are folders, shown by bind mounts."""
+"""A RecordStore whose volumes are directories, published by bind mounts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tonnage.pools.directory.store import FolderStore
 from tonnage.pools.fs.formats import MI, Format
 
 LEAST = MI
-"""Bytes of the smallest volume: less would be the folder itself."""
+"""Minimum bytes of a volume: less would be the directory itself."""
 _SHARED = "volumes share the pool's disk, and the kernel limits what a pod does to a disk, not to a folder of it"
 _MADE = "its volumes are folders of a file system that is there already, none is made for them"
 REFUSED = {IOPS: _SHARED, BANDWIDTH: _SHARED, MKFS_OPTIONS: _MADE}
-"""Class parameters that no volume can have which is a folder, with the reason."""
+"""Class parameters that a volume in a directory cannot support, with the reason."""
 
 
 def check_no_erasure(parameters: Mapping[str, str]) -> None:
-    """Check `erase` where the blocks of a volume cannot be named. Raises Invalid."""
+    """Check `erase` where the blocks of a volume cannot be located. Raises Invalid."""
     if (method := erase_of(parameters)) != "none":
         raise Invalid(
             f"parameter erase: {method}: want none: a volume here has no device of its own, and what overwrites its"
@@ -36,12 +36,12 @@ def check_no_erasure(parameters: Mapping[str, str]) -> None:
 
 
 def limit_for(size: int) -> int:
-    """What the kernel is to hold a volume to: what was asked and what it counts for folders and its own trees."""
+    """The limit that the kernel enforces: the requested size plus its overhead for directories and trees."""
     return size + MI + size // 512
 
 
 class BindStore(FolderStore):
-    """Folders in a directory, each held to its size by the file system."""
+    """Subdirectories of a directory, each limited to its size by the file system."""
 
     suffix = ".vol"
 
@@ -50,38 +50,32 @@ class BindStore(FolderStore):
         self.binds = Binds(self.kind, self.suffix, self.content)
 
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        """See FolderStore."""
         return record.size, self.held
 
     def smallest(self, form: Format | None) -> int:
-        """See FolderStore."""
         return LEAST
 
     def check_unused(self, name: str) -> None:
-        """See FolderStore."""
         self.binds.check_unused(name)
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage: a bind of the folder."""
+        """A bind of the folder."""
         self.record(name)
         self.directory.check_place()
         self.binds.stage(name, path, options)
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         self.binds.unstage(name, path)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         self.record(name)
         self.binds.publish(name, staging, target, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         self.binds.unpublish(name, target)
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats: what the file system counts for the folder; it has no inodes of its own."""
+        """Usage that the file system reports for the directory; it has no inodes of its own."""
         record = self.record(name)
         if not self.binds.shows(name, path):
             raise NotFound(f"volume {name} is not mounted at {path}")
@@ -89,8 +83,10 @@ class BindStore(FolderStore):
         return Stats(record.size, used, min(record.size - used, self.bytes_left()))
 
     def seed(self, record: VolumeRecord) -> None:
-        """Put the content of its class's source into a new volume, before its record is written. Raises Exhausted,
-        OutOfRange, Precondition, Invalid, HostError."""
+        """Populate a new volume from its class's source, before its record is written.
+
+        Raises Exhausted, OutOfRange, Precondition, Invalid, HostError.
+        """
         if (folder := source_of({SOURCE: record.from_folder})) is None:
             return
         from tonnage.pools.fs import populate
@@ -99,5 +95,5 @@ class BindStore(FolderStore):
             populate.fill(folder, at, record.size)
 
     def mount_fault(self, path: Path | None) -> str:
-        """What is wrong with a volume's mount, "" for nothing."""
+        """The problem of a volume's mount, "" for none."""
         return f"it is not mounted at {path}" if path is not None and not mount.is_mount(path) else ""

@@ -1,4 +1,4 @@
-"""What a kind of pool in a directory says of its volumes' content, and does with it; folderstore.py does the rest."""
+"""FolderContent: the operations on volumes' content that each kind of pool in a directory implements."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from tonnage.pools.fs.formats import Format
 
 log = logging.getLogger(__name__)
 Allocated = Callable[[Path], int] | None
-"""Says how many bytes some content takes now; None: it is a file, look at it."""
+"""Returns allocated bytes of content; None: it is a file, use stat."""
 
 
 def nothing(_path: Path) -> int:
-    """What content takes whose blocks are another's: all that it may grow to is still to be had."""
+    """Allocated bytes of content whose blocks belong to another: none, all of its length is still to be allocated."""
     return 0
 
 
 class FolderContent(RecordStore):
-    """kind: as the directory's marker says. suffix: of the content's name. durable: whether records are synced one by
-    one; else the pool commits the file system. shares: whether snapshots share their volume's blocks. erases: whether
-    content is a file that can be erased."""
+    """Content of the volumes in a pool's directory.
+
+    kind: as in the directory's marker. suffix: of the content's name. durable: whether records are synced one by one;
+    otherwise the pool commits the file system. shares: whether snapshots share their volume's blocks. erases: whether
+    content is a file that can be erased.
+    """
 
     kind = ""
     suffix = ""
@@ -38,36 +41,38 @@ class FolderContent(RecordStore):
     erases = False
 
     def prepare(self) -> None:
-        """Make ready what the directory needs below it. Raises Unavailable, Invalid, HostError, OSError."""
+        """Prepare what the directory needs below it. Raises Unavailable, Invalid, HostError, OSError."""
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """Look at what an earlier run left, before rubbish is removed. Raises HostError, OSError."""
+        """Check what an earlier run left, before leftovers are removed. Raises HostError, OSError."""
 
     def restore(self, record: VolumeRecord) -> None:
-        """Put a volume in order that was found at start. Raises ValueError, FileNotFoundError when it is damaged."""
+        """Recover a volume that was found at start. Raises ValueError, FileNotFoundError when it is damaged."""
 
     def ready(self) -> None:
-        """Do what is left to do when all records are known."""
+        """Complete the start when all records are known."""
 
     def held_by_damaged(self, name: str) -> int:
-        """Bytes to count for a volume whose record is damaged."""
+        """Bytes to count for a volume with a damaged record."""
         return 0
 
     @abstractmethod
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        """Make the content of a new, empty volume; the record as it is then. Replaces a leftover without a record.
-        Raises Exhausted, HostError."""
+        """Create the content of a new, empty volume; return its record. Replaces a leftover without a record.
+
+        Raises Exhausted, HostError.
+        """
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Make the content of a volume from another's or a snapshot's; the record as it is then."""
+        """Create the content of a volume as a copy of another's or a snapshot's; return its record."""
         raise self._unsupported(f"volumes made from a {record.source}")
 
     @abstractmethod
     def remove(self, content: Path) -> None:
-        """Remove content; what is gone is success. Raises HostError."""
+        """Remove content; success when it is gone. Raises HostError."""
 
     def discard(self, content: Path) -> None:
-        """Remove content that has no record, at start. Raises HostError."""
+        """Remove content without a record, at start. Raises HostError."""
         log.info("removing content without a record path=%s", content)
         self.remove(content)
 
@@ -76,51 +81,53 @@ class FolderContent(RecordStore):
         """Raises Precondition while a volume is mounted or attached, HostError."""
 
     def erase_method(self, record: VolumeRecord) -> str:
-        """How the content of a volume or snapshot is to be erased, "none" for not at all."""
+        """How to erase the content of a volume or snapshot, "none" for not at all."""
         return erase_of(record.volume().effective)
 
     def overwritten(self, *records: VolumeRecord) -> bool:
-        """Whether the content of one of them is to be overwritten at its end, so that it can share no blocks."""
+        """Whether the content of one of them will be overwritten when deleted, and so must not share blocks."""
         return any(self.erase_method(record) in OVERWRITES for record in records)
 
     def changed(self, name: str) -> None:
-        """Act on a volume, or one gone, whose size or whose snapshots changed. May be repeated. Raises HostError."""
+        """React to a changed size or changed snapshots of a volume, which may be deleted. Idempotent. Raises
+        HostError.
+        """
 
     @abstractmethod
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        """The bytes of the disk that a volume's content may grow to, and how many it has."""
+        """The maximum bytes of the disk for a volume's content, and its allocated bytes."""
 
     @abstractmethod
     def held(self, content: Path) -> int:
-        """Bytes of the disk that content takes now; 0 when it cannot be told."""
+        """Allocated bytes of content on the disk; 0 when unknown."""
 
     def form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
-        """The file system that is made for a volume of a class, None where none is. Raises Invalid."""
+        """The file system format for a volume of a class, None where none is made. Raises Invalid."""
         return None
 
     def largest(self, form: Format | None, bytes_left: int) -> int:
-        """Usable bytes of the largest volume whose content takes at most that many."""
+        """Usable bytes of the largest volume whose content fits into that many bytes."""
         return bytes_left
 
     def length(self, form: Format | None, size: int) -> int:
-        """Bytes of content that a volume of `size` usable bytes takes."""
+        """Bytes of content for a volume of `size` usable bytes."""
         return size
 
     @abstractmethod
     def smallest(self, form: Format | None) -> int:
-        """Bytes of the smallest volume."""
+        """Minimum size of a volume in bytes."""
 
     def new_uuid(self, name: str, created: float) -> UUID:
-        """What a volume's file system is known by."""
+        """A UUID for a volume's file system."""
         return uuid4()
 
     def enlarged(self, record: VolumeRecord, size: int) -> VolumeRecord:
-        """The record of a volume that is made larger."""
+        """The record of an expanded volume."""
         return replace(record, size=size)
 
     def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
-        """Let the content take what larger says, before that is written. Raises Exhausted, HostError."""
+        """Extend the content to the expanded record, before that is written. Raises Exhausted, HostError."""
 
     def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        """Make a snapshot's content; the record as it is then. Raises Exhausted, Precondition, HostError."""
+        """Create a snapshot's content; return its record. Raises Exhausted, Precondition, HostError."""
         raise self._unsupported("snapshots")

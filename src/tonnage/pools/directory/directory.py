@@ -1,7 +1,7 @@
-"""A pool's directory: taken by one process, marked as ours, with a record beside each volume. Blocking.
+"""A pool's directory: locked by one process, marked as the pool's, with a record per volume. Blocking.
 
-Layout: `.tonnage-pool` (marker, locked while in use), `<name>.json` (record), `<name>.img` or `<name>` (content, the
-pool's own affair), `.new-...` (half-written, removed at the next start). A volume exists when its record does.
+Layout: `.tonnage-pool` (marker, locked while in use), `<name>.json` (record), `<name>.img` or `<name>` (content, by the
+kind of pool), `.new-...` (half-written, removed at the next start). A volume exists when its record does.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tonnage.pools.base.record import VERSION, VolumeRecord, check
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
 NOTE = ".nothing-is-mounted-here"
-"""A file in a mount point, below what is mounted there: it is seen when the disk is missing."""
+"""A file in a mount point, hidden by the mounted disk and visible when the disk is missing."""
 OWN = ".tonnage"
-"""The folder for records in a directory that is not tonnage's own."""
+"""The subdirectory for records in a directory that is not tonnage's own."""
 _COPY = "trusted.tonnage.marker"
 """The extended attribute of a pool's directory that has the marker a second time."""
 _RECORD = ".json"
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Marker(msgspec.Struct):
-    """Content of the marker file. name: of the pool, which the ids of its volumes begin with."""
+    """Content of the marker file. name: of the pool, the prefix of its volumes' ids."""
 
     kind: str
     id: UUID
@@ -54,14 +54,14 @@ class Marker(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Damage:
-    """A record that is not what was written. name: of its file, and so of its volume. fault: what is wrong."""
+    """A damaged record. name: of its file, and so of its volume. fault: the damage."""
 
     name: str
     fault: str
 
 
 def read_marker(text: bytes) -> Marker:
-    """What a marker says. Raises ValueError when it is damaged or of a newer tonnage."""
+    """Parse a marker. Raises ValueError when it is damaged or of a newer tonnage."""
     marker = checksum.decode(text.rstrip(), Marker)
     if marker.version == VERSION and text != _marker_text(marker):
         raise ValueError(f"it has {len(text)} bytes")
@@ -69,7 +69,10 @@ def read_marker(text: bytes) -> Marker:
 
 
 def marker_of(directory: Path) -> Marker | None:
-    """The marker of a pool's directory, or its copy; None where its maker was killed. Raises OSError, ValueError."""
+    """The marker of a pool's directory, or its copy; None where its creation was killed.
+
+    Raises OSError, ValueError.
+    """
     text = (directory / MARKER).read_bytes()
     try:
         return read_marker(text)
@@ -84,7 +87,7 @@ def _marker_text(marker: Marker) -> bytes:
 
 
 def _copy(directory: Path | int) -> Marker | None:
-    """The second marker of a directory, None where it has none that is whole."""
+    """The second marker of a directory, None where it has no valid one."""
     try:
         return read_marker(os.getxattr(directory, _COPY))
     except (OSError, ValueError):
@@ -101,13 +104,14 @@ class Directory:
         self._at = -1
 
     def open(self, name: str = "", *, inside: bool = False) -> None:
-        """Make the directory if it is missing, check that it is ours, take it. name: the pool's, "" for any. inside:
-        it is a folder of a pool that was checked, so that a damaged marker is written anew.
+        """Create the directory if it is missing, check that it is a pool's, lock it.
 
-        Raises Unavailable when it is not a plain directory, holds foreign files, belongs to another kind of pool, to
-        one of another name that has volumes, or a newer version, or is in use by another process; when its marker is
-        damaged and it has no copy of it; and when the disk that it should be on is not mounted: what is below a mount
-        point is not the pool, and its volumes are not gone.
+        name: the pool's, "" for any. inside: it is a subdirectory of a checked pool, so a damaged marker is rewritten.
+
+        Raises Unavailable when it is not a plain directory, holds foreign files, or is in use by another process. Also
+        when it belongs to another kind of pool, to one of another name that has volumes, or a newer version. Also when
+        its marker is damaged and has no copy, and when its disk is not mounted: what is below a mount point is not the
+        pool, and its volumes are not deleted.
         """
         try:
             self._check()
@@ -173,7 +177,7 @@ class Directory:
         return marker
 
     def _restored(self, name: str, text: bytes, fault: str, *, inside: bool) -> Marker:
-        """The marker of a directory whose own is damaged. Raises Unavailable."""
+        """The marker of a directory with a damaged one. Raises Unavailable."""
         made = Marker(self._kind, uuid4(), name=name)
         is_new = not text and not {entry for entry in os.listdir(self._at) if not entry.startswith(HALF)} - _OURS
         if is_new:  # or killed before the marker was written: nothing can be in it then
@@ -191,7 +195,7 @@ class Directory:
         return marker
 
     def _rename(self, marker: Marker, name: str) -> None:
-        """Two pools whose names are swapped by mistake would each say of the other's volumes that they are gone."""
+        """Check the pool's name: two pools with swapped names would each report the other's volumes as deleted."""
         if marker.name and any(entry.endswith(_RECORD) for entry in os.listdir(self._at)):
             raise Unavailable(
                 f"pool directory {self.path} has volumes of a pool named {marker.name!r}, which their ids begin with:"
@@ -215,7 +219,7 @@ class Directory:
             os.close(fd)
 
     def close(self) -> None:
-        """Let it go. May be repeated."""
+        """Release it. Idempotent."""
         for fd in (self._marker, self._at):
             if fd >= 0:
                 os.close(fd)
@@ -223,14 +227,17 @@ class Directory:
 
     @property
     def at(self) -> int:
-        """The open directory. Raises Unavailable when it is not open."""
+        """The open directory's descriptor. Raises Unavailable when it is not open."""
         if self._at < 0:
             raise Unavailable(f"pool directory {self.path} is not open")
         return self._at
 
     def check_place(self) -> None:
-        """Raises Unavailable unless its path still leads to it: content is named by paths, which lead elsewhere when
-        the disk is unmounted under us (umount -l) or another one mounted over it."""
+        """Raises Unavailable unless the path still leads to the open directory.
+
+        Content is named by paths. They lead elsewhere when the disk is unmounted under us (umount -l) or another one is
+        mounted over it.
+        """
         try:
             here, opened = os.stat(self.path, follow_symlinks=False), os.fstat(self.at)
         except OSError as failure:
@@ -242,8 +249,10 @@ class Directory:
             )
 
     def fault(self) -> str:
-        """What is wrong with the disk under it, "" for nothing. Listing and looking may be answered from memory, so a
-        file is opened, which a disk that is gone refuses."""
+        """The problem of the disk under it, "" for none.
+
+        Listing and stat may be answered from the cache, so a file is opened, which fails on a disk that is gone.
+        """
         try:
             self.check_place()
             fd = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.at)
@@ -265,7 +274,7 @@ class Directory:
                 os.unlink(self.path / entry)
 
     def records(self) -> Iterator[VolumeRecord | Damage]:
-        """All records; for one that is damaged what is wrong with it, logged."""
+        """All records; for a damaged one the damage, logged."""
         for entry in sorted(os.listdir(self.path)):
             name = entry.removesuffix(_RECORD)
             if name == entry or entry.startswith(".") or len(name) > MAX_NAME:
@@ -273,7 +282,7 @@ class Directory:
             try:
                 yield self.read(name)
             except NotFound:
-                continue  # it went while we looked
+                continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
                     raise
@@ -289,7 +298,7 @@ class Directory:
         return record
 
     def read_as(self, name: str, kind: type[T]) -> T:
-        """What put() wrote by that name. Raises NotFound, OSError, ValueError when it is anything else."""
+        """Read what put() wrote by that name. Raises NotFound, OSError, ValueError when it is anything else."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
             fd = os.open(f"{name}{_RECORD}", flags, dir_fd=self.at)
@@ -306,12 +315,14 @@ class Directory:
         return checksum.decode(text, kind)
 
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
-        """Write or replace a record, in one step for whoever looks. durable: on the disk when this returns; without
-        it the caller commits the file system. Raises Exhausted, HostError."""
+        """Write or replace a record, atomically.
+
+        durable: synced when this returns; otherwise the caller commits the file system. Raises Exhausted, HostError.
+        """
         self.put(record.name, record, durable=durable)
 
     def put(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
-        """Write or replace the record of that name, whatever a kind writes there; as write()."""
+        """Write or replace the file of that name with any content of the kind; as write()."""
         text = checksum.encode(value)
         half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
         try:
@@ -331,11 +342,13 @@ class Directory:
             with suppress(OSError):
                 os.unlink(half, dir_fd=self._at)
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(f"no room to write {self.path / final}: {failure.strerror}") from failure
+                raise Exhausted(
+                    f"insufficient free space to write {self.path / final}: {failure.strerror}"
+                ) from failure
             raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
 
     def remove(self, name: str, *, durable: bool = True) -> None:
-        """Remove a record, which is the end of the volume; durable as with write(). May be repeated."""
+        """Remove a record, which deletes the volume; durable as with write(). Idempotent."""
         try:
             with suppress(FileNotFoundError):
                 os.unlink(f"{name}{_RECORD}", dir_fd=self._at)
@@ -346,7 +359,7 @@ class Directory:
 
 
 def is_unmounted(path: Path) -> bool:
-    """Whether the disk that a pool's directory should be on is not mounted."""
+    """Whether the disk that should hold a pool's directory is not mounted."""
     return bool(fstab.missing(path)) or (path / NOTE).exists()
 
 
@@ -355,6 +368,6 @@ def _hint(failure: OSError) -> str:
         errno.EACCES: ": run as root, or choose a directory that you may write",
         errno.EPERM: ": run as root, or choose a directory that you may write",
         errno.EROFS: ": choose one on a writable file system",
-        errno.ENOSPC: ": make room on its disk",
+        errno.ENOSPC: ": free space on its disk",
     }
     return hints.get(failure.errno or 0, "")

@@ -1,9 +1,9 @@
-"""The folder of a pool in a directory where the content of deleted volumes waits to be erased: `.erasing`. Blocking.
+"""The erase queue of a pool in a directory: contents of deleted volumes in `.erasing`. Blocking.
 
-It is a Directory of its own, made with the first. Order of steps, so that a kill between any two loses nothing and
-brings nothing back: the job is written down, the content is moved here (the volume is deleted from then on), the
-volume's record is removed; at the end content, then job. A job without content is therefore one whose volume was never
-deleted, or whose content is gone: it is dropped at the next open either way.
+It is a Directory of its own, made with the first job. Order of steps, so that a kill between any two loses nothing and
+restores nothing: the job is written; the content is moved here, which deletes the volume; the volume's record is
+removed; at the end the content is removed, then the job. So a job without content is one whose volume was never
+deleted, or whose content is gone. The next open removes it either way.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _RECORD, _CONTENT = ".json", ".content"
 
 
 class _Entry(EraseJob, frozen=True, kw_only=True):
-    """A job as it is written down. volume: the UUID of the volume's record."""
+    """A job as written. volume: the UUID of the volume's record."""
 
     volume: UUID
 
 
 class Erasures(EraseRecords):
-    """The jobs, and the contents beside them. freed: told the job when its room is free."""
+    """Jobs and their contents. freed: called with the job when its bytes are free."""
 
     def __init__(self, pool: Path, kind: str, freed: Callable[[EraseJob], None]) -> None:
         self._folder = pool / FOLDER
@@ -80,7 +80,7 @@ class Erasures(EraseRecords):
         return entry
 
     def faults(self) -> list[str]:
-        """What is wrong with jobs, and what to do."""
+        """Problems of jobs, and what to do about each."""
         return [
             f"deleted content {self._content(key)} is neither erased nor removed: its job {self._folder / key}{_RECORD}"
             f" is damaged ({fault}): erase the content yourself (shred), then remove both"
@@ -94,7 +94,7 @@ class Erasures(EraseRecords):
                 self._is_open = True
 
     def _prepare(self) -> None:
-        """Make the folder if this is the first job. Raises Exhausted, Unavailable."""
+        """Make the directory for the first job. Raises Exhausted, Unavailable."""
         try:
             self._take()
         except Unavailable as failure:
@@ -104,19 +104,21 @@ class Erasures(EraseRecords):
             raise
 
     def close(self) -> None:
-        """Let the folder go. May be repeated."""
+        """Release the directory. Idempotent."""
         self._is_open, self._entries = False, {}
         self._directory.close()
 
     def add(self, record: VolumeRecord, method: str, content: Path) -> None:
-        """Take over a volume's content: when this returns it is here, durably. Raises Exhausted when the job cannot be
-        written down (nothing has happened then), HostError, Unavailable."""
+        """Move a volume's content here, durably.
+
+        Raises Exhausted when the job cannot be written (nothing has changed then), HostError, Unavailable.
+        """
         self._add(
             _Entry(uuid4().hex, record.name, method, record.length, room=record.size, volume=record.uuid), content
         )
 
     def add_rubbish(self, content: Path) -> None:
-        """Take over what no volume ever was, but holds bytes that are to be overwritten. Raises as add()."""
+        """Move leftovers here that no volume has and that hold bytes to overwrite. Raises as add()."""
         length = os.stat(content).st_size
         self._add(_Entry(uuid4().hex, content.stem, "zero", length, volume=uuid4()), content)
 
@@ -135,33 +137,29 @@ class Erasures(EraseRecords):
             self._directory.remove(entry.key)
             raise
         self._entries[entry.key] = entry
-        _sync(self._folder)  # here first: a content that is nowhere would be one that nobody erases
+        _sync(self._folder)  # here first: content in neither directory would never be erased
         _sync(content.parent)
 
     def holds(self, record: VolumeRecord) -> bool:
-        """Whether a volume's content was taken over, also by an add() that failed after that."""
+        """Whether a volume's content is here, also after an add() that failed later."""
         entries = list(self._entries.values())  # at once: others add and finish meanwhile
         return any(entry.volume == record.uuid and entry.name == record.name for entry in entries)
 
     def jobs(self) -> Sequence[EraseJob]:
-        """See EraseRecords."""
         return list(self._entries.values())
 
     def path(self, job: EraseJob) -> Path | None:
-        """See EraseRecords."""
         self._check()
         path = self._content(job.key)
         return path if path.exists() else None
 
     def save(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._check()
         entry = msgspec.structs.replace(self._entries[job.key], method=job.method, done=job.done)
         self._directory.put(job.key, entry)
         self._entries[job.key] = entry
 
     def finish(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._check()
         try:
             self._content(job.key).unlink(missing_ok=True)
@@ -172,7 +170,7 @@ class Erasures(EraseRecords):
             self._freed(job)
 
     def used(self) -> int:
-        """Bytes that count until they are erased."""
+        """Bytes that count as used until they are erased."""
         sizes = (os.stat(path).st_size for path in map(self._content, self._unreadable) if path.exists())
         return sum(entry.room for entry in self._entries.values()) + sum(sizes)
 

@@ -1,6 +1,6 @@
-"""The folder of a pool in a directory that holds its snapshots: `.snapshots`, made with the first. Blocking.
+"""The snapshots of a pool in a directory: `.snapshots`, made with the first. Blocking.
 
-It is a Directory of its own, so snapshots and volumes never meet in a name, and a snapshot exists when its record does.
+It is a Directory of its own, so snapshots and volumes have separate names. A snapshot exists when its record does.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ FOLDER = ".snapshots"
 
 
 class Snapshots:
-    """The snapshots' records and the files beside them, which end in `suffix`."""
+    """The snapshots' records and content files, whose names end in `suffix`."""
 
     def __init__(self, pool: Path, kind: str, suffix: str) -> None:
         self.path = pool / FOLDER
         self.records: dict[str, VolumeRecord] = {}
         self._suffix = suffix
         self.damaged: dict[str, str] = {}
-        """Snapshots whose records are damaged, and how."""
+        """Snapshots with damaged records, and the damage."""
         self._is_open = False
         self._lock = threading.Lock()
         self.pool = ""
@@ -33,7 +33,7 @@ class Snapshots:
         self.directory = Directory(self.path, f"{kind}-snapshots")
 
     def open(self, discard: Callable[[Path], None]) -> None:
-        """Read the records; what lies there without one goes to discard. Raises Unavailable, HostError."""
+        """Read the records; contents without one are passed to discard. Raises Unavailable, HostError."""
         self.records, self.damaged = {}, {}
         if not self.path.is_symlink() and not self.path.exists():
             return
@@ -56,19 +56,19 @@ class Snapshots:
                 self._is_open = True
 
     def close(self) -> None:
-        """Let the folder go. May be repeated."""
+        """Release the directory. Idempotent."""
         self._is_open = False
         self.directory.close()
 
     def prepare(self) -> None:
-        """Make the folder if this is the first snapshot. Raises Unavailable."""
+        """Make the directory for the first snapshot. Raises Unavailable."""
         try:
             self._take()
         except OSError as failure:
             raise Unavailable(f"cannot make {self.path}: {failure.strerror}") from failure
 
     def content(self, name: str) -> Path:
-        """Where a snapshot's content lies."""
+        """Path of a snapshot's content."""
         return self.path / f"{name}{self._suffix}"
 
     def record(self, name: str) -> VolumeRecord:
@@ -81,7 +81,7 @@ class Snapshots:
             raise NotFound(f"{self.path} has no snapshot {name[:128]!r}") from None
 
     def fault_of(self, name: str) -> str:
-        """What is wrong with a damaged snapshot, and what to do."""
+        """The problem of a damaged snapshot, and what to do."""
         return (
             f"its record {self.path / name}.json is damaged ({self.damaged[name]}), nothing was touched: put a copy of"
             f" it back and restart the driver, or remove it with its content {self.content(name)}"
@@ -92,20 +92,20 @@ class Snapshots:
         return self.record(name) if name in self.records or name in self.damaged else None
 
     def add(self, record: VolumeRecord, *, durable: bool) -> None:
-        """Write a record: the snapshot exists from here on. Raises Exhausted, HostError."""
+        """Write a record, which creates the snapshot. Raises Exhausted, HostError."""
         self.directory.write(record, durable=durable)
         self.records[record.name] = record
 
     def forget(self, name: str, *, durable: bool) -> None:
-        """Remove a record: the snapshot exists no more. May be repeated. Raises HostError."""
+        """Remove a record, which deletes the snapshot. Idempotent. Raises HostError."""
         if self._is_open:
             self.directory.remove(name, durable=durable)
         self.records.pop(name, None)
 
     def used(self) -> int:
-        """Bytes promised for all of them."""
+        """Reserved bytes of all snapshots."""
         return sum(record.size for record in self.records.values())
 
     def all(self) -> list[VolumeRecord]:
-        """All records in the order of their names."""
+        """All records, sorted by name."""
         return [record for _, record in sorted(self.records.items())]

@@ -1,8 +1,8 @@
-"""A store of records in a directory, with the content of each volume beside its record and snapshots in a folder below.
+"""FolderStore: records in a directory, with each volume's content and snapshots in a subdirectory.
 
-Order of steps, so that a kill between any two leaves nothing lost: create makes the content, then writes the record;
-delete removes the record, then the content. Content without a record is therefore rubbish, and goes at the next open.
-What content may still take of the disk is counted together with all pools of this process there.
+Order of steps, so that a kill between any two loses nothing: create makes the content, then writes the record; delete
+removes the record, then the content. So content without a record is a leftover, and the next open removes it. Bytes
+that content may still allocate are counted together with all pools of this process on that disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  
 
 
 class FolderStore(FolderContent):
-    """Records in a directory, with content beside them."""
+    """Records in a directory, with the volumes' content."""
 
     def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
@@ -46,21 +46,20 @@ class FolderStore(FolderContent):
         self.settle_in(self.path)
 
     def settle_in(self, path: Path) -> None:
-        """Have records and content in that folder."""
+        """Use that directory for records and content."""
         self.directory = Directory(path, self.kind)
         self.snapshots = Snapshots(path, self.kind, self.suffix)
         self._erasures = Erasures(path, self.kind, self._erased)
         self.erasures = self._erasures
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """See RecordStore."""
         super().rebound(bounds)
         self.bounds = bounds
         if self.is_open:
             self._join()
 
     def open(self) -> None:
-        """See RecordStore. Raises Invalid too."""
+        """Raises Invalid too."""
         try:
             self.prepare()
             self.directory.open(self.pool)
@@ -108,14 +107,14 @@ class FolderStore(FolderContent):
         self.ready()
 
     def _join(self) -> None:
-        """Divide the disk's free space with the other pools on it, unless overcommit= names no bound."""
+        """Share the disk's free bytes with the other pools on it, unless overcommit= is unlimited."""
         if self.bounds.ratio == float("inf"):
             self.account.leave(self.path)
         else:
             self.account.join(self.path, lambda: (self.used, self.bounds.size))
 
     def _upgrade(self, directory: Directory, records: dict[str, VolumeRecord]) -> None:
-        """Give records of the first format, which passed all checks, the checksum that they lack."""
+        """Rewrite records of the first format, which passed all checks, with a checksum."""
         for record in list(records.values()):
             if record.version == VERSION:
                 continue
@@ -126,7 +125,6 @@ class FolderStore(FolderContent):
                 log.warning("record keeps its old format volume=%s error=%s", record.name, failure)
 
     def problems(self) -> list[str]:
-        """See RecordStore."""
         snapshots = [f"snapshot {name}: {self.snapshots.fault_of(name)}" for name in sorted(self.snapshots.damaged)]
         return [*snapshots, *self._erasures.faults()]
 
@@ -137,10 +135,10 @@ class FolderStore(FolderContent):
             log.error("content without a record stays path=%s error=%s", content, failure)
 
     def _moved(self, records: Sequence[VolumeRecord], content: Callable[[str], Path]) -> Iterator[VolumeRecord]:
-        """Those whose deletion a kill interrupted when their content was moved away to be erased."""
+        """Volumes whose deletion was killed after their content was moved to the erase queue."""
         for record in records:
             if self._erasures.holds(record) and not content(record.name).exists():
-                log.info("going on with a deletion volume=%s", record.name)
+                log.info("resuming a deletion volume=%s", record.name)
                 yield record
 
     def _read(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
@@ -165,7 +163,7 @@ class FolderStore(FolderContent):
         return nothing if self.shares or record.shared else None
 
     def close(self) -> None:
-        """Give the directory back. May be repeated."""
+        """Release the directory. Idempotent."""
         if self._disk is not None:
             for name in self.records:
                 self._disk.forget(self.content(name))
@@ -179,34 +177,32 @@ class FolderStore(FolderContent):
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self._disk is not None
 
     @property
     def account(self) -> SharedDisk:
-        """What is promised of the disk. Raises Unavailable when the pool is not open."""
+        """The account of the disk. Raises Unavailable when the pool is not open."""
         if self._disk is None:
             raise Unavailable(f"{self.where} is not open")
         return self._disk
 
     def bytes_left(self) -> int:
-        """What the disk has free, whatever is promised. Raises Unavailable, HostError."""
+        """Free bytes of the disk, reserved or not. Raises Unavailable, HostError."""
         try:
             return self.account.free()
         except OSError as failure:
             raise HostError(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
 
     def content(self, name: str) -> Path:
-        """Where a volume's content lies."""
+        """Path of a volume's content."""
         return self.directory.path / f"{name}{self.suffix}"
 
     @property
     def knows_room(self) -> bool:
-        """See RecordStore: what may be promised without bound is not compared with what the disk has."""
+        """What may be promised without bound is not compared with what the disk has."""
         return self.bounds.ratio == float("inf")
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """See RecordStore."""
         size, used, form = self.bounds.size, self.used, self.form(fstype, parameters)
         free, least = max(0, size - used) if size else HUGE, self.smallest(form)
         enough = self.length(form, free) if size else free
@@ -222,12 +218,12 @@ class FolderStore(FolderContent):
         )
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore. Without `durable` the caller commits."""
+        """Without `durable` the caller commits."""
         self.directory.write(record, durable=self.durable)
         self.records[record.name] = record
 
     def new_record(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
-        """The record of a volume that is about to be made."""
+        """The record of a volume that is about to be created."""
         source, created = request.source or VolumeOrigin(), self.clock.time()
         is_empty = origin is None or origin.state == "new"
         mkfs = request.parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs
@@ -249,7 +245,6 @@ class FolderStore(FolderContent):
         )
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore."""
         self.check_damaged(request.name)
         self.directory.check_place()
         record = self.new_record(request, want, origin)
@@ -273,7 +268,7 @@ class FolderStore(FolderContent):
         return record
 
     def undo(self, content: Path, *, is_secret: bool) -> None:
-        """Remove content that is no volume's; what is secret is overwritten first. Raises HostError, Unavailable."""
+        """Remove content without a volume; secret content is overwritten first. Raises HostError, Unavailable."""
         if is_secret and content.exists():
             with suppress(Exhausted):
                 self._erasures.add_rubbish(content)
@@ -290,7 +285,6 @@ class FolderStore(FolderContent):
         self.account.forget(content)
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         self.directory.check_place()
         record = self.records.get(name)
@@ -306,18 +300,17 @@ class FolderStore(FolderContent):
         self.changed(record.from_volume)
 
     def _finish(self, name: str) -> None:
-        """Remove the content of a volume whose deletion failed when its record was gone already."""
+        """Remove the content of a volume whose deletion failed after its record was removed."""
         content = self.content(name)
         if os.path.lexists(content):
             self.check_unused(name)
             self.remove(content)
 
     def pool_fault(self) -> str:
-        """See RecordStore."""
         return self.directory.fault()
 
     def _let_go(self, record: VolumeRecord, content: Path) -> bool:
-        """Move content that is to be erased to where that is done; whether it was."""
+        """Move content that must be erased to the erase queue; whether it was moved."""
         method = self.erase_method(record) if self.erases else "none"
         if method == "none":
             return False
@@ -332,7 +325,7 @@ class FolderStore(FolderContent):
         return True
 
     def _free(self, record: VolumeRecord, content: Path, *, is_taken: bool) -> None:
-        """Give back the room of what is deleted; is_taken: _erased() does it, or has done it by now."""
+        """Free the bytes of deleted content. is_taken: the erase queue frees them or has freed them."""
         if is_taken:
             self.account.forget(content)
             return
@@ -343,7 +336,6 @@ class FolderStore(FolderContent):
         self.book(job.name, -job.room)
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """See RecordStore."""
         self.directory.check_place()
         record, content = self.record(name), self.content(name)
         larger = self.enlarged(record, size)
@@ -362,7 +354,6 @@ class FolderStore(FolderContent):
         return larger
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """See RecordStore."""
         self.directory.check_place()
         origin, content = self.record(volume), self.snapshots.content(name)
         held = self.held(self.content(volume))
@@ -400,7 +391,6 @@ class FolderStore(FolderContent):
         )
 
     def delete_snapshot(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         self.directory.check_place()
         if (record := self.find_snapshot(name)) is None:
@@ -412,11 +402,9 @@ class FolderStore(FolderContent):
         self.changed(record.from_volume)
 
     def find_snapshot(self, name: str) -> VolumeRecord | None:
-        """See RecordStore."""
         self.check_open()
         return self.snapshots.find(name)
 
     def all_snapshots(self) -> list[VolumeRecord]:
-        """See RecordStore."""
         self.check_open()
         return self.snapshots.all()

@@ -1,7 +1,7 @@
-"""One logical volume's content: make it ready once, show it. Blocking.
+"""The content of one block device: formatted once, published. Blocking.
 
-While content is made the device node is locked (flock) by a descriptor that mkfs inherits: should we be killed, the
-lock lasts as long as the orphaned mkfs, and nobody formats or mounts under its hands.
+While content is made, the device node is locked (flock) by a descriptor that mkfs inherits. If this process is killed,
+the lock lasts as long as the orphaned mkfs, so no other process formats or mounts the device meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STEP = 256 * 1024**2
 
 @contextmanager
 def locked(path: str) -> Iterator[int]:
-    """The device open and locked. Raises Busy while somebody else has it locked, HostError."""
+    """Open and lock the device. Raises Busy while another process has it locked, HostError."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as failure:
@@ -59,11 +59,11 @@ def locked(path: str) -> Iterator[int]:
 
 
 def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
-    """Make the file system of a volume in state new, with what its source folder has; one that was used is kept. What
-    raw block has to begin with was made with the volume. May be repeated.
+    """Make the file system of a volume in state new, and populate it from its source. Idempotent.
 
-    zeroed: what was never written is read as zeros. What an interrupted mkfs of ours left is made anew. Raises
-    Precondition when something foreign is on it, HostError, and what fill_once() raises.
+    A used file system stays, and what an interrupted mkfs of ours left is made again. The initial content of raw block
+    was made with the volume. zeroed: blocks that were never written read as zeros. Raises Precondition when foreign
+    content is on it, HostError, and what fill_once() raises.
     """
     try:
         if record.block:
@@ -105,7 +105,7 @@ def stays(condition: Callable[[], bool]) -> bool:
 
 
 def zero(fd: int, start: int = 0) -> None:
-    """Overwrite a device up to its end, by the disk itself where it can. Raises OSError."""
+    """Overwrite a device up to its end with zeros, by the device itself where it can. Raises OSError."""
     end = device.size(fd)
     for at in range(start, end, _STEP):
         zero_range(fd, at, min(_STEP, end - at))
@@ -113,24 +113,24 @@ def zero(fd: int, start: int = 0) -> None:
 
 
 def discard(fd: int) -> None:
-    """Hand back all blocks of a device; where it cannot, its content stays. Raises OSError."""
+    """Discard all blocks of a device; where it cannot, its content stays. Raises OSError."""
     with suppress(OSError):
         fcntl.ioctl(fd, _DISCARD, struct.pack("=QQ", 0, device.size(fd)))
     os.fsync(fd)
 
 
 def zero_range(fd: int, start: int, length: int) -> None:
-    """Overwrite a piece of a device, both in multiples of 512. Not yet durable. Raises OSError."""
+    """Write zeros to a range, aligned to 512 bytes. Not yet durable. Raises OSError."""
     fcntl.ioctl(fd, _ZEROOUT, struct.pack("=QQ", start, length))
 
 
 def mount_at(path: str, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
-    """Mount a formatted volume. options: more of them. Raises HostError."""
+    """Mount a formatted volume. options: additional mount options. Raises HostError."""
     mount.mount(path, target, record.fstype, (*_OPTIONS[record.fstype], *options))
 
 
 def is_shown(path: str, node: Path) -> bool:
-    """Whether the node at a place is of that device. A block and a character device may have the same number."""
+    """Whether the node at a path is of that device. A block and a character device may have the same number."""
     wanted, shown = device.find(path), device.find(node, follow=False)
     if wanted is None or shown is None or stat.S_IFMT(wanted.st_mode) != stat.S_IFMT(shown.st_mode):
         return False
@@ -145,8 +145,10 @@ def is_published(path: str, target: Path, *, readonly: bool) -> bool:
 
 
 def publish_readonly(path: str, target: Path) -> None:
-    """Show a device at target so that nobody can write to it. For a device a read-only bind would not do, a read-only
-    loop device over it does. Raises HostError, Precondition."""
+    """Publish a device read-only at target, by a read-only loop device over it. Raises HostError, Precondition.
+
+    A read-only bind mount of the node would not stop writes to the device.
+    """
     mounts.make_file(target)
     real = os.path.realpath(path)
     try:
@@ -167,7 +169,7 @@ def publish_readonly(path: str, target: Path) -> None:
 
 
 def unpublish(target: Path) -> None:
-    """Take away what shows a volume at target, and target. Raises Precondition while it is in use, HostError."""
+    """Unmount and remove target. Raises Precondition while it is in use, HostError."""
     index = loop_of(target)
     is_view = index is not None and loop.is_readonly(index)
     mounts.unpublish(target)
@@ -176,7 +178,7 @@ def unpublish(target: Path) -> None:
 
 
 def free_loops(paths: Collection[str]) -> None:
-    """Free read-only views of these devices that are shown nowhere: a kill left them. Raises HostError."""
+    """Free unpublished read-only loop devices over these devices, which a kill left. Raises HostError."""
     ours = {os.path.realpath(path) for path in paths}
     shown = {f"/dev{entry.root}" for entry in mount.mounts() if entry.fstype == "devtmpfs"}
     for index, backing in loop.attached():
@@ -186,7 +188,7 @@ def free_loops(paths: Collection[str]) -> None:
 
 
 def roots(path: str) -> Iterator[int]:
-    """The roots of all mounts of a device's file system that can be seen, opened; the caller closes them."""
+    """The roots of all visible mounts of a device's file system, opened; the caller closes them."""
     number = _own_number(path)
     for entry in mount.mounts():
         if _number(entry.source) != number or entry.fstype not in FORMATS:
@@ -211,7 +213,7 @@ def is_mounted(path: str, target: Path) -> bool:
 
 
 def is_bound(path: str) -> bool:
-    """Whether the device's node is bound to some place, so that a pod could open it."""
+    """Whether the device's node is bind-mounted somewhere, so that a pod could open it."""
     number = _own_number(path)
     return any(
         entry.fstype == "devtmpfs" and entry.root != "/" and _number(entry.target) == number for entry in mount.mounts()
@@ -224,7 +226,7 @@ def _own_number(path: str) -> int:
 
 
 def _number(path: str) -> int:
-    """For what others have mounted, which may be out of order for reasons of its own."""
+    """The device number of a node. Skips nodes of others that cannot be read."""
     try:
         return os.stat(path).st_rdev or -1
     except OSError:
@@ -232,7 +234,9 @@ def _number(path: str) -> int:
 
 
 def loop_of(path: Path) -> int | None:
-    """The number of the loop device whose node is at path, None when there is none. Raises HostError when that cannot
-    be seen: an error of the machine is not an absence."""
+    """The number of the loop device at path, None when there is none.
+
+    Raises HostError when that cannot be read: an error of the machine does not mean that there is none.
+    """
     found = device.find(path, follow=False)
     return loop.index_of(found.st_rdev) if found is not None and found.st_rdev else None

@@ -1,6 +1,6 @@
-"""The layout of an ext4, block by block, as mke2fs (1.46 and later) makes it: what it takes for itself, what is left.
+"""The layout of an ext4, as mke2fs 1.46 and later makes it: its overhead and its usable blocks.
 
-With the options that the pool gives mkfs, and those that a class may add (mkfs.py).
+It covers the options that the pool passes to mkfs and those that a class may add.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _FEATURES = ("metadata_csum", "metadata_csum_seed")  # so that templates.py can 
 
 
 def mkfs(path: str, length: int, uuid: UUID, *, prezeroed: bool = True, options: MkfsOptions = NONE) -> list[str]:
-    """The command that makes it on a pristine file of that length. prezeroed: say so to mke2fs, as 1.47 understands."""
+    """The mkfs command for a pristine file of that length.
+
+    prezeroed: pass assume_storage_prezeroed, which mke2fs 1.47 understands.
+    """
     blocks = length // BLOCK
     # assume_storage_prezeroed: the file is new, so neither journal nor inode tables need be written, now or later
     # by the kernel's lazyinit thread, which would punch holes into an allocated image.
@@ -37,7 +40,7 @@ def mkfs(path: str, length: int, uuid: UUID, *, prezeroed: bool = True, options:
 
 
 def _ratio(blocks: int, options: MkfsOptions) -> int:
-    """Bytes for each inode."""
+    """Bytes per inode."""
     return options.ratio or (8192 if blocks < 512 * _MI // BLOCK else 16384)
 
 
@@ -68,13 +71,13 @@ def _table(made: int, options: MkfsOptions) -> int:
 
 
 def _reserved(made: int) -> int:
-    """Blocks that each copy of the superblock keeps for the descriptors of more groups."""
+    """Blocks that each copy of the superblock reserves for descriptors of more groups."""
     grown = ceil(min(made * 1024, 0xFFFFFFFF), _GROUP)
     return max(0, min(ceil(grown, 64) - ceil(ceil(made, _GROUP) * 64, BLOCK), BLOCK // 4))
 
 
 def _available(blocks: int, made: int, options: MkfsOptions) -> int:
-    """Blocks that can be written on one of that many blocks, that was made for `made` blocks and has grown."""
+    """Usable blocks of a file system of that many blocks, made for `made` blocks and grown."""
     groups = ceil(blocks, _GROUP)
     copies = _sparse_groups(groups) * (1 + ceil(groups * 64, BLOCK) + _reserved(made))
     # 8: root, lost+found, resize inode, extents
@@ -84,7 +87,7 @@ def _available(blocks: int, made: int, options: MkfsOptions) -> int:
 
 @lru_cache(maxsize=256)  # asked again with each GetCapacity
 def length(usable: int, *, made: int = 0, options: MkfsOptions = NONE) -> int:
-    """Bytes of an image with that many usable ones. made: bytes that it was made for, 0: it is new."""
+    """Bytes of an image with that many usable ones. made: bytes that it was made for, 0 for a new one."""
     want = max(1, ceil(usable, BLOCK))
     blocks = want
     while (missing := want - _available(blocks, made // BLOCK or blocks, options)) > 0:
@@ -97,7 +100,7 @@ def length(usable: int, *, made: int = 0, options: MkfsOptions = NONE) -> int:
 
 
 def _least_group(blocks: int, made: int, options: MkfsOptions) -> int:
-    """Blocks of the last group below which mke2fs drops it: it must hold its own tables and 50 more."""
+    """Minimum blocks of the last group: mke2fs drops it unless it holds its own tables and 50 more blocks."""
     if options == NONE:
         return 1200
     return 3 + _table(made, options) + ceil(ceil(blocks, _GROUP) * 64, BLOCK) + _reserved(made) + 50

@@ -1,9 +1,9 @@
-"""New ext4 file systems with less than mkfs: it runs in memory and is copied, later ones are copies without it.
+"""Templates of new ext4 file systems: mkfs runs once in memory, later file systems are copies.
 
-mkfs syncs a disk several times; one write of some dozen blocks (the rest of a new file is zero anyway) and one sync are
-quicker. What it wrote for a length that has come twice is kept, and a copy gets a UUID of its own in each superblock.
-That works because the feature metadata_csum_seed frees all other checksums from the UUID. Nothing is kept whose
-superblocks are not exactly as expected, so an unknown mkfs only means that it runs each time.
+mkfs syncs a disk several times. One write of some dozen blocks (the rest of a new file is zero anyway) and one sync are
+faster. The template of a length that is used twice is cached, and each copy gets a UUID of its own in each superblock.
+That works because the feature metadata_csum_seed makes all other checksums independent of the UUID. A template is
+cached only if its superblocks are exactly as expected, so with an unknown mkfs it just runs each time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TABLE = _crc_table()
 
 
 def crc32c(data: bytes, *, begin: int = 0xFFFFFFFF) -> int:
-    """The Castagnoli CRC as ext4 uses it: begun with all ones and not inverted at the end."""
+    """The Castagnoli CRC as ext4 uses it: initialized with all ones and not inverted at the end."""
     crc = begin
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -52,8 +52,11 @@ def crc32c(data: bytes, *, begin: int = 0xFFFFFFFF) -> int:
 
 @dataclass(frozen=True)
 class _Run:
-    """Blocks that are not all zero. superblock: where one begins inside, -1 for nowhere. lengths: of each block's bytes
-    without most of the zeros at its end, which most of a block are."""
+    """Blocks that are not all zero.
+
+    superblock: offset of a superblock in it, -1 for none. lengths: bytes of each block without trailing zeros, which
+    most of a block are.
+    """
 
     offset: int
     superblock: int
@@ -69,7 +72,7 @@ class Template:
     packed: bytes
 
     def apply(self, fd: int, uuid: UUID) -> None:
-        """Make the file system on a pristine file of the length it was read from. Raises OSError."""
+        """Make the file system on a pristine file of the template's length. Raises OSError."""
         # The CRC is linear: changing the UUID changes the checksum of each superblock by the same bits.
         delta = bytes(old ^ new for old, new in zip(self.uuid, uuid.bytes, strict=True))
         change = crc32c(delta + bytes(_CHECKSUM - _UUID - 16), begin=0)
@@ -86,7 +89,7 @@ class Template:
 
 
 def copy(source: int, target: int) -> None:
-    """Write to a pristine file what is in another of the same length. Raises OSError."""
+    """Copy the content of a file to a pristine one of the same length. Raises OSError."""
     for start, end in _ranges(source):
         os.lseek(target, start, os.SEEK_SET)
         while start < end:
@@ -115,16 +118,17 @@ def read(fd: int) -> Template | None:
 
 
 def _is_expected(block: bytes, uuid: bytes) -> bool:
-    """Whether a superblock has that UUID, does not bind other checksums to it, and its checksum is what we take it
-    for."""
+    """Whether a superblock has that UUID, metadata_csum_seed and the checksum that we compute."""
     features, checksum = struct.unpack_from("<I", block, _INCOMPAT)[0], struct.unpack_from("<I", block, _CHECKSUM)[0]
     same = block[_UUID : _UUID + 16] == uuid
     return bool(same and features & _CSUM_SEED and checksum == crc32c(block[:_CHECKSUM]))
 
 
 def _is_next(block: bytes, before: bytes) -> bool:
-    """Whether a superblock is the one before it again but for the number of its group and the checksum that follows
-    from that. Quicker than _is_expected(), which is true then as it was before."""
+    """Whether a superblock equals the previous one except for its group's number and the checksum.
+
+    Faster than _is_expected(), which then has the same result as for the previous one.
+    """
     if block[:_NUMBER] != before[:_NUMBER] or block[_NUMBER + 2 : _CHECKSUM] != before[_NUMBER + 2 : _CHECKSUM]:
         return False
     number, other = (struct.unpack_from("<H", superblock, _NUMBER)[0] for superblock in (block, before))
@@ -134,12 +138,12 @@ def _is_next(block: bytes, before: bytes) -> bool:
 
 @cache
 def _change_of_number(bits: int) -> int:
-    """What a change of the group's number by these bits does to the checksum."""
+    """The change of the checksum for a change of the group's number by these bits."""
     return crc32c(struct.pack("<H", bits) + bytes(_CHECKSUM - _NUMBER - 2), begin=0)
 
 
 def _runs(fd: int) -> list[tuple[int, list[bytes]]]:
-    """All runs of blocks that are not zero; one that reaches the start of a block group begins anew there."""
+    """All runs of nonzero blocks; a run that reaches the start of a block group is split there."""
     runs: list[tuple[int, list[bytes]]] = []
     for start, found in _pieces(fd):
         for offset in range(start, start + len(found), BLOCK):
@@ -154,7 +158,7 @@ def _runs(fd: int) -> list[tuple[int, list[bytes]]]:
 
 
 def _pieces(fd: int) -> Iterator[tuple[int, bytes]]:
-    """All of a file that is no hole, a piece at a time, with its offset."""
+    """All data of a file, one piece at a time with its offset, without holes."""
     for start, end in _ranges(fd):
         for offset in range(start, end, _AT_ONCE):
             yield offset, os.pread(fd, min(_AT_ONCE, end - offset), offset)
@@ -173,8 +177,7 @@ def _ranges(fd: int) -> Iterator[tuple[int, int]]:
 
 
 def _without_end(data: bytes) -> bytes:
-    """A block without the halves of it that are zero, b"" for one that is nothing else. Quicker than rstrip(),
-    which looks at each byte."""
+    """A block without the halves of it that are zero, b"" for a zero block. Faster than rstrip() on each byte."""
     length = len(data)
     if data == _ZERO[:length]:
         return b""
@@ -184,7 +187,7 @@ def _without_end(data: bytes) -> bytes:
 
 
 def _write(fd: int, parts: Sequence[bytes], offset: int) -> None:
-    """Write parts one after the other, without a copy of them: fresh memory takes longer than the write."""
+    """Write parts in sequence without joining them: allocating fresh memory takes longer than the write."""
     for start in range(0, len(parts), _PARTS):
         some = parts[start : start + _PARTS]
         done, size = os.pwritev(fd, some, offset), sum(map(len, some))
@@ -194,15 +197,18 @@ def _write(fd: int, parts: Sequence[bytes], offset: int) -> None:
 
 
 class Templates:
-    """The templates used last, by the length of the image and the options with which its file system is made. Reading
-    one takes a third of what mkfs takes: it is done when the same is made for the `worth`-th time. Thread-safe."""
+    """Recently used templates, by image length and mkfs options. Thread-safe.
+
+    Reading a template takes a third of the time of mkfs. It is read when the same file system is made for the
+    `worth`-th time.
+    """
 
     def __init__(self, most: int = 16, *, worth: int = 2) -> None:
         self._most = most
         self._worth = worth
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, str], Template | int] = OrderedDict()
-        """How often mkfs ran for one of which there is no template."""
+        """Number of mkfs runs for file systems without a template."""
 
     def find(self, length: int, options: str) -> Template | None:
         """The template for images of that length, made with a class's mkfsOptions; None when there is none."""
@@ -214,7 +220,7 @@ class Templates:
             return None
 
     def learn(self, length: int, options: str, fd: int) -> None:
-        """Keep what mkfs has just written to fd, if it is worth it and as expected. Raises OSError."""
+        """Cache what mkfs has just written to fd, if it is as expected and used often. Raises OSError."""
         key = (length, options)
         with self._lock:
             seen = self._kept.get(key, 0)

@@ -1,6 +1,6 @@
-"""Whether the file system of a volume in state new may be made: what is on the device decides, never the record alone.
+"""Format once: decide whether the file system of a volume in state new must be made. Blocking.
 
-A record may be of an earlier moment, from before the volume was used. Blocking.
+The content of the device decides, never the record alone: a record may be restored from before the volume was used.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
-    """Whether the file system is still to be made: there is none, or an unused one that an interrupted mkfs left.
+    """Whether to make the file system: there is none, or an unused one that an interrupted mkfs left.
 
-    False when the volume's own is there and was ever mounted, or holds a file: it is kept, with its content. Raises
-    Precondition when something foreign is there, OSError.
+    False when the volume's own was ever mounted or holds a file: it stays, with its content. Raises Precondition when
+    foreign content is there, OSError.
     """
     found = device.probe(fd)
     if found is None:
@@ -30,5 +30,5 @@ def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
         )
     if ondisk.is_unused(fd):
         return True
-    log.warning("record says new, the file system was used, kept volume=%s path=%s", record.name, path)
+    log.warning("record says new, but the file system was used, left as it is volume=%s path=%s", record.name, path)
     return False

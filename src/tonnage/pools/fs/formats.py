@@ -1,7 +1,7 @@
-"""File systems in images: how long the image must be so that a size asked is a size usable, and how to make them.
+"""File system formats of images: the image's length for a usable size, and the mkfs commands.
 
-A class asks for 4Gi and the pod must be able to write 4Gi; a file system needs room for itself on top. ext4's is
-computed from its layout, block by block; for xfs and btrfs it is a bound from above.
+If a class asks for 4Gi, the pod must be able to write 4Gi, and the file system needs an overhead on top. The overhead
+of ext4 is computed from its layout, block by block. For xfs and btrfs it is an upper bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK = ext4_layout.BLOCK
 
 @dataclass(frozen=True)
 class Format:
-    """One file system. least: the smallest usable size in bytes. options: how a class wants it made."""
+    """A file system format. least: minimum usable size in bytes. options: mkfsOptions of the class."""
 
     name: str
     least: int
@@ -28,7 +28,7 @@ class Format:
     options: MkfsOptions = NONE
 
     def made_with(self, text: str) -> Format:
-        """The same, made with a class's mkfsOptions. Raises Invalid for what these may not say."""
+        """The same format with a class's mkfsOptions. Raises Invalid for options that are not allowed."""
         options = mkfs.read(self.name, text)
         least = max(self.least, options.inodes * BLOCK)  # ext4 has at most one inode for each block
         made = replace(self, options=options)
@@ -43,13 +43,13 @@ class Format:
         return any(name == "-n" and value not in ("4096", "4k") for name, value in words)
 
     def length(self, usable: int) -> int:
-        """The length of the image in bytes, a multiple of 4096, so that at least `usable` bytes can be used."""
+        """Minimum length of the image in bytes, a multiple of 4096, for `usable` bytes."""
         if self.name == "ext4":
             return ext4_layout.length(usable, options=self.options)
         return _xfs_length(usable) if self.name == "xfs" else _btrfs_length(usable)
 
     def grown(self, usable: int, made: int) -> int:
-        """The same for a file system that was made for an image of `made` bytes and grows: what mkfs chose stays."""
+        """Length for a file system that was made for an image of `made` bytes and grows: mkfs's choices stay."""
         if self.name == "btrfs" and self.length(usable) > made:
             return max(_BTRFS_GROWN, self.length(usable))
         if self.name != "ext4":
@@ -57,7 +57,7 @@ class Format:
         return max(made, ext4_layout.length(usable, made=made, options=self.options))
 
     def usable(self, length: int) -> int:
-        """The largest usable size, a multiple of 4096, whose image is at most `length` bytes; 0 when none is."""
+        """Maximum usable size, a multiple of 4096, for an image of `length` bytes; 0 for none."""
         low, high = 0, length // BLOCK
         while low < high:
             middle = (low + high + 1) // 2
@@ -65,9 +65,9 @@ class Format:
         return low * BLOCK
 
     def mkfs(self, path: str, length: int, uuid: UUID, *, prezeroed: bool = True) -> list[str]:
-        """The command that makes this file system on a pristine file (all zero) of that length.
+        """The mkfs command for a pristine file (all zero) of that length.
 
-        prezeroed: tell mkfs.ext4 so, which e2fsprogs before 1.47 does not understand.
+        prezeroed: pass assume_storage_prezeroed, which mkfs.ext4 of e2fsprogs before 1.47 does not understand.
         """
         if self.name == "ext4":
             return ext4_layout.mkfs(path, length, uuid, prezeroed=prezeroed, options=self.options)
@@ -125,5 +125,5 @@ FORMATS = {form.name: form for form in (EXT4, XFS, BTRFS)}
 
 
 def form_of(fstype: str, options: str = "") -> Format:
-    """A file system as a class wants it made. options: its mkfsOptions. Raises Invalid."""
+    """The format that a class asks for. options: its mkfsOptions. Raises Invalid."""
     return FORMATS[fstype].made_with(options) if options else FORMATS[fstype]

@@ -1,8 +1,8 @@
-"""A mounted btrfs held still while LVM takes a snapshot of its device. Blocking.
+"""Freeze a mounted btrfs while LVM takes a snapshot of its device (fsfreeze). Blocking.
 
-LVM freezes ext4 and xfs by itself when it suspends the device under them (freeze_bdev of the kernel). btrfs it does not
-find, as that has no device of its own in the kernel's eyes: it is frozen here. One that a killed process left frozen
-would stop its pods for ever: a mark under /run, which a reboot empties as it thaws all, says so until the next start.
+LVM freezes ext4 and xfs by itself when it suspends the device under them (freeze_bdev of the kernel). LVM cannot freeze
+btrfs (no block device of its own), so we freeze it here. A file system that a killed process left frozen would block
+its pods forever. So a mark under /run records it until the next start. A reboot empties /run and thaws all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def still(path: str, record: VolumeRecord, mark: Path) -> Iterator[None]:
-    """While the body runs, all that was written is on the device of a volume, and nothing more is.
+    """Freeze the file system while the body runs: all writes before are on the device, later ones wait.
 
-    mark: the file that is there meanwhile. Raises Precondition when that cannot be had, HostError.
+    mark: the file that exists meanwhile. Raises Precondition when it cannot be frozen, HostError.
     """
     at = next(block_device.roots(path), None)
     if at is None:
@@ -42,7 +42,7 @@ def still(path: str, record: VolumeRecord, mark: Path) -> Iterator[None]:
             mark.unlink()
         os.close(at)
         if failure.errno == errno.EBUSY:
-            raise Precondition(f"volume {record.name} is frozen by somebody else: thaw it (fsfreeze -u)") from failure
+            raise Precondition(f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)") from failure
         raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
     try:
         yield
@@ -62,11 +62,11 @@ def _thaw(at: int, record: VolumeRecord) -> None:
 
 
 def thaw(path: str, record: VolumeRecord, mark: Path) -> None:
-    """Thaw what a killed process left frozen, if its mark is there. Raises HostError."""
+    """Thaw a file system that a killed process left frozen, if its mark exists. Raises HostError."""
     if not mark.exists():
         return
     for at in block_device.roots(path):
-        log.warning("thawing what a killed process left frozen volume=%s", record.name)
+        log.warning("thawing a file system that a killed process left frozen volume=%s", record.name)
         _thaw(at, record)
         break
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What pools with real mounts share: stage a device, show a volume to a pod and take it away. Blocking."""
+"""Mounts of pools: stage a device, publish and unpublish a volume, with no symlink followed. Blocking."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _READONLY = 1  # ST_RDONLY of statvfs
 
 
 def make_directory(path: Path, *, mode: int = 0o750) -> None:
-    """Make a mount point, or accept the directory that is there. Raises Precondition for anything else and for a
-    symlink in the path, HostError."""
+    """Make a mount point, or accept the existing directory.
+
+    Raises Precondition for anything else and for a symlink in the path, HostError.
+    """
     try:
         with nofollow.parent(path) as (at, name):
             with suppress(FileExistsError):
@@ -30,8 +32,10 @@ def make_directory(path: Path, *, mode: int = 0o750) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make a file to bind a device node onto, or accept the one there. Raises Precondition, also for a symlink in the
-    path, HostError."""
+    """Make a file to bind-mount a device node onto, or accept the existing one.
+
+    Raises Precondition, also for a symlink in the path, HostError.
+    """
     try:
         with nofollow.parent(path) as (at, name):
             with suppress(FileExistsError):
@@ -44,7 +48,7 @@ def make_file(path: Path) -> None:
 
 
 def publish(source: Path, target: Path, *, block: bool, readonly: bool) -> None:
-    """Bind source to target; the same again is success.
+    """Bind-mount source at target. Idempotent.
 
     Raises AlreadyExists when target shows something else or differs in readonly, Precondition, HostError.
     """
@@ -71,11 +75,11 @@ def _same(source: Path, target: Path, *, readonly: bool) -> None:
         raise AlreadyExists(f"{target} already shows something else: unpublish it first")
     if is_readonly != readonly and not (is_readonly and forced):
         now = "read-only" if is_readonly else "writable"
-        raise AlreadyExists(f"{target} is already published {now}, asked is readonly={readonly}")
+        raise AlreadyExists(f"{target} is already published {now}, requested readonly={readonly}")
 
 
 def unpublish(target: Path) -> None:
-    """Take away all mounts at target and target itself, which is never followed; nothing there is success.
+    """Unmount all mounts at target and remove it, without following a symlink. Idempotent.
 
     Raises Precondition while it is in use, when it holds files without being a mount, and for a symlink on the way,
     HostError.
@@ -94,12 +98,12 @@ def unpublish(target: Path) -> None:
         if failure.errno == errno.ENAMETOOLONG:
             return
         if failure.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise Precondition(f"{target} is not a mount and not empty: its files are kept, look at them") from failure
+            raise Precondition(f"{target} is neither a mount nor empty: its files stay; check them") from failure
         raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
 
 
 def unstage(path: Path) -> None:
-    """Take away all mounts at a staging path; the directory stays. Raises Precondition while in use, HostError."""
+    """Unmount all mounts at a staging path; the directory stays. Raises Precondition while in use, HostError."""
     while mount.umount(path):
         pass
 

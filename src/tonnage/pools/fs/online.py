@@ -1,4 +1,4 @@
-"""File systems of volumes while they are mounted: growing one, and what is wrong with one. Blocking."""
+"""Mounted file systems of volumes: growth and health. Blocking."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tonnage.pools.base.record import VolumeRecord
 
 
 def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
-    """Let a volume's mounted file system take the length of its record. roots: its mounts, opened; they are closed.
+    """Grow a volume's mounted file system to the length of its record.
 
-    Raises Precondition when that cannot be done while it is mounted (so), NotFound when there is no mount, HostError.
+    roots: its mounts, opened; they are closed. Raises Precondition when it cannot grow while mounted, NotFound when
+    there is no mount, HostError.
     """
     failure: OSError | None = None
     for fd in roots:
@@ -42,12 +43,12 @@ def _cannot_grow(record: VolumeRecord, failure: OSError | None) -> TonnageError:
     if failure.errno == errno.EROFS:
         return Precondition(f"volume {record.name} is mounted read-only: it grows when it is staged writable")
     if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Exhausted(f"volume {record.name}: no room to grow its file system: {failure.strerror}")
+        return Exhausted(f"volume {record.name}: insufficient free space to grow its file system: {failure.strerror}")
     return HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}")
 
 
 def fault(path: Path) -> str:
-    """What is wrong with the file system that should be mounted at path, "" for nothing."""
+    """The problem of the file system that should be mounted at path, "" for none."""
     try:
         if not mount.is_mount(path):
             return f"it is not mounted at {path}"
@@ -65,8 +66,10 @@ def fault(path: Path) -> str:
 
 
 def _ext4_errors(path: Path) -> int:
-    """How many errors an ext4 has written down since it was last checked. Some kernels tell nowhere else that it has
-    stopped writing. 0 for other file systems."""
+    """Number of errors that an ext4 has recorded since its last check, 0 for other file systems.
+
+    On some kernels this is the only sign that it stopped writing.
+    """
     number = os.stat(path).st_dev
     name = os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
     try:
@@ -76,8 +79,11 @@ def _ext4_errors(path: Path) -> int:
 
 
 def _stopped(path: Path) -> bool:
-    """Whether a file system takes no more writes, though it was mounted writable: after an error ext4 and btrfs say
-    `ro` of the file system and not of the mount, ext4 since Linux 6.15 `emergency_ro`."""
+    """Whether a file system takes no more writes, although it was mounted writable.
+
+    After an error ext4 and btrfs show `ro` for the file system and not for the mount, ext4 since Linux 6.15
+    `emergency_ro`.
+    """
     if not os.statvfs(path).f_flag & os.ST_RDONLY:
         return False
     real = os.fsencode(path.resolve()).decode(errors="replace")

@@ -1,8 +1,8 @@
-"""The class parameter `source`: a new volume begins with what is in a folder of the node. Blocking.
+"""The class parameter `source`: populate a new volume from a directory of the node. Blocking.
 
-The folder is opened without following a symlink anywhere in its path, and copied by cp(1): owners, modes, times,
-extended attributes and hard links as they are, symlinks as such, holes as holes, blocks shared where the file system
-can. What is mounted inside it belongs elsewhere and is refused, and so are device nodes: a pod could use them.
+The directory is opened without following a symlink anywhere in its path, and copied by cp(1). Owners, modes, times,
+extended attributes, hard links, symlinks and holes stay as they are. Blocks are shared where the file system can.
+Mounts inside it belong elsewhere and are rejected, and so are device nodes: a pod could use them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _BLOCK = 4096
 _TIMEOUT = 6 * 3600.0  # seconds: as long as a disk takes to read what fits on it
 _FULL = ("No space left on device", "Disk quota exceeded")
 _HALF = "trusted.tonnage.filling"
-"""The extended attribute that a root has while it is filled; no pod can set it."""
+"""The extended attribute of a root that is being populated; no pod can set it."""
 _COPY = ("cp", "-dR", "--preserve=mode,ownership,timestamps,links,xattr", "--reflink=auto", "--sparse=auto", "-x")
 
 
 def check(folder: Path, size: int) -> None:
-    """Check that a folder is there and fits into `size` bytes.
+    """Check that a directory is there and fits into `size` bytes.
 
-    Raises Precondition when it is not there or behind a symlink, Invalid for what cannot be copied, OutOfRange when it
-    is too large, HostError.
+    Raises Precondition when it is missing or behind a symlink, Invalid for what cannot be copied, OutOfRange when it is
+    too large, HostError.
     """
     with _opened(folder) as at:
         _check(folder, at, size)
 
 
 def fill(folder: Path, target: int, size: int) -> None:
-    """Copy what is in a folder into the open folder target, durably; its root gets the folder's owner and mode.
+    """Copy a directory's content into the open directory target, durably, with owner and mode of its root.
 
-    Raises as check(), and Exhausted when there was no room for it after all.
+    Raises as check(), and Exhausted when it did not fit after all.
     """
     with _opened(folder) as at:
         _check(folder, at, size)
@@ -60,8 +60,10 @@ def fill(folder: Path, target: int, size: int) -> None:
 
 
 def fill_once(folder: Path, target: int, size: int) -> None:
-    """Like fill(), into the root of a volume's file system, which holds nothing or what an interrupted call left; one
-    that holds anything else was used by somebody and is left alone. May be repeated."""
+    """Populate the root of a volume's file system, which is empty or left by an interrupted call. Idempotent.
+
+    A root with any other content was used and stays as it is.
+    """
     with _writable(target) as fd:
         if _is_half_filled(fd):
             tree.empty(nofollow.by_fd(fd, "."))
@@ -102,7 +104,7 @@ def _opened(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _writable(target: int) -> Iterator[int]:
-    """The folder opened for more than its path."""
+    """Open the directory for writing: a descriptor of its path alone is not enough."""
     fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=target)
     try:
         yield fd
@@ -115,7 +117,7 @@ def _check(folder: Path, at: int, size: int) -> None:
         needed = _needed(folder, at)
     except OSError as failure:
         if failure.errno == errno.ESTALE:
-            raise Precondition(f"source {folder} changed while it was read: try again when it is still") from failure
+            raise Precondition(f"source {folder} changed while it was read; stop its writers") from failure
         raise HostError(f"cannot read source {folder}: {failure.strerror}") from failure
     if needed > size:
         raise OutOfRange(
@@ -124,7 +126,7 @@ def _check(folder: Path, at: int, size: int) -> None:
 
 
 def _needed(folder: Path, at: int) -> int:
-    """Bytes that a copy takes, to whole blocks. Raises Invalid, OSError."""
+    """Bytes of a copy, in whole blocks. Raises Invalid, OSError."""
     total, seen = _BLOCK, set[tuple[int, int]]()
     for name, parent in tree.below(nofollow.by_fd(at, ".")):
         try:
@@ -146,7 +148,7 @@ def _needed(folder: Path, at: int) -> int:
 
 
 def _data(name: str, parent: int, found: os.stat_result) -> int:
-    """Bytes of a file that are no holes, of a folder its own."""
+    """Bytes of a file without holes; of a directory its own."""
     if not stat.S_ISREG(found.st_mode):
         return found.st_size if stat.S_ISDIR(found.st_mode) else 0
     if found.st_blocks * 512 >= found.st_size:

@@ -1,7 +1,7 @@
-"""Copies of an image of one moment: its file system is frozen while it is read, if it is mounted. Blocking.
+"""Consistent copies of an image: its file system is frozen while it is read, if it is mounted. Blocking.
 
-A file system that a killed process left frozen would stop its pods for ever: a mark beside the image says so, and
-thaw_all() lets them go on at the next start.
+A file system that a killed process left frozen would block its pods forever. So a mark file next to the image records
+it, and thaw_all() thaws it at the next start.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MARK = ".frozen-"
 
 
 def copy(image: Path, record: VolumeRecord, target: Path, *, share: bool = True) -> tuple[int, bool]:
-    """Copy the image of a volume to the new file target, locked and not yet durable: its descriptor, and whether they
-    share blocks, which they must not unless `share`.
+    """Copy the image of a volume to the new file target; return its descriptor and whether they share blocks.
 
-    Raises Exhausted, Precondition (in use in a way that allows no copy of one moment), HostError.
+    The copy is locked and not yet durable. share: whether sharing blocks is allowed. Raises Exhausted, Precondition (in
+    use in a way that allows no consistent copy), HostError.
     """
     fd = image_copy.make(target)
     try:
@@ -41,8 +41,10 @@ def copy(image: Path, record: VolumeRecord, target: Path, *, share: bool = True)
 
 @contextmanager
 def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> Iterator[int]:
-    """The image opened for reading; while the body runs nobody writes to it. fd: the empty file it is copied to; share:
-    whether that may share its blocks."""
+    """Open the image for reading, with no writes to it while the body runs.
+
+    fd: the empty file to copy to. share: whether that may share its blocks.
+    """
     ext4_resize.settle(image, record)
     is_used = file.is_used(image)
     try:
@@ -97,14 +99,14 @@ def _frozen(image: Path, record: VolumeRecord) -> Iterator[None]:
         except OSError as failure:
             if failure.errno == errno.EBUSY:
                 raise Precondition(
-                    f"volume {record.name} is frozen by somebody else: thaw it (fsfreeze -u)"
+                    f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)"
                 ) from failure
             raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
 
 
 @contextmanager
 def mounted(image: Path, record: VolumeRecord) -> Iterator[int | None]:
-    """The root of the image's mounted file system, opened; None where it is not mounted in our sight."""
+    """The root of the image's mounted file system, opened; None where no mount is visible."""
     at = next(roots(image, record), None)
     try:
         yield at
@@ -134,7 +136,7 @@ def _is_of(fd: int, index: int, record: VolumeRecord) -> bool:
 
 
 def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
-    """Thaw what a killed process left frozen. Raises HostError."""
+    """Thaw file systems that a killed process left frozen. Raises HostError."""
     for entry in os.listdir(pool):
         name = entry.removeprefix(_MARK)
         if name == entry:
@@ -142,5 +144,5 @@ def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
         if record := records.get(name):
             with mounted(pool / f"{name}{suffix}", record) as at:
                 if at is not None and superblock.thaw(at):
-                    log.warning("thawed what a killed process left frozen volume=%s", name)
+                    log.warning("thawed a file system that a killed process left frozen volume=%s", name)
         os.unlink(pool / entry)

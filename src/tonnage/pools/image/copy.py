@@ -1,7 +1,7 @@
-"""Copies of image files: shared blocks where the file system can, else byte by byte; and what a copied file system
-needs to be one of its own: its log replayed, a UUID of its own, a larger size. Blocking.
+"""Copies of image files: by shared blocks (reflink) where possible, else byte by byte. Blocking.
 
-While a program works on a copy the file is locked by a descriptor that the program inherits, as in imagefile.py.
+A copied file system also gets its log replayed, a UUID of its own and a larger size. While a program works on a copy,
+the file is locked by a descriptor that the program inherits.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 _FICLONE = 0x40049409
 _NO_REFLINK = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
 _CHUNK = 16 * 1024**2
-_TELL = 1024**3  # bytes between two words on the progress of a copy
+_TELL = 1024**3  # bytes between two log lines of a copy's progress
 _TIMEOUT = 3600.0  # seconds: checking a large file system takes a while
-_FIXED = 1  # exit code of e2fsck: the log was replayed or something small mended
+_FIXED = 1  # exit code of e2fsck: the log was replayed or an error corrected
 
 
 def make(path: Path) -> int:
-    """Make an empty file for a copy and lock it; replaces a leftover without a record. Raises HostError."""
+    """Make and lock an empty file for a copy; replaces a leftover without a record. Raises HostError."""
     try:
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -40,7 +40,7 @@ def make(path: Path) -> int:
 
 
 def can_share(fd: int, source: int) -> bool:
-    """Whether the empty file fd can share its blocks with source; it is empty afterwards too. Raises HostError."""
+    """Whether the empty file fd can share blocks with source; it is empty afterwards. Raises HostError."""
     try:
         fcntl.ioctl(fd, _FICLONE, source)
         os.ftruncate(fd, 0)
@@ -52,10 +52,10 @@ def can_share(fd: int, source: int) -> bool:
 
 
 def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
-    """Copy all of source into the empty file fd, holes as holes; whether they share blocks now. Not yet durable.
+    """Copy all of source into the empty file fd, holes as holes; return whether they share blocks.
 
-    path: of the copy, for messages. share: whether they may share blocks; what is to be overwritten one day must have
-    its own. Raises Exhausted, HostError.
+    Not yet durable. path: of the copy, for messages. share: whether sharing is allowed; content that will be
+    overwritten must have blocks of its own. Raises Exhausted, HostError.
     """
     try:
         if share:
@@ -106,7 +106,7 @@ def _copy_some(fd: int, source: int, offset: int, count: int, *, share: bool) ->
 
 
 def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
-    """Make an image at least `length` bytes long, allocated unless sparse; nothing is cut off. May be repeated.
+    """Make an image at least `length` bytes long, allocated unless sparse. It never shrinks. Idempotent.
 
     Raises Exhausted, HostError.
     """
@@ -125,12 +125,12 @@ def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
 
 def _failed(failure: OSError, what: str) -> Exhausted | HostError:
     if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return Exhausted(f"no room to {what}: {failure.strerror}")
+        return Exhausted(f"insufficient free space to {what}: {failure.strerror}")
     return HostError(f"cannot {what}: {failure.strerror}")
 
 
 def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
-    """Give a copied file system a UUID of its own, its log replayed before. Raises HostError."""
+    """Replay the log of a copied file system and give it a new UUID. Raises HostError."""
     if fstype == "ext4":
         check_ext4(fd)
         _run(fd, "tune2fs", "-U", str(uuid))
@@ -154,7 +154,7 @@ def _has(fd: int, path: Path, uuid: UUID) -> bool:
 
 
 def _replay(fd: int, path: Path, fstype: str) -> None:
-    """Mount and unmount it, at no place: should we be killed, mount and device go by themselves."""
+    """Replay the log by a detached mount: if this process is killed, mount and device end by themselves."""
     attached = loop.attach(fd, str(path))
     try:
         mount.visit(attached.path, fstype, ("nouuid",) if fstype == "xfs" else ())
@@ -163,7 +163,7 @@ def _replay(fd: int, path: Path, fstype: str) -> None:
 
 
 def check_ext4(fd: int) -> None:
-    """Replay the log of an ext4 that is not mounted and check it, as the tools want before they change it.
+    """Replay the log of an unmounted ext4 and check it, which the tools require before a change.
 
     Raises HostError when it is damaged.
     """
@@ -175,7 +175,7 @@ def check_ext4(fd: int) -> None:
 
 
 def resize_ext4(fd: int, length: int) -> None:
-    """Let an ext4 that is not mounted take `length` bytes of its image. May be repeated. Raises HostError."""
+    """Resize an unmounted ext4 to `length` bytes of its image. Idempotent. Raises HostError."""
     check_ext4(fd)
     run(["resize2fs", f"/dev/fd/{fd}", str(length // 4096)], timeout=_TIMEOUT, pass_fds=(fd,))
 

@@ -1,10 +1,10 @@
-"""Growing an ext4 that is not mounted, so that a kill or a power cut in the middle loses nothing. Blocking.
+"""Crash-safe growth of an unmounted ext4. Blocking.
 
-resize2fs and e2fsck change a file system in place, in an order that nobody can resume: stopped half-way they leave one
-that neither mounts nor checks (the superblock alone is written two bytes at a time). So its metadata are kept beside
-the image first, by e2image(8), and put back before anything else is done with it. That makes the old file system whole
-again: growing moves no data of files, it only takes blocks that were free. Where the kernel lets us, a mounted ext4
-grows instead, which its journal makes safe.
+resize2fs and e2fsck change a file system in place, in an order that cannot be resumed. If they are stopped half-way,
+the file system neither mounts nor checks (the superblock alone is written two bytes at a time). So e2image(8) first
+saves its metadata next to the image, and they are restored before anything else is done with it. That recovers the old
+file system: growing moves no data of files, it only allocates free blocks. Where the kernel permits it, a mounted ext4
+grows instead, protected by its journal.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _CHUNK = 1024**2
 
 
 def grow(fd: int, image: Path, record: VolumeRecord) -> None:
-    """Let the file system of a locked image take all of its record's length. Write down that it has, then forget().
+    """Grow the file system of a locked image to its record's length. Record that, then forget(). Idempotent.
 
-    May be repeated. Raises HostError; then the file system is as before.
+    Raises HostError; then the file system is as before.
     """
     undo(fd, image, record.uuid)
     _keep(fd, image)
@@ -47,7 +47,7 @@ def grow(fd: int, image: Path, record: VolumeRecord) -> None:
 
 
 def _keep(fd: int, image: Path) -> None:
-    """Copy all metadata to a sparse file where each block has its place."""
+    """Save all metadata to a sparse file at their own offsets."""
     half, before = image.with_name(f"{HALF}{image.name}"), _before(image)
     run(["e2image", "-r", f"/dev/fd/{fd}", str(half)], timeout=_TIMEOUT, pass_fds=(fd,))
     try:
@@ -71,9 +71,9 @@ def _sync(path: Path) -> None:
 
 
 def undo(fd: int, image: Path, uuid: UUID) -> None:
-    """Put back what was kept of a locked image, if growing it was stopped; nothing where that was not so.
+    """Restore the saved metadata of a locked image, if growth was interrupted. Idempotent.
 
-    uuid: of its file system: what was kept of another is thrown away. May be repeated. Raises HostError.
+    uuid: of its file system; metadata saved of another one are removed. Raises HostError.
     """
     before = _before(image)
     try:
@@ -97,7 +97,7 @@ def undo(fd: int, image: Path, uuid: UUID) -> None:
 
 
 def _runs(fd: int) -> Iterator[tuple[int, bytes]]:
-    """All that is no hole."""
+    """All data of a file, without holes."""
     at, end = 0, os.fstat(fd).st_size
     while at < end:
         try:
@@ -110,7 +110,7 @@ def _runs(fd: int) -> Iterator[tuple[int, bytes]]:
 
 
 def forget(image: Path) -> None:
-    """Remove what was kept: the growth is written down, or the image is gone. May be repeated. Raises HostError."""
+    """Remove the saved metadata, after the growth is recorded or the image is deleted. Idempotent. Raises HostError."""
     try:
         with suppress(FileNotFoundError):
             os.unlink(_before(image))
@@ -119,9 +119,9 @@ def forget(image: Path) -> None:
 
 
 def settle(image: Path, record: VolumeRecord) -> None:
-    """Make an image whole that a process was growing when it was stopped; others are left alone.
+    """Recover an image whose growth was interrupted; leave others alone.
 
-    Raises Busy while a tool of that process is still at work on it, HostError.
+    Raises Busy while a tool of the killed process still works on it, HostError.
     """
     if not os.path.lexists(_before(image)):
         return
@@ -136,8 +136,10 @@ def settle(image: Path, record: VolumeRecord) -> None:
 
 
 def settle_all(pool: Path, records: dict[str, VolumeRecord], suffix: str, *, spared: Collection[str]) -> None:
-    """Make whole what an earlier run left half grown in a folder of images. spared: names of damaged records, whose
-    images are left alone. Raises HostError."""
+    """Recover all images in a directory whose growth was interrupted in an earlier run.
+
+    spared: names of damaged records, whose images are left alone. Raises HostError.
+    """
     for entry in os.listdir(pool):
         name = entry.removeprefix(_BEFORE)
         if name == entry or name in spared:

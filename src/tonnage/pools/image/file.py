@@ -1,7 +1,7 @@
-"""One image file: make it, format it once, attach and mount it, remove it. Blocking.
+"""One image file: create, format once, attach, mount, remove. Blocking.
 
-While mkfs runs the file is locked by a descriptor that mkfs inherits: should we be killed, the lock lasts as long as
-the orphaned mkfs, and nobody formats or mounts under its hands.
+While mkfs runs, the file is locked by a descriptor that mkfs inherits. If this process is killed, the lock lasts as
+long as the orphaned mkfs, so no other process formats or mounts the file meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a
 
 
 def make(path: Path, record: VolumeRecord) -> None:
-    """Make the file of a new volume: a hole, or allocated. Replaces a leftover without a record.
+    """Create the file of a new volume, sparse or allocated. Replaces a leftover without a record.
 
     Raises Exhausted when the disk is full, HostError.
     """
@@ -54,7 +54,9 @@ def make(path: Path, record: VolumeRecord) -> None:
             os.close(fd)
     except OSError as failure:
         if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise Exhausted(f"no room for the {record.length} bytes of {path}: {failure.strerror}") from failure
+            raise Exhausted(
+                f"insufficient free space for the {record.length} bytes of {path}: {failure.strerror}"
+            ) from failure
         raise HostError(f"cannot make {path}: {failure.strerror}") from failure
 
 
@@ -66,10 +68,10 @@ def _extend(fd: int, record: VolumeRecord) -> None:
 
 
 def open_image(path: Path, *, shared: bool = False) -> int:
-    """Open the file for use. Unless shared it is locked; the lock belongs to the open file, so a loop device that is
-    attached to it keeps it as well, and a file system is never mounted from two devices at once.
+    """Open the file, and lock it unless shared. Raises Busy while it is locked elsewhere, HostError when it is gone.
 
-    Raises Busy while somebody else has it locked, HostError when the file is gone.
+    The lock belongs to the open file, so an attached loop device holds it as well. So a file system is never mounted
+    from two devices at once.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -100,10 +102,9 @@ def _lock(fd: int) -> bool:
 
 
 def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
-    """Make the file system of a volume in state new, unless it was used already: then it is kept.
+    """Make the file system of a volume in state new, unless it was used already: then it stays.
 
-    What an interrupted mkfs of ours left is thrown away. Raises Precondition when something foreign is on it,
-    HostError.
+    What an interrupted mkfs of ours left is made again. Raises Precondition when foreign content is on it, HostError.
     """
     try:
         is_pristine = device.is_pristine(fd)
@@ -126,7 +127,7 @@ def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
 
 
 def _copied(fd: int, record: VolumeRecord) -> bool:
-    """Run mkfs on a file in memory and copy that. False where it cannot be had. Raises HostError, OSError."""
+    """Run mkfs on a file in memory and copy that. False where that is impossible. Raises HostError, OSError."""
     if record.fstype != "ext4" or record.length > _IN_MEMORY_MOST:
         return False
     try:
@@ -164,15 +165,15 @@ def _mkfs(fd: int, record: VolumeRecord) -> None:
 
 
 def _is_old(failure: CommandFailed) -> bool:
-    """Whether it is mkfs.ext4 of e2fsprogs before 1.47, which does not know assume_storage_prezeroed."""
+    """Whether mkfs.ext4 is of e2fsprogs before 1.47, which does not know assume_storage_prezeroed."""
     return "prezeroed" in failure.stderr
 
 
 def fill_image(fd: int, path: Path, record: VolumeRecord, folder: Path) -> None:
-    """Put what is in a folder of the node into the new file system of an image, which nobody sees yet.
+    """Populate the new file system of an image from a directory of the node, before it is in use.
 
-    Should we be killed meanwhile, it is filled anew; one that was used is left alone. Raises Exhausted, OutOfRange,
-    Precondition, Invalid, HostError.
+    After a kill it is populated again; a used one is left alone. Raises Exhausted, OutOfRange, Precondition, Invalid,
+    HostError.
     """
     from tonnage.pools.fs import populate
 
@@ -189,7 +190,7 @@ def fill_image(fd: int, path: Path, record: VolumeRecord, folder: Path) -> None:
 
 
 def mount_image(fd: int, path: Path, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
-    """Attach and mount a formatted image. The device frees itself with the last mount. Raises HostError."""
+    """Attach and mount a formatted image. The loop device detaches itself with the last mount. Raises HostError."""
     attached = loop.attach(fd, str(path))
     try:
         # What a pod deletes is handed back to the disk at once, unless it has to be overwritten first.
@@ -201,14 +202,14 @@ def mount_image(fd: int, path: Path, record: VolumeRecord, target: Path, options
 
 
 def attach_block(fd: int, path: Path, *, readonly: bool = False) -> int:
-    """Attach a raw block volume until it is detached, and say which loop device it is. Raises HostError."""
+    """Attach a raw block volume until it is detached; return its loop device's number. Raises HostError."""
     attached = loop.attach(fd, str(path), readonly=readonly, autoclear=False)
     attached.close()
     return attached.index
 
 
 def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:
-    """Allocate again what a discard from inside has freed of a thick image; it was kept for it meanwhile.
+    """Allocate the holes that a discard inside the volume punched into a thick image; they stayed reserved.
 
     Raises HostError.
     """
@@ -222,8 +223,8 @@ def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:
 def is_used(path: Path, *, wait: bool = True) -> bool:
     """Whether anything has the file open: a loop device, so a mount in any namespace, or an orphaned mkfs.
 
-    wait: a quarter of a second, for whoever is about to close it. A lease can be had only on a file that nobody else
-    has open. Raises HostError.
+    wait: retry for a quarter of a second, for a process that is about to close it. It tests with a file lease (fcntl
+    F_SETLEASE), which the kernel grants only on a file that is open nowhere else. Raises HostError.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -238,7 +239,7 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
             try:
                 fcntl.fcntl(
                     fd, fcntl.F_SETSIG, signal.SIGURG
-                )  # whoever opens it meanwhile would send SIGIO, which kills
+                )  # an open() elsewhere breaks the lease by SIGIO, which kills by default
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
                 return False
@@ -252,7 +253,7 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove the file. May be repeated. Raises HostError."""
+    """Remove the file. Idempotent. Raises HostError."""
     try:
         os.unlink(path)
     except FileNotFoundError:

@@ -1,10 +1,9 @@
-"""The image pool: each volume is a file in a directory, shown through a loop device. Any disk will do.
+"""The image pool: each volume is a file in a directory, attached as a loop device. It works on any disk.
 
-Thick by default (space is allocated when the volume is made); sparse ones are counted against the pool's size and
-against what the disk has free, together with all pools of this process on that disk. The image is longer than the
-volume by what its file system needs for itself, so the size asked can be used in full; the pool's size counts what
-was asked. Raw block volumes are exactly as long as asked. Needs root, e2fsprogs for ext4, xfsprogs for xfs,
-btrfs-progs for btrfs.
+Images are thick by default (allocated when the volume is made). Sparse ones count against the pool's size and the
+disk's free bytes, together with all pools of this process on that disk. The image is longer than the volume by the
+overhead of its file system, so the requested size is usable in full. The pool's size counts requested sizes. Raw block
+volumes are exactly as long as requested. Needs root, e2fsprogs for ext4, xfsprogs for xfs, btrfs-progs for btrfs.
 """
 
 from __future__ import annotations
@@ -25,12 +24,14 @@ from tonnage.pools.image.snapshots import ImageDepot
 
 
 class ImagePool(StoredPool[ImageDepot]):
-    """Image files in directory. The class parameter `erase` says what becomes of a volume's content when it is deleted
-    (a new volume never shows old content in any case); erase_rate: bytes in a second that are overwritten then.
+    """Image files in a directory.
 
-    A mounted file system is frozen while it is copied for a snapshot or clone: a moment where the disk can share blocks
-    between files (xfs, btrfs), else as long as copying its data takes. A raw block volume in use can be copied only
-    where it can. xfs and btrfs grow while they are mounted, ext4 only with CAP_SYS_RESOURCE.
+    The class parameter `erase` says how a volume's content is erased when it is deleted (a new volume never shows old
+    content in any case). erase_rate: bytes per second to overwrite then.
+
+    A mounted file system is frozen while it is copied for a snapshot or clone: for a moment where the disk can share
+    blocks between files (xfs, btrfs), else as long as copying its data takes. A raw block volume in use can be copied
+    only where blocks can be shared. xfs and btrfs grow while they are mounted, ext4 only with CAP_SYS_RESOURCE.
     """
 
     kind = "image"
@@ -55,16 +56,14 @@ class ImagePool(StoredPool[ImageDepot]):
         super().__init__(name, store, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         if erase_of(parameters) in OVERWRITES:
             check_overwrites(self.directory, self._store.medium)
 
     async def volume_limit(self) -> int:
-        """See Pool: each volume in use takes a loop device."""
+        """Each volume in use takes a loop device."""
         return loop.most()
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         requests.check_content(request.parameters, fstype)
         least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least if fstype else BLOCK

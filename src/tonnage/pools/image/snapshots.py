@@ -1,8 +1,8 @@
-"""Images that come from others and images that grow: snapshots, clones, expansion, health. The rest of ImageStore.
+"""Snapshots, clones, expansion and health of images: the full store of the image pool.
 
 Order of steps, so that a kill between any two loses nothing: a copy is complete before its record is written; an image
-is extended before its record says so, and its file system grows after that. What is longer than its record was never
-answered, and is cut at the next start.
+is extended before its record says so, and its file system grows after that. An image longer than its record belongs to
+a call that never returned, and is cut at the next start.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class ImageDepot(ImageStore):
-    """An image store with all that images can do."""
+    """An image store with snapshots, clones and expansion."""
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Make the image of a volume from another's; the record as it is then. Raises Exhausted, Precondition."""
+        """Make the image of a volume from another's; return its record. Raises Exhausted, Precondition."""
         image = self.content(record.name)
         if origin.state == "new" and not origin.block:
             file.make(image, record)  # it was never used: nothing to copy, and to be formatted still
@@ -56,7 +56,7 @@ class ImageDepot(ImageStore):
         return replace(record, shared=shared, state="formatted", made=made, pending=pending)
 
     def _copy_snapshot(self, origin: VolumeRecord, image: Path, *, share: bool) -> tuple[int, bool]:
-        """A snapshot is used by nobody: its image is copied as it is."""
+        """Copy a snapshot's image. It is never in use, so it needs no freezing."""
         path = self.snapshots.content(origin.name)
         fd = copy.make(image)
         try:
@@ -73,7 +73,6 @@ class ImageDepot(ImageStore):
             raise
 
     def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        """See FolderStore."""
         record = replace(record, sparse=True)
         if origin.state == "new" and not origin.block:
             file.make(content, record)  # it was never used
@@ -89,13 +88,11 @@ class ImageDepot(ImageStore):
         return replace(record, shared=shared)
 
     def enlarged(self, record: VolumeRecord, size: int) -> VolumeRecord:
-        """See FolderStore."""
         is_used = record.state != "new" or record.block
         made = (record.made or record.length) if is_used else 0
         return replace(record, size=size, length=self.length_of(record, size), made=made, pending=is_used)
 
     def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
-        """See FolderStore."""
         image = self.content(record.name)
         if record.state == "new" and not record.block and not image.exists():
             return  # a power cut took it; it is made when it is staged
@@ -106,7 +103,6 @@ class ImageDepot(ImageStore):
             os.close(fd)
 
     def grow(self, name: str, path: Path) -> VolumeRecord:
-        """See Pool.grow."""
         record, image = self.record(name), self.content(name)
         self.stats(name, path)  # raises NotFound
         indexes = loop.of_file(image)
@@ -117,7 +113,6 @@ class ImageDepot(ImageStore):
         return self.grown(record)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         return self._fault(record) or (_shown_fault(record, path) if path else "")
 
     def _fault(self, record: VolumeRecord) -> str:

@@ -1,7 +1,6 @@
-"""The blocking half of the image pool: a directory of image files and their records, thread-safe.
+"""The blocking back end of the image pool: a directory of image files and their records. Thread-safe.
 
-The file system is made when a volume is staged the first time: mkfs runs, then the record leaves state new, then it is
-mounted. imagedepot.py has what images can do beyond that.
+The file system is made when a volume is first staged: mkfs runs, then the record leaves state new, then it is mounted.
 """
 
 from __future__ import annotations
@@ -40,16 +39,15 @@ class ImageStore(FolderStore):
     suffix = ".img"
     erases = True
     medium = Medium()
-    """What the disk under the pool does with files that are overwritten; known when it is open."""
+    """How the pool's disk overwrites files; known when the pool is open."""
     _seen: Sequence[VolumeRecord] = ()
 
     def ready(self) -> None:
-        """See FolderStore."""
         self.medium = medium_of(self.path)
         ext4_resize.settle_all(self.path, self.records, self.suffix, spared=self.damaged)
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """See RecordStore. Raises Unsupported where old content may be in blocks that others share already."""
+        """Raises Unsupported where old content may be in blocks that others share already."""
         record = self.record(name)
         changed = replace(record, mutable=dict(mutable))
         if self.medium.shares and self.overwritten(changed) and not self.overwritten(record):
@@ -60,16 +58,15 @@ class ImageStore(FolderStore):
         return super().modify(name, mutable)
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """See FolderStore."""
         images = {(image.st_dev, image.st_ino) for image in map(os.lstat, self.path.glob(f"*{self.suffix}"))}
         self._free_loops(images, folder=str(self.path))
         consistent_copy.thaw_all(self.path, records, self.suffix)
         self._seen = list(records.values())
 
     def restore(self, record: VolumeRecord) -> None:
-        """Take back what an expand() that was killed before its record was written has added: nobody ever saw it.
+        """Cut what an expand() added that was killed before its record was written: it never returned.
 
-        Raises ValueError for an image that has more than that: its record is of an earlier moment.
+        Raises ValueError for an image with content there: its record is restored from an earlier moment.
         """
         if record.length < record.size:
             raise ValueError(f"its size is {record.size}, its length {record.length}")
@@ -85,7 +82,6 @@ class ImageStore(FolderStore):
                     os.close(fd)
 
     def discard(self, content: Path) -> None:
-        """See FolderStore."""
         if file.is_used(content):
             log.error("image without a record is in use, left alone path=%s", content)
             return
@@ -94,14 +90,15 @@ class ImageStore(FolderStore):
         self.undo(content, is_secret=self.overwritten(*self._seen, *self.snapshots.all()))
 
     def held_by_damaged(self, name: str) -> int:
-        """See FolderStore."""
         with suppress(OSError):
             return os.stat(self.content(name)).st_size
         return 0
 
     def _free_loops(self, images: set[tuple[int, int]], *, folder: str = "") -> None:
-        """Free the loop devices of images, also gone ones of a folder, that are mounted nowhere: raw block ones that a
-        kill or error left behind."""
+        """Free the loop devices of images, also of removed ones, that are mounted nowhere.
+
+        A kill or an error left them attached for raw block.
+        """
         ours = {*loop.of_files(images, self.path)}
         if folder:
             ours |= {index for index, _ in loop.attached() if loop.lies_in(index, folder)}
@@ -114,58 +111,47 @@ class ImageStore(FolderStore):
                 loop.detach(index)
 
     def remove(self, content: Path) -> None:
-        """See FolderStore."""
         file.remove(content)
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         super().delete(name)
         ext4_resize.forget(self.content(name))
 
     def check_unused(self, name: str) -> None:
-        """See FolderStore."""
         image = self.content(name)
         if file.is_used(image, wait=False) and not self._set_free(image):
             raise InUse(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
 
     def _set_free(self, image: Path) -> bool:
-        """Whether nobody uses an image any more, once devices are free that an unstage which failed has left to it."""
+        """Whether an image is unused, after freeing devices that a failed unstage left attached to it."""
         found = os.stat(image)
         self._free_loops({(found.st_dev, found.st_ino)})
         return not file.is_used(image, wait=False)
 
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        """See FolderStore."""
         return record.length, nothing if record.shared else None
 
     def held(self, content: Path) -> int:
-        """See FolderStore."""
         with suppress(OSError):
             return os.stat(content).st_blocks * 512
         return 0
 
     def form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
-        """See FolderContent."""
         return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
 
     def smallest(self, form: Format | None) -> int:
-        """See FolderContent."""
         return form.least if form else BLOCK
 
     def length(self, form: Format | None, size: int) -> int:
-        """See FolderContent."""
         return form.length(size) if form else size
 
     def largest(self, form: Format | None, bytes_left: int) -> int:
-        """See FolderContent."""
         return form.usable(bytes_left) if form else bytes_left // BLOCK * BLOCK
 
     def new_uuid(self, name: str, created: float) -> UUID:
-        """See FolderStore."""
         return uuid5(NAMESPACE_URL, f"{self.path}/{name}/{created!r}")
 
     def new_record(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
-        """See FolderStore."""
         record = super().new_record(request, want, origin)
         if origin is None:
             length = self.length(self.form(record.fstype, request.parameters), record.size)
@@ -174,7 +160,7 @@ class ImageStore(FolderStore):
         return replace(record, length=length, sparse=self.bounds.sparse)
 
     def length_of(self, origin: VolumeRecord, size: int) -> int:
-        """How long the image of a copy, or of the volume itself, must be for `size` usable bytes."""
+        """Length of the image of a copy, or of the volume itself, for `size` usable bytes."""
         if origin.block:
             return size
         form = form_of(origin.fstype, origin.mkfs)
@@ -183,19 +169,17 @@ class ImageStore(FolderStore):
         return max(origin.length, form.grown(size, origin.made or origin.length))
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        """See FolderStore."""
         file.make(self.content(record.name), record)
         return record
 
     def grown(self, record: VolumeRecord) -> VolumeRecord:
-        """Write down that the file system has its size."""
+        """Record that the file system has its size."""
         if record.pending:
             record = replace(record, pending=False)
             self.write(record)
         return record
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage."""
         record, image = self.record(name), self.content(name)
         self.directory.check_place()
         if mount.is_mount(path):
@@ -209,7 +193,7 @@ class ImageStore(FolderStore):
             self._stage_block(record, image, path / NODE)
             return
         if record.state == "new" and not image.exists():
-            file.make(image, record)  # a power cut may take an empty image whose record it kept
+            file.make(image, record)  # after a power cut an empty image may be missing although its record exists
         ext4_resize.settle(image, record)
         fd = file.open_image(image)
         try:
@@ -231,7 +215,7 @@ class ImageStore(FolderStore):
             self._grow(record, path)
 
     def _grow(self, record: VolumeRecord, path: Path) -> None:
-        """Let a mounted file system take the room it was given while it was not mounted."""
+        """Grow a mounted file system that was expanded while it was not mounted."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             superblock.grow(fd, record.fstype, record.length)
@@ -269,16 +253,15 @@ class ImageStore(FolderStore):
             raise
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         node = path / NODE
         if not mount.is_mount(path) and mount.is_mount(node):
             self._hide_block(name, node)
         mounts.unstage(path)
 
     def _hide_block(self, name: str, node: Path) -> None:
-        """Unmount and remove a device node and free its loop device if it is the volume's.
+        """Unmount and remove a device node, and free its loop device if it is the volume's.
 
-        Not while it is shown elsewhere: they would see another volume there, for which the kernel takes that device.
+        A device that is still published elsewhere stays: the kernel could reuse it for another volume.
         """
         index = block_device.loop_of(node)
         is_ours = index is not None and loop.backs(index, self.content(name))
@@ -287,7 +270,6 @@ class ImageStore(FolderStore):
             loop.detach(index)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         record, image = self.record(name), self.content(name)
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
@@ -307,11 +289,10 @@ class ImageStore(FolderStore):
             mounts.publish(source, target, block=True, readonly=False)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         self._hide_block(name, target)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device: a loop device, while it is attached writable."""
+        """A loop device, while it is attached writable."""
         image = self.content(self.record(name).name)
         for index in loop.of_file(image):
             if not loop.is_readonly(index):
@@ -320,7 +301,6 @@ class ImageStore(FolderStore):
         return None
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
         record = self.record(name)
         if record.block:
             node = path / NODE if path.is_dir() else path
@@ -337,12 +317,12 @@ def _cut(fd: int, image: Path, record: VolumeRecord) -> None:
         raise ValueError(f"its image {image} has a file system of {length} bytes, the record says {record.length}")
     if device.has_data(fd, record.length):
         raise ValueError(f"its image {image} has content behind the {record.length} bytes that the record says")
-    log.info("cutting what an unfinished expansion added path=%s to=%d", image, record.length)
+    log.info("cutting an interrupted expansion path=%s to=%d", image, record.length)
     os.ftruncate(fd, record.length)
 
 
 def _shown() -> set[str]:
-    """The devices that are mounted, or whose nodes are."""
+    """The devices that are mounted, or whose nodes are bind-mounted."""
     found = set()
     for entry in mount.mounts():
         found.add(entry.source)
@@ -352,5 +332,5 @@ def _shown() -> set[str]:
 
 
 def _grows_unmounted(record: VolumeRecord) -> bool:
-    """Whether the kernel does not let us grow the file system while it is mounted."""
+    """Whether the kernel forbids us to grow the file system while it is mounted."""
     return record.fstype == "ext4" and not superblock.may_grow_ext4()

@@ -1,8 +1,8 @@
-"""The account of a volume group: what it has, what is promised, what our commands have changed since it was read.
+"""The accounting of a volume group: its extents, reservations, and the changes since the last report.
 
-One `lvm fullreport` reads everything. A command of ours is booked before it runs and settled by its result, so the
-account stays right without another report; after a failure, or when something that we did not expect was found, it is
-read anew before the next answer. Thread-safe.
+One `lvm fullreport` reads everything. A command of ours is counted before it runs and corrected by its result, so the
+account stays right without another report. After a failure or an unexpected result, it is read again before the next
+answer. Thread-safe.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from tonnage.host.lvm import LogicalVolume, VolumeGroup
 from tonnage.pools.lvm.layout import Layout
 
 MAX_AGE = 60.0
-"""Seconds after which a report is read anew when somebody asks: others may change the group as well."""
+"""Maximum age of a report in seconds: others may change the group as well."""
 
 
 @dataclass(frozen=True)
 class ExtentReservation:
-    """A logical volume being made, or made larger. extents, size: what it has at the end, the latter in bytes. had:
-    extents that it has already. origin: what it is a snapshot of."""
+    """The extents of a logical volume that is being made or extended.
+
+    extents, size: what it has at the end, size in bytes. had: extents that it has already. origin: the volume that it
+    is a snapshot of.
+    """
 
     name: str
     layout: Layout
@@ -36,20 +39,20 @@ class ExtentReservation:
 
     @property
     def cost(self) -> int:
-        """Extents of the group that it takes now."""
+        """Extents of the group that it allocates now."""
         return self.layout.cost(self.extents) - (self.layout.cost(self.had) if self.had else 0)
 
     @property
     def more(self) -> int:
-        """Bytes that it has more than before."""
+        """Bytes that it adds."""
         return self.size - self.size // max(1, self.extents) * self.had
 
 
 class Account:
-    """A group's extents and a thin pool's promises.
+    """The extents of a group and the reservations in its thin pool.
 
-    thin: name of the thin pool, "" for none. ratio: how often its size may be promised. on_read: told each report that
-    was read, under the lock, before anybody else sees it. monotonic: seconds.
+    thin: name of the thin pool, "" for none. ratio: overcommit factor for its size. on_read: called under the lock with
+    each new report, before it is used. monotonic: seconds.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Account:
         self.name = group
         self.lock = threading.RLock()
         self.volumes: dict[str, LogicalVolume] = {}
-        """All logical volumes by name: as last read, and what our commands have made of that."""
+        """All logical volumes by name: as last read, with the changes of our commands."""
         self._thin = thin
         self._ratio = ratio
         self._on_read = on_read
@@ -76,11 +79,11 @@ class Account:
         self._stale = True
         self._read_at = 0.0
         self.reads = 0
-        """How often everything was read."""
+        """Number of reports read."""
         self._pending: dict[str, ExtentReservation] = {}
 
     def read(self) -> VolumeGroup:
-        """Read everything anew. Raises Unavailable when the group is not there or cannot be used, HostError."""
+        """Read everything again. Raises Unavailable when the group is not there or cannot be used, HostError."""
         with self.lock:
             try:
                 group = lvm.read(self.name)
@@ -100,18 +103,18 @@ class Account:
             return group
 
     def fresh(self, *, max_age: float = float("inf")) -> VolumeGroup:
-        """What is known, read anew where needed. Raises Unavailable, HostError."""
+        """The current state, read again where needed. Raises Unavailable, HostError."""
         with self.lock:
             if self._group is None or self._stale or self._monotonic() - self._read_at > max_age:
                 return self.read()
             return self._group
 
     def distrust(self) -> None:
-        """Read anew before the next answer."""
+        """Read again before the next answer."""
         self._stale = True
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Forget all that was read."""
         with self.lock:
             self._group, self._stale = None, True
 
@@ -122,13 +125,15 @@ class Account:
             return self.volumes.get(name)
 
     def thick_snapshots(self, origin: str) -> list[LogicalVolume]:
-        """The thick snapshots of a logical volume, which would go with it. Raises Unavailable, HostError."""
+        """The thick snapshots of a logical volume, which lvremove would remove with it. Raises Unavailable,
+        HostError.
+        """
         with self.lock:
             self.fresh()
             return [v for v in self.volumes.values() if v.origin == origin and v.is_thick_snapshot]
 
     def change_ratio(self, ratio: float) -> None:
-        """Promise the thin pool's size that often from now on."""
+        """Set the overcommit factor for the thin pool's size."""
         with self.lock:
             self._ratio = ratio
 
@@ -141,7 +146,7 @@ class Account:
         return found
 
     def room(self, layout: Layout, *, max_age: float = float("inf")) -> int:
-        """Bytes of the largest volume that fits. Raises Unavailable, HostError."""
+        """Maximum size of a new volume in bytes. Raises Unavailable, HostError."""
         with self.lock:
             group = self.fresh(max_age=max_age)
             if self._scattered and not layout.thin and not layout.is_linear:
@@ -155,7 +160,7 @@ class Account:
 
     @contextmanager
     def making(self, booking: ExtentReservation) -> Iterator[None]:
-        """Keep the room of a volume while it is made or extended, for good when that succeeds. Raises Exhausted."""
+        """Reserve extents while a volume is made or extended; they stay counted on success. Raises Exhausted."""
         with self.lock:
             if booking.more > self.room(booking.layout):
                 raise Exhausted(f"logical volume {booking.name} does not fit any more into volume group {self.name}")
@@ -184,7 +189,7 @@ class Account:
 
     @contextmanager
     def removing(self, name: str, layout: Layout) -> Iterator[None]:
-        """Give the room of a volume back when what is done inside has succeeded."""
+        """Release the extents of a volume when the body has succeeded."""
         reads = self.reads
         try:
             yield
@@ -194,7 +199,7 @@ class Account:
         with self.lock:
             gone = self.volumes.pop(name, None)
             if gone is None or self._group is None or self.reads != reads:
-                self._stale = True  # nobody knows whether that report had it still
+                self._stale = True  # unknown whether that report still included it
                 return
             self._free += layout.cost(gone.size // self._group.extent)
             self._scattered = True
@@ -202,7 +207,7 @@ class Account:
                 self._promised -= gone.size
 
     def renamed(self, name: str, to: str) -> None:
-        """A logical volume has another name now."""
+        """Record the new name of a logical volume."""
         with self.lock:
             if found := self.volumes.pop(name, None):
                 self.volumes[to] = replace(found, name=to)
@@ -211,13 +216,13 @@ class Account:
                     self.volumes[volume.name] = replace(volume, origin=to)
 
     def retagged(self, name: str, tags: Sequence[str]) -> None:
-        """A logical volume has other tags of ours now."""
+        """Record the new tags of a logical volume."""
         with self.lock:
             if found := self.volumes.get(name):
                 self.volumes[name] = replace(found, tags=tuple(tags))
 
     def split(self, name: str) -> None:
-        """A thick snapshot is a logical volume like others now."""
+        """Record that a thick snapshot is an ordinary logical volume now."""
         with self.lock:
             if found := self.volumes.get(name):
                 self.volumes[name] = replace(found, origin="")

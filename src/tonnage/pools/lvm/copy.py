@@ -1,7 +1,7 @@
-"""All of one logical volume written onto another. Blocking.
+"""Copy all of one logical volume to another. Blocking.
 
-Every byte is read and compared with zero: what is zero is not copied but zeroed, which a thin volume need not be. It
-begins anew after a kill: what was copied by then is not to be told from what is missing.
+Every byte is read and compared with zero. Zeros are not copied but zeroed, which a thin volume does not need. After a
+kill it starts again: copied data cannot be distinguished from missing data.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tonnage.pools.fs import block_device
 log = logging.getLogger(__name__)
 _CHUNK = 4 * 1024**2
 _ZEROS = bytes(_CHUNK)
-_TELL = 1024**3  # bytes between two words on the progress
+_TELL = 1024**3  # bytes between two log lines of the progress
 _SYNC = 64 * 1024**2  # bytes that may be waiting to be written
 
 
 def copy(source: str, fd: int, length: int, *, zeroed: bool, rest: bool, what: str) -> None:
-    """Copy the first `length` bytes of the device `source` onto the open device fd, durably.
+    """Copy the first `length` bytes of the device `source` to the open device fd, durably.
 
-    zeroed: what was never written there is read as zeros. rest: zero what comes after, for raw block, where everybody
-    could read it. what: for messages. Raises HostError.
+    zeroed: blocks that were never written there read as zeros. rest: zero what follows, for raw block, where pods could
+    read it. what: for messages. Raises HostError.
     """
     try:
         origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
@@ -62,7 +62,7 @@ def _copy_some(origin: int, fd: int, at: int, count: int, *, zeroed: bool) -> No
 
 
 def _let_go(origin: int, fd: int) -> None:
-    """Bring it to the disk, and out of the cache, which belongs to the pods."""
+    """Sync a range, and drop it from the page cache, which belongs to the pods."""
     os.fsync(fd)
     for number in (origin, fd):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Deleted logical volumes that are being erased: the eraser's view of an LVM pool. Blocking."""
+"""The erase queue of an LVM pool: deleted logical volumes that are being erased. Blocking."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 
 class LvmErasures(EraseRecords):
-    """Kind.ERASING of a store: the job is in the tags, the content in the logical volume that has them."""
+    """TagKind.ERASING of a store: the job is in the tags, the content in the logical volume with them."""
 
     def __init__(self, store: LvmStore) -> None:
         self._store = store
 
     def jobs(self) -> Sequence[EraseJob]:
-        """See EraseRecords."""
         found = [entry for entry in list(self._store.entries.values()) if entry.kind is TagKind.ERASING]
         return [entry.job() for entry in sorted(found, key=lambda entry: entry.record.created)]
 
@@ -36,14 +35,12 @@ class LvmErasures(EraseRecords):
         )
 
     def path(self, job: EraseJob) -> Path:
-        """See EraseRecords."""
         self._store.check_open()
         found = self._find(job)
         lv = self._store.set_aside(*found) if found else f"e+{job.key}"
         return Path(os.path.realpath(self._store.activate(lv)))
 
     def save(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._store.check_open()
         if found := self._find(job):
             lv, entry = found
@@ -52,7 +49,6 @@ class LvmErasures(EraseRecords):
             self._store.keep(lv, after)
 
     def finish(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._store.check_open()
         if found := self._find(job):
             self._store.remove(*found)

@@ -1,7 +1,7 @@
-"""Logical volumes that grow. Blocking.
+"""Expansion of logical volumes. Blocking.
 
-Order of steps: the logical volume is extended, its record says so, its file system grows after that. A kill between
-the first two leaves a volume longer than its record says, which does no harm: the call is repeated, and finds it.
+Order of steps: the logical volume is extended, its record says so, its file system grows after that. A kill between the
+first two leaves a volume longer than its record says. That does no harm: the repeated call finds it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tonnage.pools.lvm.tags import TagEntry, TagKind
 
 
 class LvmGrowth(LvmNode):
-    """Logical volumes that are made larger, in use or not."""
+    """Expansion of logical volumes, in use or not."""
 
     def length_of(self, origin: VolumeRecord, size: int) -> int:
-        """How long a logical volume must be for `size` usable bytes of a copy, or of the volume itself."""
+        """Length of a logical volume for `size` usable bytes, of a copy or of the volume itself."""
         if origin.block:
             return size
         form = form_of(origin.fstype, origin.mkfs)
@@ -35,7 +35,6 @@ class LvmGrowth(LvmNode):
         return max(origin.length, form.grown(size, origin.made or origin.length))
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """See RecordStore."""
         record, lv = self.record(name), self.lv(name)
         length, is_used = self.length_of(record, size), record.state != "new"
         if is_used and not record.block and record.fstype == "ext4" and not superblock.may_grow_ext4():
@@ -79,7 +78,7 @@ class LvmGrowth(LvmNode):
 
     @contextmanager
     def _stopped(self, lv: str, record: VolumeRecord) -> Iterator[None]:
-        """While LVM extends a volume with thick snapshots it must not be active."""
+        """Deactivate a volume with thick snapshots while LVM extends it."""
         if not self.account.thick_snapshots(lv):
             yield
             return
@@ -87,7 +86,7 @@ class LvmGrowth(LvmNode):
         if self.is_used(lv):
             raise Precondition(
                 f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
-                " while nobody uses it; stop its pod, or delete the snapshots"
+                " while nothing uses it; stop its pod, or delete the snapshots"
             )
         if path is not None:
             self.deactivate(lv)
@@ -98,7 +97,7 @@ class LvmGrowth(LvmNode):
                 self.activate(lv)
 
     def _extend_by_zeros(self, booking: ExtentReservation, record: VolumeRecord) -> None:
-        """Extend a raw block volume by extents that have been zeroed before: its pod sees them at once."""
+        """Extend a raw block volume by extents that were zeroed before: its pod sees them at once."""
         more = booking.extents - booking.had
         scratch = TagEntry(
             TagKind.SCRATCH, replace(record, uuid=self.new_uuid(f"more of {record.name}", self.clock.time()))

@@ -1,4 +1,4 @@
-"""What is wrong with a logical volume: told by the kernel where it knows, else by LVM's last report. Blocking."""
+"""Health of a logical volume, from the kernel where it knows, else from LVM's last report. Blocking."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tonnage.pools.lvm.accounting import MAX_AGE
 from tonnage.pools.lvm.table import LvmTable
 
 _LOST = ("Invalid", "Overflow", "Merge failed")
-"""What the kernel says of a thick snapshot that keeps nothing any more (dm-snap.c, snapshot_status)."""
+"""The kernel's status of an overflowed thick snapshot (dm-snap.c, snapshot_status)."""
 
 
 def fault(table: LvmTable, record: VolumeRecord) -> str:
-    """What is wrong with a volume, "" for nothing. Starts no program while the last report is young."""
+    """The problem of a volume, "" for none. Starts no program while the last report is recent."""
     try:
         group = table.account.fresh(max_age=MAX_AGE)
         found = table.account.find(table.lv(record.name))
@@ -40,7 +40,7 @@ def _of_volume(table: LvmTable, found: LogicalVolume) -> str:
 
 
 def _raid(table: LvmTable, name: str) -> str:
-    """A letter for each copy of a raid1 volume: A is well, a is being copied to, D is dead. "" for others."""
+    """The state of each copy of a raid1 volume: A is healthy, a is being copied to, D is dead. "" for others."""
     mapper = lvm.mapper_name(table.group, name)
     for device in (mapper, f"{mapper}-real"):  # the latter under thick snapshots
         status = dm.status(device)
@@ -64,6 +64,6 @@ def _of_snapshots(table: LvmTable, found: LogicalVolume) -> str:
 
 
 def is_lost(group: str, lv: str) -> bool:
-    """Whether a thick snapshot has overflowed: nothing of it can be read any more. Raises HostError."""
+    """Whether a thick snapshot has overflowed and can no longer be read. Raises HostError."""
     status = dm.status(lvm.mapper_name(group, lv))
     return status is not None and status[0] == "snapshot" and status[1].startswith(_LOST)

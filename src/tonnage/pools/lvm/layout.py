@@ -1,4 +1,4 @@
-"""How a logical volume lies on the disks of its group: what class parameters mean, what it costs, what still fits."""
+"""The layout of a logical volume on the disks of its group: from class parameters, with its cost and maximum size."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ PARAMETERS = frozenset({"thin", "type", "stripes", "mirrors", COW_SIZE, ERASE})
 MI = 1024**2
 _MOST = 32  # stripes or mirrors
 _CHUNK = 4096  # bytes that a thick snapshot copies at a time, the default of lvcreate
-_EXCEPTIONS = _CHUNK // 16  # copies that a chunk of its own records tells of
+_EXCEPTIONS = _CHUNK // 16  # exceptions that one metadata chunk describes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """thin: in the thin pool, and then linear. stripes: disks that a striped one spans. mirrors: copies beside the
-    first."""
+    """Layout of a logical volume.
+
+    thin: in the thin pool, and linear. stripes: disks of a striped one. mirrors: copies in addition to the first.
+    """
 
     thin: bool = False
     stripes: int = 1
@@ -30,12 +32,12 @@ class Layout:
 
     @property
     def is_linear(self) -> bool:
-        """Whether any free extents will do, wherever they are."""
+        """Whether any free extents fit, wherever they are."""
         return not self.thin and self.stripes == 1 and not self.mirrors
 
     @property
     def disks(self) -> int:
-        """Disks that it needs, each with room."""
+        """Number of disks with free extents that it needs."""
         return self.stripes * (self.mirrors + 1)
 
     def extents(self, length: int, extent: int) -> int:
@@ -43,7 +45,7 @@ class Layout:
         return -(-length // (extent * self.stripes)) * self.stripes
 
     def cost(self, extents: int) -> int:
-        """Extents that it takes from the group. raid1 keeps one more for each copy's own metadata."""
+        """Extents that it allocates in the group. raid1 needs one more per copy for its own metadata."""
         if self.thin:
             return 0
         return (extents + 1) * (self.mirrors + 1) if self.mirrors else extents
@@ -57,7 +59,7 @@ class Layout:
         return max(0, each - (1 if self.mirrors else 0)) * self.stripes
 
     def arguments(self) -> list[str]:
-        """For lvcreate."""
+        """Arguments for lvcreate."""
         if self.mirrors:
             return ["--type", "raid1", "--mirrors", str(self.mirrors)]
         return ["--type", "striped", "--stripes", str(self.stripes)] if self.stripes > 1 else ["--type", "linear"]
@@ -67,8 +69,10 @@ LINEAR, THIN = Layout(), Layout(thin=True)
 
 
 def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
-    """The layout that class parameters ask for; without them a thin volume where the pool has a thin pool, linear
-    elsewhere. Raises Invalid, Unsupported, naming the parameter."""
+    """The layout for class parameters. Raises Invalid, Unsupported, naming the parameter.
+
+    Without parameters it is thin where the pool has a thin pool, linear elsewhere.
+    """
     thin = _flag(parameters.get("thin", "true" if thin_pool and "type" not in parameters else "false"))
     kind = parameters.get("type", "linear")
     if kind not in TYPES:
@@ -93,7 +97,7 @@ def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
 
 
 def cow_size(parameters: Mapping[str, str]) -> int:
-    """Bytes that a snapshot of a thick volume keeps for what changes, 0 for as many as could change. Raises Invalid."""
+    """Bytes that a snapshot of a thick volume has for changes, 0 for all of the volume. Raises Invalid."""
     text = parameters.get(COW_SIZE, "")
     if not text:
         return 0
@@ -107,8 +111,10 @@ def cow_size(parameters: Mapping[str, str]) -> int:
 
 
 def cow_extents(size: int, wanted: int, extent: int) -> int:
-    """Extents of a thick snapshot of `size` bytes that keeps `wanted` bytes of changes, 0 for all: then it can never
-    overflow. It is never larger than that (kernel: dm-snap-persistent.c)."""
+    """Extents of a thick snapshot of `size` bytes with `wanted` bytes for changes, 0 for all.
+
+    With all it can never overflow, and it is never larger than that (kernel: dm-snap-persistent.c).
+    """
     chunks = -(-size // _CHUNK)
     most = (chunks + -(-chunks // _EXCEPTIONS) + 2) * _CHUNK
     return -(-min(wanted or most, most) // extent)
@@ -121,7 +127,7 @@ def _flag(value: str) -> bool:
 
 
 def _count(parameters: Mapping[str, str], key: str, kind: str, wanted: str, *, least: int) -> int:
-    """The number after key, 0 where it does not apply. Raises Invalid."""
+    """The number of parameter key, 0 where it does not apply. Raises Invalid."""
     if kind != wanted:
         if key in parameters:
             raise Invalid(f"parameter {key}: it goes with type={wanted}, and type is {kind}")

@@ -13,27 +13,24 @@ from tonnage.pools.lvm.store import LvmStore
 
 
 class LvmNode(LvmStore, DeviceNode):
-    """Logical volumes that are shown to pods."""
+    """Logical volumes that are staged and published."""
 
     def bring_up(self, record: VolumeRecord) -> str:
-        """See DeviceNode."""
         return self.activate(self.lv(record.name))
 
     def make_content(self, record: VolumeRecord, device: str) -> str:
-        """See DeviceNode."""
         with block_device.locked(device) as fd:
             block_device.prepare(fd, device, record, zeroed=self._is_thin(record))
         return device
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
-        """See DeviceNode. What is deleted in a thin volume goes back to its pool."""
+        """Mount options, with discard for a thin volume: deleted blocks return to its thin pool."""
         return ("discard", *options) if self._is_thin(record) else options
 
     def _is_thin(self, record: VolumeRecord) -> bool:
         return self.layout_of(self.lv(record.name), record).thin
 
     def grow(self, name: str, path: Path) -> VolumeRecord:
-        """See Pool.grow."""
         record = self.record(name)
         self.stats(name, path)  # raises NotFound
         if record.pending and not record.block:
@@ -41,7 +38,6 @@ class LvmNode(LvmStore, DeviceNode):
         return self.grown(record)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool.device."""
         path = self.device_of(self.record(name))
         if path is None:
             return None

@@ -1,8 +1,8 @@
-"""The LVM pool: each volume is a logical volume of one volume group, its record is in its tags.
+"""The LVM pool: each volume is a logical volume of one volume group, with its record in its tags.
 
 Thick by default: linear, or striped and raid1 by class parameters; thin where the pool names a thin pool. The group may
-hold other volumes too: they are counted and left alone. The volume is longer than asked by what its file system needs
-for itself, so the size asked can be used in full. Needs root and lvm2, and the tools of the file systems.
+hold volumes of others: they count and are left alone. The logical volume is longer than the volume by the overhead of
+its file system, so the requested size is usable in full. Needs root and lvm2, and the tools of the file systems.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tonnage.pools.lvm.thin_pool import LvmLimits
 
 
 class LvmPool(StoredPool[LvmDepot]):
-    """Logical volumes of a group. Class parameters: `thin`, `type` (linear, striped, raid1), `stripes`, `mirrors`,
-    `cowSize` (what a snapshot of a thick volume keeps of changes), `erase`, and those of all pools.
+    """Logical volumes of a group.
 
-    Snapshots and clones of thin volumes share blocks. A volume made from a thick one or its snapshot is a full copy.
-    Raw block sizes are whole extents.
+    Class parameters: `thin`, `type` (linear, striped, raid1), `stripes`, `mirrors`, `cowSize` (bytes for changes in a
+    snapshot of a thick volume), `erase`, and those of all pools. Snapshots and clones of thin volumes share blocks. A
+    volume made from a thick one or its snapshot is a full copy. Raw block sizes are whole extents.
     """
 
     kind = "lvm"
@@ -53,11 +53,9 @@ class LvmPool(StoredPool[LvmDepot]):
         super().__init__(name, LvmDepot(name, group, self.bounds, clock=clock or RealClock()), erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         self._store.layout(parameters)
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         requests.check_content(request.parameters, fstype)
         if fstype:
@@ -73,12 +71,11 @@ class LvmPool(StoredPool[LvmDepot]):
         try:
             return super()._create(request, want, origin)
         except (Exhausted, OutOfRange):
-            if not self._store.reread():  # somebody may have extended the group
+            if not self._store.reread():  # the group may have been extended
                 raise
         return super()._create(request, want, origin)
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool."""
         try:
             return await super().create(request)
         finally:
@@ -89,14 +86,13 @@ class LvmPool(StoredPool[LvmDepot]):
         return self._store.snapshot(name, volume, owner)
 
     async def delete_snapshot(self, name: str) -> None:
-        """See Pool."""
         try:
             await super().delete_snapshot(name)
         finally:
             self._erase()
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        """See Pool. Raw block volumes have whole extents."""
+        """Raw block volumes have whole extents."""
         record = self._store.record(name)
         if record.block and record.size < size <= LARGEST:
             layout = self._store.layout_of(self._store.lv(name), record)
@@ -105,5 +101,5 @@ class LvmPool(StoredPool[LvmDepot]):
         return await super().expand(name, size, limit=limit)
 
     async def volume_limit(self) -> int:
-        """See Pool: a group may have been given a limit (vgchange --logicalvolume)."""
+        """A group may have been given a limit (vgchange --logicalvolume)."""
         return await self._threads.run(self._store.most_volumes)

@@ -1,7 +1,7 @@
-"""Devices that an LVM command has left behind when it was killed, brought up to LVM's metadata. Blocking.
+"""Recovery of devices that a killed LVM command left suspended or too small. Blocking.
 
-LVM suspends a device while it changes what is under it. A kill in between leaves it so: whoever reads or writes it
-waits for ever. A kill a little earlier leaves a device that is smaller than its logical volume.
+LVM suspends a device while it changes what is under it. A kill in between leaves it suspended: all reads and writes
+wait forever. A kill a little earlier leaves a device that is smaller than its logical volume.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 def refresh(group: str, sizes: Mapping[str, int]) -> None:
-    """Let the devices of a group go on that are suspended, and those have their size that are smaller than LVM says.
+    """Resume suspended devices of a group, and reload those that are smaller than LVM says. Idempotent.
 
-    sizes: bytes of the logical volumes to be looked at. A command that is still at work is waited for, as LVM has
-    locks. May be repeated; a failure is for the log, as whoever calls has other work to do.
+    sizes: bytes of the logical volumes to check. LVM's locks make it wait for a command that still works. A failure is
+    only logged, as callers continue without it.
     """
     held = lvm.suspended(group)
     behind = [lv for lv, size in sizes.items() if 0 < _size(group, lv) < size]
@@ -37,7 +37,7 @@ def refresh(group: str, sizes: Mapping[str, int]) -> None:
 
 
 def _size(group: str, lv: str) -> int:
-    """Bytes that the device of a logical volume has, 0 for none."""
+    """Bytes of the device of a logical volume, 0 for none."""
     if (path := lvm.device(group, lv)) is None:
         return 0
     try:

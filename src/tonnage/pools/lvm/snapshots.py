@@ -1,7 +1,8 @@
-"""Logical volumes that come from others: snapshots, restores, clones; and health. The rest of the LVM pool's store.
+"""Snapshots, restores, clones and health of logical volumes: the full store of the LVM pool.
 
-Thin ones share blocks: a snapshot, or a volume made from one, is one lvcreate. Of a thick volume a snapshot keeps what
-is overwritten (`cowSize`), and a volume made from one is a full copy, which is Kind.COPY until it is complete.
+Thin ones share blocks: a snapshot, or a volume made from one, is one lvcreate. A thick snapshot stores what is
+overwritten in its origin (`cowSize`). A volume made from one is a full copy, which is TagKind.COPY until it is
+complete.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from tonnage.pools.lvm.tags import TagEntry, TagKind
 
 
 class LvmDepot(LvmGrowth):
-    """The store of an LVM pool with all that it can do."""
+    """The store of an LVM pool with snapshots, clones and health."""
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore. What was never used has no content: a volume from it is a new one."""
+        """Create a volume. A source that was never used has no content: its copy is a new volume."""
         if origin is None or request.source is None or origin.state == "new":
             return super().create(request, want, origin)
         self.check_name(request.name)
@@ -44,7 +45,7 @@ class LvmDepot(LvmGrowth):
         return self.records[request.name]
 
     def _fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> None:
-        """Make a volume from another, or nothing."""
+        """Create a volume as a copy of another, or empty."""
         half, layout = TagEntry(TagKind.COPY, record), self.layout(record.parameters)
         booking = self.booking(half, layout)
         lv = booking.name
@@ -67,7 +68,7 @@ class LvmDepot(LvmGrowth):
         return self.lv(source.volume)
 
     def _branch(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
-        """A thin volume that shares its blocks with another."""
+        """Create a thin volume that shares its blocks with another."""
         with self.account.making(booking), self._frozen(origin_lv, origin):
             self._lvsnapshot(booking, origin_lv, "--setactivationskip", "n")
             self.keep(booking.name, half)
@@ -89,7 +90,7 @@ class LvmDepot(LvmGrowth):
             raise
 
     def _copy(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
-        """A volume with blocks of its own, read from another of one moment."""
+        """Create a volume with blocks of its own, copied from another at one moment."""
         from tonnage.pools.lvm import copy
 
         record = half.record
@@ -119,7 +120,7 @@ class LvmDepot(LvmGrowth):
 
     @contextmanager
     def _still(self, lv: str, origin: VolumeRecord) -> Iterator[str]:
-        """A logical volume with the content of another that nobody changes meanwhile: that one, or a snapshot of it."""
+        """Provide a logical volume with another's unchanging content: that one, or a snapshot of it."""
         found = self.account.find(lv)
         if found is not None and found.is_thick_snapshot and health.is_lost(self.group, lv):
             raise Precondition(
@@ -143,7 +144,7 @@ class LvmDepot(LvmGrowth):
             self.discard(name, scratch)
 
     def _take_snapshot(self, lv: str, origin: VolumeRecord, entry: TagEntry) -> str:
-        """One command: a snapshot of a volume, as it is at this moment; its name. Raises Exhausted, HostError."""
+        """Take a snapshot of a volume at this moment, by one command; return its name. Raises Exhausted, HostError."""
         name = lvm_tags.lv_name(self.group, entry)
         tags, extent, size = tuple(lvm_tags.encode(entry)), self.extent(), self._size(lv)
         if self.layout_of(lv, origin).thin:
@@ -162,7 +163,7 @@ class LvmDepot(LvmGrowth):
         return name
 
     def _frozen(self, lv: str, origin: VolumeRecord) -> AbstractContextManager[None]:
-        """While LVM takes a snapshot of a volume. What is not in use is still by itself, as are raw blocks."""
+        """Freeze a volume while LVM takes a snapshot of it. Unused volumes and raw blocks need no freezing."""
         path = lvm.device(self.group, lv)
         if origin.fstype != "btrfs" or path is None or not self.is_used(lv):
             return nullcontext()
@@ -171,7 +172,7 @@ class LvmDepot(LvmGrowth):
         return freeze.still(path, origin, self.frozen_mark(origin.name))
 
     def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Give a copied file system a UUID and a size of its own; the record as it is then. Raises HostError."""
+        """Give a copied file system its own UUID and size; return its record. Raises HostError."""
         if record.block:
             return record
         from tonnage.pools.image import copy as image_copy
@@ -187,7 +188,6 @@ class LvmDepot(LvmGrowth):
         return replace(record, made=origin.made or origin.length, pending=pending)
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """See RecordStore."""
         origin, lv = self.record(volume), self.lv(volume)
         created = self.clock.time()
         record = replace(
@@ -212,7 +212,7 @@ class LvmDepot(LvmGrowth):
         return record
 
     def snapshot_promise(self, origin: VolumeRecord) -> int:
-        """Bytes that a snapshot of a volume counts for."""
+        """Bytes that a snapshot of a volume reserves."""
         if self.layout_of(self.lv(origin.name), origin).thin:
             return origin.size
         return min(origin.size, lvm_layout.cow_size(origin.parameters) or origin.size)
@@ -225,7 +225,9 @@ class LvmDepot(LvmGrowth):
         if promise > room.total:
             raise OutOfRange(f"a snapshot of volume {volume} of {promise} bytes can never fit into pool {self.pool!r}")
         if promise > room.free:
-            raise Exhausted(f"no room for a snapshot of volume {volume}: {promise} bytes, free are {room.free}")
+            raise Exhausted(
+                f"insufficient free space for a snapshot of volume {volume}: {promise} bytes, free are {room.free}"
+            )
 
     def _check_snapshot_name(self, name: str) -> None:
         lv = lvm_tags.snapshot_name(self.group, name)
@@ -233,7 +235,7 @@ class LvmDepot(LvmGrowth):
             raise HostError(f"the record of {self.group}/{lv} is damaged ({fault}): {self.remedy}")
 
     def _keep_nothing(self, entry: TagEntry) -> None:
-        """A snapshot of a thick volume that was never used: a record, and an extent to have it on."""
+        """Create a snapshot of a thick volume that was never used: a record in the tags of one extent."""
         extent = self.extent()
         name = lvm_tags.lv_name(self.group, entry)
         booking = ExtentReservation(name, LINEAR, 1, extent, tuple(lvm_tags.encode(entry)))
@@ -241,7 +243,7 @@ class LvmDepot(LvmGrowth):
             self.lvcreate(booking)
 
     def delete_snapshot(self, name: str) -> None:
-        """See RecordStore. A volume that was deleted before its last thick snapshot goes with that."""
+        """Delete a snapshot. A volume that was deleted before its last thick snapshot is removed with it."""
         if self.find_snapshot(name) is None:
             return
         lv = lvm_tags.snapshot_name(self.group, name)
@@ -255,28 +257,25 @@ class LvmDepot(LvmGrowth):
                 self.discard(origin, left)
 
     def _volume_at(self, lv: str) -> VolumeRecord | None:
-        """The volume that a logical volume is, None for none."""
+        """The volume of a logical volume, None for none."""
         return next((record for name, record in list(self.records.items()) if lv and self.lv(name) == lv), None)
 
     def find_snapshot(self, name: str) -> VolumeRecord | None:
-        """See RecordStore."""
         self.check_open()
         self._check_snapshot_name(name)
         found = self.entries.get(lvm_tags.snapshot_name(self.group, name))
         return found.record if found is not None and found.kind is TagKind.SNAPSHOT else None
 
     def all_snapshots(self) -> Sequence[VolumeRecord]:
-        """See RecordStore."""
         self.check_open()
         found = [entry.record for entry in list(self.entries.values()) if entry.kind is TagKind.SNAPSHOT]
         return sorted(found, key=lambda record: record.name)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         return health.fault(self, record) or (self.shown_fault(record, path) if path else "")
 
 
 def _erase_only(record: VolumeRecord) -> dict[str, str]:
-    """Of a volume's parameters those that its snapshots have as well."""
+    """The parameters of a volume that its snapshots have as well."""
     method = erase_of({**record.parameters, **record.mutable})
     return {} if method == "none" else {ERASE: method}

@@ -1,10 +1,9 @@
-"""The blocking half of the LVM pool: logical volumes with their records in tags, thread-safe.
+"""The blocking back end of the LVM pool: logical volumes with records in their tags. Thread-safe.
 
-A caller holds a lock for each volume name. Order of steps, so that a kill between any two leaves nothing lost: create
-is one lvcreate with all tags under a name that no volume has (Kind.COPY), what former owners left is taken away or it
-is filled, then one lvrename makes it the volume; delete is one lvremove, or one lvchange that makes it Kind.ERASING or
-Kind.ORIGIN. What is of no use is removed at the next open. lvmnode.py shows volumes, lvmdepot.py has snapshots, copies
-and growth.
+A caller holds a lock for each volume name. Order of steps, so that a kill between any two loses nothing: create is one
+lvcreate with all tags under a name that no volume has (TagKind.COPY); former content is zeroed, or a source is copied;
+then one lvrename makes it the volume. delete is one lvremove, or one lvchange that makes it TagKind.ERASING or
+TagKind.ORIGIN. The next open removes unused ones.
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ LOCKS = Path("/run/tonnage")
 
 
 class LvmStore(LvmTable):
-    """Logical volumes of a group, made and removed; lvmdepot.py has the rest."""
+    """Logical volumes of a group: creation, deletion and recovery."""
 
     def __init__(self, name: str, group: str, bounds: LvmLimits, *, clock: Clock) -> None:
         super().__init__(name, group, bounds, clock=clock)
         self.erasures = LvmErasures(self)
         self.family = threading.Lock()
-        """Held while an origin and its thick snapshots are looked at together."""
+        """Protects an origin together with its thick snapshots."""
         self._renaming = threading.Lock()
 
     def open(self) -> None:
-        """Take the group, read it, finish what a kill left half done. Raises Unavailable, HostError."""
+        """Lock the group, read it, finish what a kill interrupted. Raises Unavailable, HostError."""
         self._take()
         try:
             group = self.account.read()
@@ -84,7 +83,7 @@ class LvmStore(LvmTable):
             raise
 
     def _upgrade(self) -> None:
-        """Give records of the first format, which passed all checks, the checksum that they lack."""
+        """Rewrite records of the first format, which passed all checks, with a checksum."""
         volumes = {self.lv(name): TagEntry(TagKind.VOLUME, record) for name, record in self.records.items()}
         for lv, entry in {**volumes, **self.entries}.items():
             if entry.record.version == lvm_tags.VERSION:
@@ -115,11 +114,11 @@ class LvmStore(LvmTable):
         self.held = fd
 
     def frozen_mark(self, name: str) -> Path:
-        """The file that is there while a volume's file system is frozen."""
+        """The mark file that exists while a volume's file system is frozen."""
         return LOCKS / f"lvm-{self.group}-{name}.frozen"
 
     def _wake(self) -> None:
-        """Undo what a killed process did to the machine: frozen file systems, devices that nobody is shown."""
+        """Recover from a killed process: thaw file systems, free devices that are not published."""
         paths = {record.name: path for record in self.records.values() if (path := self.device_of(record))}
         for name, path in paths.items():
             if self.frozen_mark(name).exists():
@@ -129,15 +128,17 @@ class LvmStore(LvmTable):
         block_device.free_loops(paths.values())
 
     def refresh(self) -> None:
-        """Bring devices up to what LVM's metadata say, if a command was stopped in its middle. May be repeated."""
+        """Bring devices up to LVM's metadata, if a command was interrupted. Idempotent."""
         with self.account.lock:
             names = [self.lv(name) for name in self.records]
             sizes = {lv: self.account.volumes[lv].size for lv in names if lv in self.account.volumes}
         recovery.refresh(self.group, sizes)
 
     def _complete(self) -> None:
-        """What LVM does last when it makes or renames a volume, for those that nobody was given yet: a kill may have
-        been before that. They are active. What is in them stays, whatever their records say."""
+        """Activate new or renamed volumes that were never staged, as LVM does last: a kill may have prevented it.
+
+        Their content stays, whatever their records say.
+        """
         new = [record for record in self.records.values() if record.state == "new"]
         if inactive := [f"{self.group}/{self.lv(record.name)}" for record in new if self.device_of(record) is None]:
             try:
@@ -146,31 +147,30 @@ class LvmStore(LvmTable):
                 log.warning("cannot activate new volumes error=%s", failure)
 
     def _recover(self, lv: str, entry: TagEntry) -> None:
-        """Finish or undo what a kill left. One that cannot be is left for the next start: the others are served."""
+        """Finish or undo what a kill interrupted. A failure is left for the next start: the others are served."""
         try:
             if entry.kind in (TagKind.COPY, TagKind.SCRATCH):
-                log.info("removing what an unfinished call left volume=%s/%s", self.group, lv)
+                log.info("removing leftovers of an interrupted call volume=%s/%s", self.group, lv)
                 self.discard(lv, entry)
             elif entry.kind is TagKind.ERASING:
                 self.set_aside(lv, entry)
             elif entry.kind is TagKind.ORIGIN:
                 self.let_go(self.set_aside(lv, entry), entry)
         except TonnageError as failure:
-            log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self.group, lv, failure)
 
     def _part(self, lv: str) -> None:
-        """Let the kernel forget a thick snapshot that an lvremove had taken out of the group when it was killed."""
+        """Remove the device of a thick snapshot that a killed lvremove had taken out of the group."""
         name = f"{lvm.mapper_name(self.group, lv)}-real"
         if self.account.thick_snapshots(lv) or dm.status(name) is None:
             return
-        log.info("removing what an unfinished call left device=%s", name)
+        log.info("removing leftovers of an interrupted call device=%s", name)
         try:
             lvm.lvm("lvchange", "--refresh", f"{self.group}/{lv}")
         except TonnageError as failure:
-            log.warning("cannot finish what was begun volume=%s/%s error=%s", self.group, lv, failure)
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self.group, lv, failure)
 
     def close(self) -> None:
-        """See RecordStore."""
         self.account.forget()
         if self.held >= 0:
             os.close(self.held)
@@ -185,13 +185,12 @@ class LvmStore(LvmTable):
             )
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """See RecordStore."""
         self.check_open()
         form = form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
         return self.room_for(form, self.layout(parameters))
 
     def room_for(self, form: Format | None, layout: Layout) -> Capacity:
-        """Room for volumes of a layout with that file system, None for raw block. Raises Unavailable."""
+        """Capacity for volumes of a layout with that file system, None for raw block. Raises Unavailable."""
         with self.account.lock:
             room = self.account.room(layout, max_age=MAX_AGE)
             if layout.thin and self.thin.is_full():
@@ -210,21 +209,20 @@ class LvmStore(LvmTable):
         )
 
     def reread(self) -> bool:
-        """Read the group anew, unless that was a moment ago; whether it was read. Raises Unavailable."""
+        """Read the group again, unless that was a moment ago; return whether it was read. Raises Unavailable."""
         with self.account.lock:
             before = self.account.reads
             self.account.fresh(max_age=1.0)
             return self.account.reads != before
 
     def most_volumes(self) -> int:
-        """How many volumes the group may have beside those of others, 0 for any number. Raises Unavailable."""
+        """Maximum number of our volumes in the group, 0 for unlimited. Raises Unavailable."""
         with self.account.lock:
             group = self.account.fresh()
             ours = sum(lvm_tags.is_ours(found.tags) for found in group.volumes.values())
         return max(1, group.most - (group.count - ours)) if group.most else 0
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore."""
         entry = TagEntry(TagKind.COPY, self.new_record(request, want, origin))
         self.check_name(request.name)
         booking = self.booking(entry, self.layout(request.parameters))
@@ -242,7 +240,7 @@ class LvmStore(LvmTable):
         return entry.record
 
     def _zero(self, lv: str) -> None:
-        """Overwrite what former owners left of a raw block volume, which nobody else does. Raises HostError."""
+        """Zero the former content of a raw block volume, which has no file system to hide it. Raises HostError."""
         try:
             with block_device.locked(self.activate(lv)) as fd:
                 block_device.zero(fd)
@@ -250,7 +248,7 @@ class LvmStore(LvmTable):
             raise HostError(f"cannot overwrite {self.group}/{lv}: {failure.strerror}") from failure
 
     def complete(self, lv: str, record: VolumeRecord) -> None:
-        """Give what was made the name of its volume, which is there from now on. Raises HostError."""
+        """Rename what was made to its volume's name, which creates the volume. Raises HostError."""
         name = self.lv(record.name)
         lvm.lvm("lvrename", "--quiet", self.group, lv, name)
         with self.account.lock:
@@ -259,13 +257,13 @@ class LvmStore(LvmTable):
             self.keep(name, TagEntry(TagKind.VOLUME, record), key=record.name)
 
     def undo(self, lv: str, entry: TagEntry) -> None:
-        """Remove what a call that failed has made; what cannot be removed goes later."""
+        """Remove what a failed call has made; on failure a later call removes it."""
         with suppress(TonnageError):
             if self.account.find(lv) is not None:
                 self.discard(lv, entry)
 
     def check_name(self, name: str) -> None:
-        """Make way for a volume of that name. Raises AlreadyExists when it is somebody else's, HostError."""
+        """Free the name for a new volume. Raises AlreadyExists when it belongs to others, HostError."""
         self.check_damaged(name)
         lv = self.lv(name)
         for left, entry in list(self.entries.items()):
@@ -281,14 +279,13 @@ class LvmStore(LvmTable):
         raise AlreadyExists(f"{self.group}/{lv} is a logical volume that is not tonnage's: it is left alone")
 
     def new_uuid(self, name: str, created: float) -> UUID:
-        """Of a volume's file system; also what makes one of two things of the same name."""
+        """A UUID for a volume's file system; it also distinguishes two volumes of one name."""
         return uuid5(NAMESPACE_URL, f"lvm:{self.group}/{name}/{created!r}")
 
     def new_record(
         self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None
     ) -> VolumeRecord:
-        """The record of a volume that is to be made. origin: what it is filled from; if that was never used, it is made
-        as that would have been."""
+        """The record of a volume to create. origin: the source; if it was never used, its record is the model."""
         created = self.clock.time()
         mkfs = request.parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs
         folder = request.parameters.get(SOURCE, "") if origin is None else origin.from_folder
@@ -310,7 +307,7 @@ class LvmStore(LvmTable):
         )
 
     def booking(self, entry: TagEntry, layout: Layout) -> ExtentReservation:
-        """The room of a logical volume that is to be made."""
+        """The reservation of a logical volume to create."""
         extent = self.extent()
         extents = layout.extents(entry.record.length, extent)
         tags = tuple(lvm_tags.encode(entry))
@@ -329,8 +326,10 @@ class LvmStore(LvmTable):
             lvm.lvm(*command, *booking.layout.arguments(), self.group)
 
     def empty(self, lv: str) -> None:
-        """Throw away what is in a thin volume that nobody was ever given: LVM may have given it a device that a killed
-        command had left, with the content of another volume. Raises HostError."""
+        """Discard the content of a new thin volume. Raises HostError.
+
+        LVM may have given it a device that a killed command had left, with the content of another volume.
+        """
         mapper = lvm.mapper_name(self.group, lv)
         if not dm.thin_mapped(mapper):
             return
@@ -344,7 +343,6 @@ class LvmStore(LvmTable):
             raise HostError(f"cannot empty {self.group}/{lv}: {failure.strerror}") from failure
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         self.account.fresh()
         record = self.records.get(name)
@@ -359,12 +357,12 @@ class LvmStore(LvmTable):
             self.recount()
 
     def check_unused(self, lv: str, what: str) -> None:
-        """Raises Precondition while anything has a logical volume open or shows its device."""
+        """Raises Precondition while a logical volume is open or its device published."""
         if self.is_used(lv):
             raise Precondition(f"{what} is in use (mounted or attached): unpublish and unstage it first")
 
     def is_used(self, lv: str) -> bool:
-        """Whether anything has a device open, or could open it. udev may look at it for a moment."""
+        """Whether a device is open, or its node is where it could be opened. udev may open it for a moment."""
         path = lvm.device(self.group, lv)
         if path is None:
             return False
@@ -373,9 +371,9 @@ class LvmStore(LvmTable):
         )
 
     def let_go(self, lv: str, entry: TagEntry) -> None:
-        """Remove a volume that nobody uses, or keep it out of sight while its thick snapshots need it.
+        """Remove an unused volume, or rename it while its thick snapshots need it.
 
-        lvremove would take them along. Raises Precondition when one of them is somebody else's, HostError.
+        lvremove would remove them too. Raises Precondition when one of them is not tonnage's, HostError.
         """
         if self._is_origin(lv) and not self.account.thick_snapshots(lv):
             self.account.read()
@@ -399,9 +397,9 @@ class LvmStore(LvmTable):
         return found is not None and found[0] == "snapshot-origin"
 
     def discard(self, lv: str, entry: TagEntry, *, as_well: VolumeRecord | None = None) -> None:
-        """Remove a logical volume of ours for ever; when its class wants it erased, that is begun.
+        """Remove a logical volume of ours for good; start to erase it if its class says so.
 
-        as_well: of a snapshot its volume, which may have been changed since. Raises HostError.
+        as_well: for a snapshot its volume, which may have changed since. Raises HostError.
         """
         record = entry.record
         found = self.account.find(lv)
@@ -420,7 +418,7 @@ class LvmStore(LvmTable):
         self.set_aside(lv, erasing)
 
     def set_aside(self, lv: str, entry: TagEntry) -> str:
-        """Give what is deleted a name that no volume has, so that its own is free; returns that name. Idempotent."""
+        """Rename a deleted volume so that its name is free; return the new name. Idempotent."""
         name = lvm_tags.lv_name(self.group, entry)
         with self._renaming:  # the eraser does it too, as soon as the tags say so
             if lv not in self.entries:
@@ -438,7 +436,7 @@ class LvmStore(LvmTable):
         return name
 
     def remove(self, lv: str, entry: TagEntry) -> None:
-        """Remove a logical volume; one that is gone is success. Raises Precondition while it is in use, HostError."""
+        """Remove a logical volume; one that is gone is success. Raises Precondition while in use, HostError."""
         with self.account.removing(lv, self.layout_of(lv, entry.record)), suppress(NotFound):
             lvm.lvm("lvremove", "--yes", "--quiet", f"{self.group}/{lv}")
         with self.account.lock:

@@ -1,7 +1,6 @@
-"""The table of an LVM pool: which logical volumes of the group are ours, what their tags say, what is promised.
+"""The table of an LVM pool: its logical volumes in the group, their tags and reservations.
 
-Thread-safe; what is counted is counted under the account's lock. lvmstore.py makes and removes logical volumes,
-lvmnode.py shows volumes, lvmdepot.py has snapshots, copies and growth.
+Thread-safe; counts change under the account's lock. It makes and removes nothing by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class LvmTable(RecordStore):
-    """Records in the tags of logical volumes. `entries`: those of ours that are no volumes, by LVM's names."""
+    """Records in the tags of logical volumes. `entries`: ours that are not volumes, by LVM's names."""
 
     remedy = "put its tags back as they were (lvm lvchange), or save its content and remove it by hand (lvm lvremove)"
 
@@ -50,18 +49,16 @@ class LvmTable(RecordStore):
         """Descriptor of the group's lock, -1 while the pool is not open."""
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """See RecordStore."""
         super().rebound(bounds)
         self.bounds = structs.replace(self.bounds, size=bounds.size, ratio=bounds.ratio)
         self.account.change_ratio(bounds.ratio)
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self.held >= 0
 
     def _learn(self, group: VolumeGroup) -> None:
-        """Take the records of a report."""
+        """Read the records of a report."""
         records: dict[str, VolumeRecord] = {}
         entries: dict[str, TagEntry] = {}
         damaged: dict[str, str] = {}
@@ -88,14 +85,14 @@ class LvmTable(RecordStore):
             log.error("volume group misses disks, nothing is made in it group=%s missing=%d", group.name, group.missing)
 
     def recount(self) -> None:
-        """Count anew what is promised. The account's lock is held."""
+        """Count again what is reserved. The account's lock is held."""
         entries = sum(self._promise(lv, entry) for lv, entry in self.entries.items())
         damaged = sum(self.account.volumes[lv].size for lv in self.damaged if lv in self.account.volumes)
         self.used = sum(record.size for record in self.records.values()) + entries + damaged
         self.used += sum(self._making.values())
 
     def _promise(self, lv: str, entry: TagEntry) -> int:
-        """Bytes that count for one that is no volume: a thick snapshot has what it was given for changes."""
+        """Reserved bytes of one that is not a volume: a thick snapshot counts its bytes for changes."""
         if entry.kind is TagKind.SCRATCH or (entry.kind is TagKind.COPY and entry.record.name in self._making):
             return 0
         found = self.account.volumes.get(lv)
@@ -103,7 +100,7 @@ class LvmTable(RecordStore):
 
     @contextmanager
     def counting(self, key: str, size: int) -> Iterator[None]:
-        """Count bytes while something is made; keep() counts it for good. Raises Exhausted."""
+        """Count bytes while something is made; keep() makes that permanent. Raises Exhausted."""
         with self.account.lock:
             if size > 0 and self.most and self.used + size > self.most:
                 raise Exhausted(f"{size} bytes for {key} do not fit any more into pool {self.pool!r}")
@@ -117,7 +114,7 @@ class LvmTable(RecordStore):
                 self.recount()
 
     def keep(self, lv: str, entry: TagEntry, *, key: str = "") -> None:
-        """Remember what a command has made. key: what it was counted by until now."""
+        """Record what a command has made. key: the key that it was counted by."""
         with self.account.lock:
             self._making.pop(key, None)
             self.entries.pop(lv, None)
@@ -132,16 +129,15 @@ class LvmTable(RecordStore):
         return tags.volume_name(self.group, name)
 
     def check_damaged(self, name: str) -> None:
-        """See RecordStore."""
         if (fault := self.damaged.get(self.lv(name))) is not None:
             raise HostError(f"the record of {self.group}/{self.lv(name)} is damaged ({fault}): {self.remedy}")
 
     def layout(self, parameters: Mapping[str, str]) -> Layout:
-        """What class parameters mean here. Raises Invalid, Unsupported."""
+        """The layout for class parameters in this pool. Raises Invalid, Unsupported."""
         return lvm_layout.read(parameters, thin_pool=self.bounds.thin, pool=self.pool)
 
     def layout_of(self, lv: str, record: VolumeRecord) -> Layout:
-        """How a logical volume lies that is there: the pool's options may have changed since it was made."""
+        """The layout of an existing logical volume: the pool's options may have changed since it was made."""
         found = self.account.volumes.get(lv)
         if found is not None and found.pool:
             return THIN
@@ -156,14 +152,14 @@ class LvmTable(RecordStore):
         return self.account.fresh().extent
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore: one lvchange with what differs."""
+        """One lvchange with what differs."""
         before = TagEntry(TagKind.VOLUME, self.records[record.name])
         after = TagEntry(TagKind.VOLUME, record)
         self.retag(self.lv(record.name), before, after)
         self.keep(self.lv(record.name), after)
 
     def retag(self, lv: str, before: TagEntry, after: TagEntry) -> None:
-        """Change the record of a logical volume. Raises HostError."""
+        """Replace the record in the tags of a logical volume. Raises HostError."""
         found = self.account.find(lv)
         if words := tags.change(found.tags if found else tags.encode(before), after):
             lvm.lvm("lvchange", "--quiet", *words, f"{self.group}/{lv}")
@@ -174,7 +170,7 @@ class LvmTable(RecordStore):
         return lvm.device(self.group, self.lv(record.name))
 
     def activate(self, lv: str) -> str:
-        """The device of a logical volume, which is activated where it is not. Raises HostError."""
+        """Activate a logical volume if needed; return its device. Raises HostError."""
         if (path := lvm.device(self.group, lv)) is not None:
             return path
         # --yes: after a restart of the machine, LVM asks whether the origin of a thick snapshot may be activated too.
@@ -184,5 +180,5 @@ class LvmTable(RecordStore):
         return path
 
     def deactivate(self, lv: str) -> None:
-        """Take the device of a logical volume away. Raises Precondition while it is in use, HostError."""
+        """Deactivate a logical volume. Raises Precondition while it is in use, HostError."""
         lvm.lvm("lvchange", "--quiet", "--activate", "n", f"{self.group}/{lv}")

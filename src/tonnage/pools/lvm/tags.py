@@ -1,8 +1,8 @@
 """Records as LVM tags: written with the logical volume by one command, changed by one.
 
-`tonnage.v` is the format, `tonnage.sum` the checksum of all others, `tonnage.kind` what the logical volume is (Kind,
-none for a volume), `tonnage.p.KEY` are class parameters, `tonnage.m.KEY` what was set above them, `tonnage.o.KEY` what
-is known of the owner. `lvs -o +lv_tags` shows them to people.
+`tonnage.v` is the format, `tonnage.sum` the checksum of all others. `tonnage.kind` is the TagKind of the logical volume
+(none for a volume). `tonnage.p.KEY` are class parameters, `tonnage.m.KEY` the changed ones that override them,
+`tonnage.o.KEY` the owner record. `lvs -o +lv_tags` shows them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _MAPS = {"p": "parameters", "m": "mutable", "o": "owner"}
 
 
 class TagKind(Enum):
-    """What a logical volume of ours is."""
+    """The use of a logical volume of ours that is not a volume."""
 
     VOLUME = ""
     SNAPSHOT = "snapshot"
     COPY = "copy"
-    """A volume that is being made: its tags are those of the volume, its name says that nobody has seen it."""
+    """A volume that is being created: its tags are those of the volume, its name is not."""
     ORIGIN = "origin"
-    """A deleted volume that its thick snapshots still need."""
+    """A deleted volume that its thick snapshots still require."""
     ERASING = "erasing"
-    """What was deleted and is being erased."""
+    """A deleted volume or snapshot that is being erased."""
     SCRATCH = "scratch"
-    """A helper of a call: of no use to anybody once that has ended."""
+    """A temporary helper of a call, unused after the call."""
 
 
 @dataclass(frozen=True)
 class TagEntry:
-    """What the tags of a logical volume say. method, done: of one that is being erased."""
+    """The parsed tags of a logical volume. method, done: of one that is being erased."""
 
     kind: TagKind
     record: VolumeRecord
@@ -52,18 +52,18 @@ class TagEntry:
     done: int = 0
 
     def job(self) -> EraseJob:
-        """What is left to be done for one that is being erased."""
+        """The rest of the work for one that is being erased."""
         record = self.record
         return EraseJob(record.uuid.hex, record.name, self.method, record.length, room=record.size, done=self.done)
 
 
 def is_ours(tags: Sequence[str]) -> bool:
-    """Whether a volume is tonnage's, also one whose record is damaged."""
+    """Whether a volume is tonnage's, also one with a damaged record."""
     return any(tag.startswith(f"{_OURS}.") for tag in tags)
 
 
 def encode(entry: TagEntry) -> list[str]:
-    """The tags of a record. Raises Invalid when a value is too long for one."""
+    """The tags for a record. Raises Invalid when a value is too long for a tag."""
     record = entry.record
     plain = {"v": str(record.version), "name": record.name, "size": str(record.size), "length": str(record.length)}
     plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
@@ -81,21 +81,25 @@ def encode(entry: TagEntry) -> list[str]:
 
 
 def _checksum(tags: Sequence[str]) -> str:
-    """The tag that has the checksum of others, whatever their order."""
+    """The checksum tag for other tags, independent of their order."""
     return lvm.tag(_OURS, _SUM, value=checksum.checksum("\n".join(sorted(tags)).encode()))
 
 
 def change(before: Sequence[str], after: TagEntry) -> list[str]:
-    """Arguments of the lvchange that replaces tags by those of a record: one commit of the group's metadata, so there
-    is no moment with half of it. Tags that are not ours stay. Empty when nothing differs."""
+    """Arguments of the lvchange that replaces tags by those of a record; empty without a difference.
+
+    It is one commit of the group's metadata, so half of it is never visible. Foreign tags stay.
+    """
     old, new = {tag for tag in before if is_ours([tag])}, set(encode(after))
     words = [word for tag in sorted(new - old) for word in ("--addtag", tag)]
     return words + [word for tag in sorted(old - new) for word in ("--deltag", tag)]
 
 
 def decode(tags: Sequence[str]) -> TagEntry:
-    """The record in tags; ones that are not ours are left out. Raises ValueError when it is damaged, or written by a
-    later tonnage: tags that are not just what encode() makes of it."""
+    """The record in tags; foreign tags are skipped.
+
+    Raises ValueError when it is damaged or of a later tonnage: tags that differ from what encode() returns.
+    """
     ours = [tag for tag in tags if tag.startswith(f"{_OURS}.")]
     sums = [tag for tag in ours if tag.startswith(f"{_OURS}.{_SUM}=")]
     rest = [tag for tag in ours if tag not in sums]
@@ -164,7 +168,7 @@ _SIGNS = {TagKind.SNAPSHOT: "s", TagKind.COPY: "c", TagKind.ORIGIN: "o", TagKind
 
 
 def lv_name(group: str, entry: TagEntry) -> str:
-    """The logical volume of a record. Only those of volumes have no '+' in their names, as volumes' names have none."""
+    """The logical volume's name for a record. Only those of volumes have no '+', as volumes' names have none."""
     if entry.kind is TagKind.VOLUME:
         return volume_name(group, entry.record.name)
     if entry.kind is TagKind.SNAPSHOT:
@@ -173,8 +177,11 @@ def lv_name(group: str, entry: TagEntry) -> str:
 
 
 def found_at(group: str, lv: str, entry: TagEntry) -> TagEntry:
-    """What a logical volume of that name is whose tags say `entry`. Raises ValueError where the two do not agree, as
-    when the tags are of an earlier moment: nothing that has a volume's name is ever taken for half made."""
+    """Check the name of a logical volume against its tags `entry`; return what it is.
+
+    Raises ValueError where the two disagree, as when the tags are restored from an earlier moment. So a volume is never
+    taken for a half-made one.
+    """
     if entry.kind is TagKind.VOLUME and lv == lv_name(group, replace(entry, kind=TagKind.COPY)):
         return replace(entry, kind=TagKind.COPY)
     is_renamed_later = entry.kind in (TagKind.ORIGIN, TagKind.ERASING)
@@ -184,12 +191,12 @@ def found_at(group: str, lv: str, entry: TagEntry) -> TagEntry:
 
 
 def volume_name(group: str, name: str) -> str:
-    """The logical volume of a volume: its name, or a hash of it where LVM has no such names."""
+    """The logical volume's name for a volume: the same, or a hash where LVM does not allow it."""
     return name if lvm.fits(group, name) else f"t_{_hash(name)}"
 
 
 def snapshot_name(group: str, name: str) -> str:
-    """The logical volume of a snapshot."""
+    """The logical volume's name for a snapshot."""
     plain = f"{_SIGNS[TagKind.SNAPSHOT]}+{name}"
     return plain if lvm.fits(group, plain) else f"{_SIGNS[TagKind.SNAPSHOT]}+t+{_hash(name)}"
 

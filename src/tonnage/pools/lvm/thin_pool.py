@@ -1,4 +1,4 @@
-"""The thin pool of an LVM pool: made where it is missing, checked, watched so that nobody fills it unseen. Blocking."""
+"""The thin pool of an LVM pool: created if missing, checked, and monitored for fullness. Blocking."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from tonnage.pools.lvm.accounting import Account
 
 log = logging.getLogger(__name__)
 FULL_DATA, FULL_METADATA = 0.95, 0.9
-"""Fullness from which on nothing more is made in it."""
+"""Fullness from which no more volumes are created in it."""
 
 
 class LvmLimits(msgspec.Struct, frozen=True):
-    """How much a pool may promise. size: bytes, 0 for what the group has. thin: name of its thin pool, "" for none.
-    thin_size: bytes of it where it must be made, 0 when it must be there. ratio: how often its size may be promised."""
+    """Limits of an LVM pool.
+
+    size: bytes, 0 for the group's. thin: name of its thin pool, "" for none. thin_size: bytes of the thin pool where it
+    must be made, 0 when it must exist. ratio: overcommit factor for its size.
+    """
 
     size: int = 0
     thin: str = ""
@@ -30,7 +33,7 @@ class LvmLimits(msgspec.Struct, frozen=True):
 
 
 class ThinWatch:
-    """Looks after the thin pool that bounds name; nothing to do where they name none."""
+    """Monitors the thin pool that bounds name; does nothing where they name none."""
 
     def __init__(self, account: Account, bounds: LvmLimits) -> None:
         self._account = account
@@ -39,7 +42,7 @@ class ThinWatch:
         self._warned = False
 
     def open(self, group: VolumeGroup) -> None:
-        """Make the thin pool if it is missing, and set it up. Raises Unavailable, HostError."""
+        """Create the thin pool if it is missing, and configure it. Raises Unavailable, HostError."""
         thin = self._bounds.thin
         if not thin:
             return
@@ -50,7 +53,7 @@ class ThinWatch:
             raise Unavailable(f"{self._path} is {found.layout or 'something else'}, not a thin pool")
         if not found.zeroes:
             raise Unavailable(f"thin pool {self._path} would show old data: lvm lvchange -Zy {self._path}")
-        if found.when_full != "error":  # or a full pool would leave its writers hanging
+        if found.when_full != "error":  # or writers to a full pool would hang
             lvm.lvm("lvchange", "--errorwhenfull", "y", self._path)
             self._account.distrust()
         if not found.active:
@@ -70,8 +73,10 @@ class ThinWatch:
             self._account.distrust()
 
     def make(self, *command: str) -> None:
-        """Run an LVM command that makes something in the thin pool; once more when what a killed one had left there was
-        in its way. Raises what lvm() does."""
+        """Run an LVM command that creates something in the thin pool. Raises what lvm() does.
+
+        It runs once more when leftovers of a killed command were in the way.
+        """
         try:
             lvm.lvm(*command)
         except TonnageError:
@@ -80,13 +85,13 @@ class ThinWatch:
             lvm.lvm(*command)
 
     def _settle(self) -> bool:
-        """Whether something was in the way, and is no more."""
+        """Whether something was in the way, and is removed."""
         from tonnage.pools.lvm import thin_pool
 
         try:
             return thin_pool.settle(self._account.name, self._bounds.thin)
         except TonnageError as failure:
-            log.warning("cannot look after thin pool pool=%s error=%s", self._path, failure)
+            log.warning("cannot check thin pool pool=%s error=%s", self._path, failure)
             return False
 
     def _make(self) -> VolumeGroup:
@@ -102,7 +107,9 @@ class ThinWatch:
         return self._account.read()
 
     def state(self) -> dm.ThinPool:
-        """How full it is, asked of the kernel; as last read where it is not active. Raises Unavailable, HostError."""
+        """Fullness of the thin pool, from the kernel; as last read where it is not active. Raises Unavailable,
+        HostError.
+        """
         name = lvm.mapper_name(self._account.name, self._bounds.thin)
         found = dm.thin_pool(f"{name}-tpool") or dm.thin_pool(name)
         if found is None:
@@ -111,7 +118,7 @@ class ThinWatch:
         return found
 
     def is_full(self) -> bool:
-        """Whether it has too little left to make anything in it."""
+        """Whether it is too full to create anything in it."""
         found = self.state()
         full = found.data >= FULL_DATA or found.metadata >= FULL_METADATA or not found.writable
         if full and not self._warned:
@@ -123,7 +130,7 @@ class ThinWatch:
         return full
 
     def fault(self) -> str:
-        """What is wrong with it for the volumes in it, "" for nothing. Raises Unavailable, HostError."""
+        """The problem of the thin pool for its volumes, "" for none. Raises Unavailable, HostError."""
         found = self.state()
         if not found.writable:
             return f"its thin pool {self._path} takes no more writes: see the kernel's log, then lvm lvconvert --repair"
@@ -139,10 +146,10 @@ _RUN = "/run/tonnage"
 
 
 def settle(group: str, pool: str) -> bool:
-    """Make an active thin pool agree with LVM's metadata; whether it did not. May be repeated. Raises HostError.
+    """Make an active thin pool agree with LVM's metadata; return whether it had to. Idempotent. Raises HostError.
 
-    Only the device that LVM would give to the next volume is removed, and only if no volume has its number: LVM counts
-    upwards from the highest.
+    Only the device that LVM would assign to the next volume is removed, and only if no volume has its number: LVM
+    counts upwards from the highest.
     """
     kernel = f"{lvm.mapper_name(group, pool)}-tpool"
     with lvm.alone(group):
@@ -166,10 +173,10 @@ _AHEAD = re.compile(r"transaction_id is (\d+), while expected (\d+)")
 
 
 def catch_up(group: str, pool: str, said: str) -> bool:
-    """Let LVM's metadata follow a thin pool that it refuses to activate, being one transaction ahead; settle() does the
-    rest. said: with what words LVM refused. Whether that was it. Raises HostError.
+    """Update LVM's metadata to a thin pool that is one transaction ahead, which LVM refuses to activate.
 
-    vgcfgrestore(8) is the only way: the kernel takes messages only from a pool that is active.
+    settle() does the rest. said: LVM's error message. Returns whether that was the cause. vgcfgrestore(8) is the only
+    way: the kernel takes messages only from an active pool. Raises HostError.
     """
     found = _AHEAD.search(said)
     if found is None or int(found[1]) != int(found[2]) + 1:
@@ -184,9 +191,9 @@ def catch_up(group: str, pool: str, said: str) -> bool:
 
 
 def following(metadata: str, pool: str, *, before: int) -> str:
-    """LVM's metadata of a group, as vgcfgbackup writes them, with a thin pool at the transaction after `before`.
+    """LVM's metadata of a group, as vgcfgbackup writes them, with the thin pool's transaction increased.
 
-    Raises HostError unless they say just what is expected.
+    before: the transaction that it must have. Raises HostError unless the metadata are exactly as expected.
     """
     volume = re.search(rf"^\t\t{re.escape(pool)} {{$.*?^\t\t}}$", metadata, re.MULTILINE | re.DOTALL)
     text = volume[0] if volume else ""

@@ -1,4 +1,4 @@
-"""The persistent memory pool: volumes are namespaces, or logical volumes on them.
+"""The persistent memory pool: each volume is a namespace, or a logical volume on namespaces.
 
 Called through the pool contract. It runs ndctl on the regions of this machine.
 """

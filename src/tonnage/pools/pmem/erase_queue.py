@@ -1,7 +1,7 @@
-"""Deleted volumes of persistent memory whose content is being erased: the jobs, in the region beside the records.
+"""The erase queue of persistent memory: jobs of deleted volumes, stored in their region. Blocking.
 
-A job names the namespace by its UUID, so nothing is moved: the job is written down, which deletes the volume, then its
-record is removed; at the end the namespace is destroyed, then the job removed. Blocking.
+A job names the namespace by its UUID, so nothing is moved. Order of steps: the job is written, which deletes the
+volume; its record is removed; at the end the namespace is destroyed, then the job removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FOLDER = ".erasing"
 
 
 class PmemErasures(EraseRecords):
-    """The jobs of a pool's regions; a job's key is the UUID of its namespace. freed: told the bytes that are free."""
+    """The jobs of a pool's regions; a job's key is the UUID of its namespace. freed: called with freed bytes."""
 
     def __init__(self, freed: Callable[[int], None]) -> None:
         self._freed = freed
@@ -33,10 +33,10 @@ class PmemErasures(EraseRecords):
         self._regions: dict[str, PmemRegion] = {}
         self._folders: dict[str, Directory] = {}  # region -> its folder of jobs
         self.faults: list[str] = []
-        """What is wrong with jobs, and what to do."""
+        """Problems of jobs, and what to do about each."""
 
     def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, VolumeRecord]) -> list[str]:
-        """Read the jobs; the names of volumes whose record a kill has left. Raises Unavailable, HostError."""
+        """Read the jobs; return the names of volumes whose record a kill has left. Raises Unavailable, HostError."""
         self.faults = []
         by_uuid = {str(record.uuid): record.name for record in volumes.values()}
         for region in regions:
@@ -65,13 +65,13 @@ class PmemErasures(EraseRecords):
         return [by_uuid[key] for key in self._jobs if key in by_uuid]
 
     def close(self) -> None:
-        """Let the folders go. May be repeated."""
+        """Release the directories. Idempotent."""
         for folder in self._folders.values():
             folder.close()
         self._folders, self._jobs, self._regions = {}, {}, {}
 
     def add(self, region: PmemRegion, record: VolumeRecord, namespace: PmemNamespace, method: str) -> None:
-        """Take over a volume's namespace; durable when this returns. Raises Exhausted, HostError."""
+        """Add a volume's namespace; durable when this returns. Raises Exhausted, HostError."""
         length = namespace.size if namespace.mode == "devdax" else namespace.usable
         job = EraseJob(str(record.uuid), record.name, method, length, room=record.size)
         self._put(region, job)
@@ -83,15 +83,14 @@ class PmemErasures(EraseRecords):
         self._folders[region.name].put(job.key, job)
 
     def jobs(self) -> Sequence[EraseJob]:
-        """See EraseRecords."""
         return list(self._jobs.values())
 
     def used(self) -> int:
-        """Bytes that count until they are erased."""
+        """Bytes that count as used until they are erased."""
         return sum(job.room for job in self._jobs.values())
 
     def path(self, job: EraseJob) -> Path | None:
-        """See EraseRecords. devdax has no device that can be written to: it is shown raw until it is destroyed."""
+        """The device to erase. devdax has no writable device: it is shown raw until it is destroyed."""
         region = self._region(job)
         found = region.find(UUID(job.key))
         if found is None:
@@ -103,12 +102,10 @@ class PmemErasures(EraseRecords):
         return Path(found.device)
 
     def save(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._put(self._region(job), job)
         self._jobs[job.key] = job
 
     def finish(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         region = self._region(job)
         region.destroy(UUID(job.key))
         self._folders[region.name].remove(job.key)

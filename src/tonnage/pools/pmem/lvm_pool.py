@@ -1,9 +1,9 @@
-"""The pmem pool with LVM in between (`mode=lvm`): an LVM pool on a volume group made over fsdax namespaces.
+"""The pmem pool with `mode=lvm`: an LVM pool on a volume group of fsdax namespaces.
 
-Volumes grow, have any size and lie in any free extents, and are still mapped into programs: DAX goes through
-device-mapper's linear and striped targets. It does not go through those of mirrors, thin pools and snapshots, and the
-kernel does not let a device lose it, so there are none of the latter two here. Each region gives all that it has free
-to one namespace with the label LABEL, a physical volume of the group `tonnage-NAME`.
+Volumes grow, have any size and any free extents, and are still mapped into programs: DAX works through device-mapper's
+linear and striped targets. It does not work through mirrors, thin pools and snapshots, and the kernel does not let a
+device lose it. So there are no thin pools and snapshots here. Each region gives all its free memory to one namespace
+with the label LABEL, a physical volume of the group `tonnage-NAME`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,20 @@ class PmemLvmPool(LvmPool):
         super().__init__(name, f"tonnage-{name}", LvmLimits(size), clock=clock, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         check_refused(self, parameters)
         super().check(parameters)
 
     async def open(self) -> None:
-        """See Pool. A group that is not there is made of what the regions have free."""
+        """Open the pool. A missing group is made of the regions' free memory."""
         await self._threads.run(prepare, self.region, self.group, f"pmem pool {self.name!r}")
         await super().open()
 
     async def device(self, name: str) -> tuple[int, int] | None:
-        """See Pool: it is asked for by those who would limit IO, and mapped memory cannot be held back."""
+        """Raises Unsupported: I/O limits need a device, and they cannot limit mapped memory."""
         raise self._unsupported("block devices of its volumes")
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """See Pool. Files are mapped without a copy (`-o dax`), but for those of mirrors."""
+        """Stage a volume, with `-o dax` (files are mapped without a copy) except for mirrors."""
         record = self._store.record(name)
         if not record.block and not self._store.layout_of(self._store.lv(name), record).mirrors:
             options = tuple(dict.fromkeys(("dax", *options)))
@@ -70,10 +69,10 @@ class PmemLvmPool(LvmPool):
 
 
 def prepare(wanted: str, group: str, where: str) -> None:
-    """Bring up the namespaces of a group; make them and the group where there are none yet. Blocking. May be repeated.
+    """Enable the namespaces of a group; make them and the group where there are none yet. Blocking. Idempotent.
 
-    A namespace has the label UNFINISHED until it is part of the group, so that what a kill leaves is taken up again.
-    Raises Unavailable, HostError.
+    A namespace has the label UNFINISHED until it is part of the group, so leftovers of a kill are reused. Raises
+    Unavailable, HostError.
     """
     with ExitStack() as held:
         tools = {}
@@ -100,11 +99,13 @@ def _prepare(tools: Mapping[str, Ndctl], group: str, where: str) -> None:
             _add(tool, part, group, disks)
             disks = _disks(group)
     if not disks:
-        raise Unavailable(f"{where}: there is no volume group {group}, and no region has room for one (ndctl list -RN)")
+        raise Unavailable(
+            f"{where}: there is no volume group {group} and no region has free memory for one (ndctl list -RN)"
+        )
 
 
 def _part(tool: Ndctl, region: str) -> PmemNamespace | None:
-    """What a region gave to a group, or was about to give when it was interrupted."""
+    """The namespace that a region gave to a group, also if that was interrupted."""
     for namespace in ndctl.namespaces(region):
         if namespace.label == LABEL:
             return namespace

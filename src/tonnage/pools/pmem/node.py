@@ -1,4 +1,4 @@
-"""Volumes of persistent memory on their node: formatted once, mounted with DAX, shown. Blocking."""
+"""Persistent memory volumes on their node: formatted once, mounted with DAX, published. Blocking."""
 
 from __future__ import annotations
 
@@ -22,22 +22,19 @@ _MKFS_TIMEOUT = 600.0
 _DAX = "dax"
 _UNHELD = "pods reach the memory without the kernel's block layer, which could hold them back"
 MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
-"""Parameters that no volume in memory can have, and why. For the same reason device() is not offered."""
+"""Parameters that a volume in memory cannot support, and why. So device() is unsupported too."""
 
 
 class PmemNode(PmemStore, DeviceNode):
-    """Namespaces that are shown to pods."""
+    """Namespaces that are staged and published."""
 
     def bring_up(self, record: VolumeRecord) -> str:
-        """See DeviceNode."""
         return self.namespace(record).device
 
     def device_of(self, record: VolumeRecord) -> str | None:
-        """See DeviceNode."""
         return self.namespace(record).device
 
     def make_content(self, record: VolumeRecord, device: str) -> str:
-        """See DeviceNode."""
         if record.block:
             return device  # it was overwritten when it was made
         namespace = self.namespace(record)
@@ -48,17 +45,15 @@ class PmemNode(PmemStore, DeviceNode):
         return device
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
-        """See DeviceNode. What is in a namespace of mode fsdax is mapped into programs without a copy."""
+        """Mount options, with DAX for mode fsdax: content is mapped into programs without a copy."""
         return tuple(dict.fromkeys((_DAX, *options))) if self.namespace(record).mode == "fsdax" else options
 
     def show_readonly(self, device: str, target: Path) -> None:
-        """See DeviceNode."""
         if is_character(device):
             raise Unsupported(f"{device}: memory of mode devdax cannot be shown read-only")
         super().show_readonly(device, target)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         try:
             namespace = self.namespace(record)
         except HostError as failure:
@@ -69,7 +64,7 @@ class PmemNode(PmemStore, DeviceNode):
 
 
 def _make_content(fd: int, namespace: PmemNamespace, record: VolumeRecord) -> None:
-    """A file system, unless it was used already; what an interrupted mkfs of ours left is made anew."""
+    """Make a file system unless one was used already; what an interrupted mkfs of ours left is made again."""
     try:
         if must_format(fd, namespace.device, record):
             run(_mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
@@ -87,7 +82,7 @@ def _mkfs(namespace: PmemNamespace, record: VolumeRecord) -> list[str]:
 
 
 def _fill(namespace: PmemNamespace, record: VolumeRecord, folder: Path) -> None:
-    """Put what is in a folder of the node into the new file system, which nobody sees yet."""
+    """Populate the new file system from a directory of the node, before it is in use."""
     from tonnage.pools.fs import populate
 
     with mount.unseen(namespace.device, record.fstype, ("nodev",)) as root:

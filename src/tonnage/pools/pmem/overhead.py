@@ -1,8 +1,8 @@
-"""How a volume lies in a namespace of persistent memory: what each mode takes for itself, and what is left. No I/O.
+"""The overhead of a volume in a namespace of persistent memory, for each mode. No I/O.
 
-fsdax and devdax keep a description of every page (64 bytes, `--map=dev`) in front of the data, which begins at a
-multiple of 2 MiB (drivers/nvdimm/pfn_devs.c). sector keeps a map and a log so that sectors are written whole or not at
-all (drivers/nvdimm/btt.h); its figure is a bound from above, those of the others are exact.
+fsdax and devdax store a description of every page (64 bytes, `--map=dev`) in front of the data, which begins at a
+multiple of 2 MiB (drivers/nvdimm/pfn_devs.c). sector stores a map and a log to write sectors atomically
+(drivers/nvdimm/btt.h). Its overhead here is an upper bound, those of the others are exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def mode_of(parameters: Mapping[str, str], default: str) -> str:
 
 
 def usable(mode: str, raw: int) -> int:
-    """Bytes that the device of a namespace has at least."""
+    """Minimum bytes of the device of a namespace."""
     if mode == "sector":
         arenas = -(-raw // _ARENA)
         left = raw - arenas * _ARENA_HEAD - raw // 1024
@@ -48,7 +48,7 @@ def raw_size(mode: str, length: int, align: int) -> int:
 
 
 def largest(mode: str, form: Format | None, free: int, align: int) -> int:
-    """Usable bytes of the largest volume in that many free bytes. form: its file system, None for raw block."""
+    """Usable bytes of the largest volume in that many free bytes. form: its file system format, None for raw block."""
     room = usable(mode, free // align * align)
     return form.usable(room) if form else room
 

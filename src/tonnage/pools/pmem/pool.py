@@ -1,9 +1,9 @@
-"""The pmem pool: each volume is a namespace of persistent memory (NVDIMMs, CXL memory that keeps its content).
+"""The pmem pool: each volume is a namespace of persistent memory (NVDIMMs, persistent CXL memory).
 
-Programs map files of a volume straight into memory (DAX) where the namespace has mode `fsdax`; `sector` is for programs
-that rely on a sector being written whole or not at all; `devdax` gives the memory itself, as a character device, to
-raw block volumes. Needs root, regions with labels, ndctl, e2fsprogs for ext4, xfsprogs for xfs. Namespaces that others
-made are left alone. For snapshots, growth and small volumes put LVM in between: `mode=lvm`, see pmemlvm.py.
+In mode `fsdax`, programs map files of a volume directly into memory (DAX). `sector` is for programs that need atomic
+writes of sectors. `devdax` gives the memory itself, as a character device, to raw block volumes. Needs root, regions
+with labels, ndctl, e2fsprogs for ext4, xfsprogs for xfs. Foreign namespaces are left alone. For snapshots, growth and
+small volumes use `mode=lvm`, with LVM in between.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tonnage.pools.pmem.node import MAPPED, PmemNode
 
 
 class PmemPool(StoredPool[PmemNode]):
-    """Namespaces of a region, or of all. Class parameters: `nsmode` (fsdax, sector, devdax), `erase`, and those of
-    all pools."""
+    """Namespaces of one or all regions.
+
+    Class parameters: `nsmode` (fsdax, sector, devdax), `erase`, and those of all pools.
+    """
 
     kind = "pmem"
     fstypes = ("ext4", "xfs")
@@ -42,19 +44,19 @@ class PmemPool(StoredPool[PmemNode]):
         clock: Clock | None = None,
         erase_rate: int | None = None,
     ) -> None:
-        """region: its name or cookie, "" for all. mode: of classes without nsmode. size: bytes it may promise, 0 for
-        what the regions have."""
+        """region: its name or cookie, "" for all. mode: of classes without nsmode. size: maximum bytes to reserve, 0
+        for all.
+        """
         self.region, self.mode = region, mode
         store = PmemNode(name, region, mode=mode, most=size, clock=clock or RealClock())
         super().__init__(name, store, erase_rate=erase_rate)
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """See StoredPool."""
         check_shared(parameters)
         overhead.mode_of(parameters, self.mode)
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool. A raw block volume has all that its namespace has, unless that passes the limit."""
+        """Check a request. A raw block volume has all of its namespace, unless that is above the limit."""
         fstype = requests.fstype_of(self, request.fstype, block=request.block)
         mode = self._check_mode(request.parameters, block=request.block)
         requests.check_content(request.parameters, fstype)
@@ -82,12 +84,11 @@ class PmemPool(StoredPool[PmemNode]):
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """See Pool."""
         requests.fstype_of(self, fstype, block=block)
         self.check(parameters)
         self._check_mode(parameters, block=block)
         return await super().capacity_for(parameters, fstype=fstype, block=block, inline=inline)
 
     async def volume_limit(self) -> int:
-        """See Pool: what the labels have room for."""
+        """Maximum number of volumes: as many as the labels can describe."""
         return await self._threads.run(self._store.limit)

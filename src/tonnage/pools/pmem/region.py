@@ -1,12 +1,12 @@
-"""One region of persistent memory that a pool has volumes in, with their records in the region itself. Blocking.
+"""One region of persistent memory with a pool's volumes and their records. Blocking.
 
-The records are files of a small file system in a namespace of their own, of mode `sector` (a sector is written whole or
-not at all) with the label RECORDS: they go where the DIMMs go, and nothing on another disk can disagree with them. A
-namespace is ours only if a record has its UUID; all others are left alone, whatever their labels say.
+The records are files of a small file system in a namespace of their own, of mode `sector` (sectors are written
+atomically) with the label RECORDS. So they move with the DIMMs, and cannot disagree with a copy elsewhere. A namespace
+is ours only if a record has its UUID; all others are left alone, whatever their labels.
 
-A record whose length is 0 is of a namespace that is being made or removed: it is written before ndctl is called, so
-whatever a kill leaves can be told from what belongs to others, and goes at the next open. Its namespace has the label
-HALF then: one with another label is never removed, as its record is of an earlier moment. The records' own namespace
+A record of length 0 is of a namespace that is being made or removed. It is written before ndctl is called, so leftovers
+of a kill can be distinguished from foreign namespaces, and the next open removes them. Its namespace has the label
+HALF. One with another label is never removed: its record is restored from an earlier moment. The records' own namespace
 has the label UNFINISHED until it can be used.
 """
 
@@ -35,7 +35,7 @@ RECORDS, UNFINISHED = "tonnage-records", "tonnage-records-unfinished"
 HALF = "tonnage+unfinished"
 """The label of a volume's namespace that is being made or removed; no volume has such a name."""
 RECORDS_SIZE = 32 * MI
-"""Raw bytes that records take of a region, rounded up to its alignment: enough for as many as labels have room for."""
+"""Raw bytes that records take of a region, rounded up to its alignment: enough for the maximum number of labels."""
 _RUN = Path("/run/tonnage")
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0)  # seconds
 _OPTIONS = ("nodev", "nosuid", "noexec", "errors=remount-ro")
@@ -53,7 +53,7 @@ class PmemRegion:
         self._mounted: Path | None = None
 
     def open(self) -> None:
-        """Take the region; make the place for records if there is none yet. Raises Unavailable, HostError."""
+        """Lock the region; make the namespace for records if there is none yet. Raises Unavailable, HostError."""
         try:
             self._held = take(self.name)
             self.tool = Ndctl(self._held)
@@ -75,7 +75,7 @@ class PmemRegion:
             raise
 
     def close(self) -> None:
-        """Give the region back. May be repeated."""
+        """Release the region. Idempotent."""
         self.directory.close()
         if self._mounted is not None:
             mount.umount(self._mounted, lazy=True)
@@ -115,7 +115,7 @@ class PmemRegion:
 
     @property
     def region(self) -> Region:
-        """The region as it is now. Raises Unavailable."""
+        """The current state of the region. Raises Unavailable."""
         try:
             return ndctl.region(self.name)
         except HostError as failure:
@@ -136,9 +136,9 @@ class PmemRegion:
             return self.tool.ready(found)
 
     def make(self, record: VolumeRecord, mode: str) -> PmemNamespace:
-        """Make the namespace of a record of length 0, whose `made` is the bytes that it needs.
+        """Make the namespace of a record of length 0, whose `made` is the needed bytes.
 
-        What is left of a failure is removed. Raises Exhausted, HostError.
+        After a failure, leftovers are removed. Raises Exhausted, HostError.
         """
         region = self.region
         raw = overhead.raw_size(mode, record.made, region.align)
@@ -155,7 +155,7 @@ class PmemRegion:
                 raise
 
     def relabel(self, uuid: UUID, label: str) -> None:
-        """Give a volume's namespace another label; its device is gone for a moment. May be repeated.
+        """Change the label of a volume's namespace; its device is gone for a moment. Idempotent.
 
         Raises Precondition while it is in use, HostError.
         """
@@ -165,7 +165,7 @@ class PmemRegion:
                 self.tool.rename(self.tool.ready(found), label)
 
     def destroy(self, uuid: UUID) -> None:
-        """Give the memory of a namespace of ours back. May be repeated. Raises Precondition when in use, HostError."""
+        """Destroy a namespace of ours. Idempotent. Raises Precondition while in use, HostError."""
         with self._lock:
             self._destroy(uuid)
 
@@ -175,8 +175,10 @@ class PmemRegion:
 
 
 def take(region: str) -> int:
-    """Have a region for this process alone, until the descriptor is closed. An ndctl that a killed process has left
-    keeps it for a moment. Raises Unavailable, OSError."""
+    """Lock a region for this process until the descriptor is closed. Raises Unavailable, OSError.
+
+    An orphaned ndctl of a killed process holds the lock for a moment.
+    """
     _RUN.mkdir(mode=0o700, exist_ok=True)
     fd = os.open(_RUN / f"pmem-{region}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     for pause in _PAUSES:
@@ -191,5 +193,5 @@ def take(region: str) -> int:
 
 
 def label_of(name: str) -> str:
-    """The label of a volume's namespace: its name, for people to read; nothing depends on it."""
+    """The label of a volume's namespace: the volume's name, for people only."""
     return name[: ndctl.MAX_LABEL]

@@ -1,9 +1,8 @@
-"""The blocking half of the pmem pool: a namespace for each volume, its record in the region (pmemregion.py).
+"""The blocking back end of the pmem pool: a namespace for each volume, its record in the region.
 
-Order of steps, so that a kill between any two leaves nothing lost: create writes a record of length 0, makes the
-namespace with the label HALF, takes away what former owners left, writes the record, gives it its label; delete gives
-it the label HALF and writes length 0 again (or a job that says how to erase), destroys the namespace, removes the
-record. pmemnode.py shows volumes to pods.
+Order of steps, so that a kill between any two loses nothing: create writes a record of length 0, makes the namespace
+with the label HALF, wipes former content, writes the record, sets its label. delete sets the label HALF and writes
+length 0 again (or an erase job), destroys the namespace, removes the record.
 """
 
 from __future__ import annotations
@@ -38,7 +37,10 @@ _ENDS = MI  # bytes at both ends of a device where signatures are
 
 
 class PmemStore(RecordStore):
-    """Namespaces of one or all regions. wanted: a region's name or cookie, "" for all. mode: of classes without one."""
+    """Namespaces of one or all regions.
+
+    wanted: a region's name or cookie, "" for all. mode: of classes without one.
+    """
 
     remedy = (
         "put a copy of the record back and restart the driver, or save its content and remove the namespace by hand"
@@ -56,7 +58,6 @@ class PmemStore(RecordStore):
         self.erasures: PmemErasures = PmemErasures(self._erased)
 
     def open(self) -> None:
-        """See RecordStore."""
         self.close()
         try:
             for found in select(self.wanted, self.where):
@@ -96,11 +97,10 @@ class PmemStore(RecordStore):
         self.used = sum(record.size for record in self.records.values()) + self.erasures.used()
 
     def problems(self) -> list[str]:
-        """See RecordStore."""
         return list(self.erasures.faults)
 
     def _undo(self, record: VolumeRecord) -> None:
-        """Remove what was half made or half removed."""
+        """Remove a half-made or half-removed namespace."""
         log.info("removing unfinished volume volume=%s", record.name)
         try:
             found = self.homes[record.name].find(record.uuid)
@@ -113,7 +113,7 @@ class PmemStore(RecordStore):
             self.damaged[record.name] = f"it is half made or half removed: {failure}"
 
     def _finish(self, record: VolumeRecord) -> None:
-        """Give a namespace its label, which a kill has kept from it."""
+        """Set the label of a namespace if a kill prevented that."""
         try:
             self.homes[record.name].relabel(record.uuid, label_of(record.name))
         except TonnageError as failure:  # nothing depends on it before the record is lost
@@ -124,7 +124,6 @@ class PmemStore(RecordStore):
         del self.records[record.name], self.homes[record.name]
 
     def close(self) -> None:
-        """See RecordStore."""
         self._is_open = False
         self.erasures.close()
         for region in self._regions:
@@ -133,11 +132,10 @@ class PmemStore(RecordStore):
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self._is_open
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """See RecordStore. What others take of a region meanwhile is seen."""
+        """Capacity for volumes. Includes what others take of a region meanwhile."""
         self.check_open()
         mode = overhead.mode_of(parameters, self.mode)
         regions = [region.region for region in self._regions]
@@ -158,17 +156,16 @@ class PmemStore(RecordStore):
         )
 
     def align(self) -> int:
-        """Bytes that sizes of namespaces are multiples of; the largest, where regions differ."""
+        """Sizes of namespaces are multiples of it, in bytes; the largest, where regions differ."""
         self.check_open()
         return max(region.region.align for region in self._regions)
 
     def limit(self) -> int:
-        """Volumes that the labels have room for in all."""
+        """Maximum number of volumes, by the regions' labels."""
         self.check_open()
         return len(self.records) + len(self.erasures.jobs()) + sum(region.region.slots for region in self._regions)
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """See RecordStore."""
         self.check_damaged(request.name)
         self._clear(request.name)
         mode = overhead.mode_of(request.parameters, self.mode)
@@ -194,7 +191,7 @@ class PmemStore(RecordStore):
         return record
 
     def _clear(self, name: str) -> None:
-        """Remove what a failed create() has left, before the name stands for another namespace. Raises HostError."""
+        """Remove what a failed create() has left, before the name is used for another namespace. Raises HostError."""
         if (left := self._left.get(name)) is not None:
             region, uuid = left
             region.destroy(uuid)
@@ -219,7 +216,7 @@ class PmemStore(RecordStore):
         )
 
     def _choose(self, record: VolumeRecord, mode: str) -> PmemRegion:
-        """The region with the smallest piece that is large enough, so that large pieces stay. Raises Exhausted."""
+        """The region with the smallest sufficient piece, to spare large pieces. Raises Exhausted."""
         fitting = []
         for region in self._regions:
             found = region.region
@@ -232,7 +229,6 @@ class PmemStore(RecordStore):
         return min(fitting)[-1]
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore."""
         self.homes[record.name].directory.write(record)
         self.records[record.name] = record
 
@@ -241,7 +237,6 @@ class PmemStore(RecordStore):
         return self.homes[record.name].namespace(record.uuid)
 
     def delete(self, name: str) -> None:
-        """See RecordStore."""
         self.check_open()
         record = self.records.get(name)
         if record is None:
@@ -273,8 +268,10 @@ class PmemStore(RecordStore):
 
 
 def _clear(tool: Ndctl, namespace: PmemNamespace, *, block: bool) -> None:
-    """Take away what former owners left in a new namespace: all where nobody writes over it, else what file systems are
-    known by. Raises Busy, HostError."""
+    """Wipe former content of a new namespace. Raises Busy, HostError.
+
+    All of it for raw block; otherwise only the signatures of file systems.
+    """
     if not block:
         wipe_ends(namespace.device)
         return
@@ -296,7 +293,7 @@ def _form(fstype: str, parameters: Mapping[str, str]) -> Format | None:
 
 
 def select(wanted: str, where: str) -> list[Region]:
-    """The regions that a pool takes. Raises Unavailable, saying what to do."""
+    """The regions of a pool. Raises Unavailable, saying what to do."""
     found = ndctl.regions()
     if wanted:
         found = [region for region in found if wanted in (region.name, f"{region.cookie:#x}")]
@@ -317,13 +314,13 @@ def select(wanted: str, where: str) -> list[Region]:
         )
     name = found[0].name
     raise Unavailable(
-        f"{where}: {name} is read-only or has no labels, and so no room for volumes beside one another. If nothing on"
+        f"{where}: {name} is read-only or has no labels, and so it holds one namespace only. If nothing on"
         f" it is of use: ndctl disable-region {name}; ndctl init-labels --force all; ndctl enable-region {name}"
     )
 
 
 def is_used(namespace: PmemNamespace) -> bool:
-    """Whether a namespace is mounted anywhere, part of something, or shown to a pod."""
+    """Whether a namespace is mounted, part of another device, or published to a pod."""
     if not namespace.device:
         return False
     if is_bound(namespace.device):
@@ -344,12 +341,12 @@ def _is_held(device: str) -> bool:
 
 
 def is_bound(device: str) -> bool:
-    """Whether a device's node is bound to some place, so that a pod could open it."""
+    """Whether a device's node is bind-mounted somewhere, so that a pod could open it."""
     return any(entry.fstype == "devtmpfs" and f"/dev{entry.root}" == device for entry in mount.mounts())
 
 
 def is_character(device: str) -> bool:
-    """Whether a device is to be mapped (devdax) rather than read and written."""
+    """Whether a device is mapped (devdax) rather than read and written."""
     try:
         return stat.S_ISCHR(os.stat(device).st_mode)
     except OSError as failure:
@@ -357,7 +354,7 @@ def is_character(device: str) -> bool:
 
 
 def wipe_ends(device: str) -> None:
-    """Take away signatures of what was in that memory before. Raises Busy, HostError."""
+    """Wipe signatures of former content of that memory. Raises Busy, HostError."""
     with block_device.locked(device) as fd:
         end = os.lseek(fd, 0, os.SEEK_END)
         ends = min(_ENDS, end // 2 // SECTOR * SECTOR)

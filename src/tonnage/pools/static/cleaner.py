@@ -1,9 +1,9 @@
-"""The cleaners of static volumes: what is done to a disk between two owners, chosen by the class parameter `cleaner`.
+"""The cleaners of static volumes: how a disk is erased between two owners (class parameter `cleaner`).
 
-`quick`: of a mounted file system all content is removed; of a block device the places where signatures are. `discard`:
-the blocks are handed back as well. `zero`, `shred`: a block device is overwritten (erase.py says how). They work in the
-background; a disk is free only when its cleaner has come to an end. The names are those of the local static
-provisioner's scripts (quick_reset.sh, blkdiscard.sh, dd_zero.sh, shred.sh), whose default is quick too.
+`quick`: removes all content of a mounted file system, or the signatures of a block device. `discard`: discards the
+blocks as well. `zero`, `shred`: overwrites a block device. They work in the background, and a disk is free only when
+its cleaner has finished. The names are those of the local static provisioner's scripts (quick_reset.sh, blkdiscard.sh,
+dd_zero.sh, shred.sh), whose default is quick too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def cleaner_of(parameters: Mapping[str, str]) -> str:
 
 
 def job_for(disk: StaticDisk, volume: str, cleaner: str) -> EraseJob:
-    """The work of a cleaner on a disk. What is not overwritten byte by byte is done as its last step."""
+    """The erase job of a cleaner for a disk. What does not overwrite every byte is its last step."""
     length = 0
     if disk.node is not None and cleaner != QUICK:
         fd = os.open(disk.node, os.O_RDONLY | os.O_CLOEXEC)
@@ -53,8 +53,10 @@ def job_for(disk: StaticDisk, volume: str, cleaner: str) -> EraseJob:
 
 
 def wipe_signatures(fd: int) -> None:
-    """Overwrite with zeros where file systems, volume managers and partition tables have what they are known by: both
-    ends, and the copies that lie in between. Durable. Raises OSError."""
+    """Zero the signatures of file systems, volume managers and partition tables. Durable. Raises OSError.
+
+    They are at both ends, with copies in between.
+    """
     end = device.size(fd)
     zeros = bytes(_ENDS)
     for start, stop in _places(end):
@@ -72,7 +74,7 @@ def _places(end: int) -> Iterator[tuple[int, int]]:
 
 
 def _clean_device(disk: StaticDisk, node: Path) -> None:
-    # O_EXCL: a device that somebody has mounted or taken meanwhile is left alone (EBUSY).
+    # O_EXCL: a device that is in use meanwhile is left alone (EBUSY).
     fd = os.open(node, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
     try:
         wipe_signatures(fd)
@@ -104,8 +106,11 @@ def _trim(fd: int, disk: StaticDisk) -> None:
 
 
 class Cleaning(EraseRecords):
-    """The jobs of a static pool. present: the disk of an entry if it is there and the one that is recorded, else raises
-    HostError; freed: told of each entry that is free again."""
+    """The jobs of a static pool.
+
+    present: returns the disk of an entry if it is there and the recorded one, otherwise raises HostError. freed: called
+    with each entry that is free again.
+    """
 
     def __init__(
         self, records: DiskRecords, present: Callable[[str], StaticDisk], freed: Callable[[str], None]
@@ -113,22 +118,20 @@ class Cleaning(EraseRecords):
         self._records, self._present, self._freed = records, present, freed
 
     def jobs(self) -> Sequence[EraseJob]:
-        """See EraseRecords."""
         return [record.job for record in list(self._records.disks.values()) if record.job is not None]
 
     def path(self, job: EraseJob) -> Path:
-        """See EraseRecords. Raises HostError also when the disk is gone or another one: nothing is written then."""
+        """The device to erase. Raises HostError also when the disk is gone or another one: nothing is written then."""
         disk = self._present(job.key)
         if disk.node is None:
             raise HostError(f"disk {job.key} is a mount now, {job.method} was begun on a block device")
         return disk.node
 
     def save(self, job: EraseJob) -> None:
-        """See EraseRecords."""
         self._records.write(replace(self._records.disks[job.key], job=job))
 
     def finish(self, job: EraseJob) -> None:
-        """See EraseRecords: what the cleaner does beside overwriting, then the disk is free."""
+        """Finish the cleaner's other steps, then the disk is free."""
         disk = self._present(job.key)
         try:
             if disk.node is None:

@@ -1,10 +1,9 @@
-"""What others prepared in a discovery directory: mount points and block devices, each to be one volume. Blocking.
+"""Disks in a discovery directory: prepared mount points and block devices, each one volume. Blocking.
 
 The rules are those of sig-storage-local-static-provisioner (docs/provisioner.md there): a directory that is a mount
-point is a file system, a block device or a symlink to one is raw block, sizes are rounded down to what people can read.
-Beyond that, whatever cannot keep its promise is refused with the reason: a directory that is no mount (a pod would fill
-the disk below), two entries on one file system (sizes would be no limits), a device that somebody else has. Nothing in
-the directory is ever changed.
+point is a file system, a block device or a symlink to one is raw block, sizes are rounded down to readable ones. Unsafe
+entries are rejected with the reason: a directory that is no mount (a pod would fill the disk below), two entries on one
+file system (sizes would not be enforced), a device in use elsewhere. Nothing in the directory is ever changed.
 """
 
 from __future__ import annotations
@@ -31,9 +30,12 @@ _IDS = ("wwid", "device/wwid", "serial", "device/serial", "dm/uuid", "md/uuid", 
 
 @dataclass(frozen=True)
 class StaticDisk:
-    """An entry that can be a volume. path: in the directory; node: the device itself, of a block device. size: usable
-    bytes. fstype: of the mounted file system, "" for a block device. identity: the same as long as it is the same disk
-    with the same file system. number: device number, major:minor."""
+    """An entry that can be a volume.
+
+    path: in the directory. node: the device itself, of a block device. size: usable bytes. fstype: of the mounted file
+    system, "" for a block device. identity: the same as long as it is the same disk with the same file system. number:
+    device number, major:minor.
+    """
 
     entry: str
     path: Path
@@ -49,20 +51,20 @@ class StaticDisk:
         return self.node is not None
 
     def usable(self, fstype: str) -> int:
-        """Bytes that a volume with that file system has here, "" for the disk as it is."""
+        """Usable bytes of a volume with that file system, "" for the disk as it is."""
         return readable(FORMATS[fstype].usable(self.size)) if self.block and fstype else self.size
 
 
 @dataclass(frozen=True)
 class FoundDisk:
-    """A look at the directory. refused: entry -> why it is no volume, and what to do."""
+    """The disks found in the directory. refused: entry -> why it is not a volume, and what to do."""
 
     disks: Mapping[str, StaticDisk]
     refused: Mapping[str, str]
 
 
 def readable(size: int) -> int:
-    """A size rounded down to whole Gi, or Mi, of which there are at least 10; smaller ones are left as they are."""
+    """A size rounded down to whole Gi, or Mi, of which there are at least 10; smaller sizes are unchanged."""
     for unit in (GI, MI):
         if size >= _UNITS * unit:
             return size // unit * unit
@@ -70,8 +72,10 @@ def readable(size: int) -> int:
 
 
 def check_directory(directory: Path) -> None:
-    """Raises Unavailable unless it is a plain directory that only its owner, root or this user, can write to: who can
-    plant a link there has the disks of this machine."""
+    """Raises Unavailable unless it is a plain directory that only root or this user can write to.
+
+    A link planted there would give away any disk of this machine.
+    """
     try:
         found = os.lstat(directory)
     except OSError as failure:
@@ -110,7 +114,7 @@ def look(directory: Path) -> FoundDisk:
 
 
 def _doubles(found: Mapping[str, StaticDisk]) -> list[tuple[str, str]]:
-    """Entries that stand on what an earlier one stands on, with that one."""
+    """Entries with the same disk as an earlier one, with that one."""
     first: dict[str, str] = {}
     doubles = []
     for entry, disk in sorted(found.items()):
@@ -120,7 +124,7 @@ def _doubles(found: Mapping[str, StaticDisk]) -> list[tuple[str, str]]:
 
 
 def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> StaticDisk:
-    """One entry. Raises Invalid saying why it is no volume, OSError."""
+    """The disk of one entry. Raises Invalid saying why it is not a volume, OSError."""
     try:
         check_name(entry)
     except Invalid:
@@ -161,7 +165,7 @@ def _mounted(path: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> 
 
 
 def _file_system(shown: Mount, fsid: int) -> str:
-    """What tells a file system from all others: the UUID on its device, else what the kernel says."""
+    """The identity of a file system: the UUID on its device, else what the kernel reports."""
     place = f"{shown.fstype}:{shown.root}"
     with suppress(OSError):
         if stat.S_ISBLK(os.stat(shown.source).st_mode):
@@ -185,7 +189,7 @@ def _device(path: Path, entry: str, node: Path) -> StaticDisk:
 
 
 def _device_id(place: str) -> str:
-    """What the kernel knows a device by: its serial or the like, of a partition its disk's and its start."""
+    """The identity of a device: its serial number or similar; of a partition its disk's and its start."""
     described = (Path("/sys/dev/block") / place).resolve()
     if (start := _read(described / "start")) and (described / "partition").exists():
         return f"{_first_id(described.parent)}+{start}"
@@ -197,8 +201,10 @@ def _first_id(described: Path) -> str:
 
 
 def _slot(described: Path) -> str:
-    """Where a disk that has no name is plugged in, as virtual ones without a serial number: their /dev/vdb may be
-    another one after a restart, and what is done to it, cleaning above all, must not be done to that one."""
+    """The bus location of a disk without an identity, such as a virtual one without a serial number.
+
+    Its /dev/vdb may be another disk after a restart, and a cleaner must not erase that one.
+    """
     if "virtual" in described.parts:
         return described.name
     parts = described.relative_to("/sys/devices").parts[:-2]  # block/vdb

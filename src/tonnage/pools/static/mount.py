@@ -1,4 +1,4 @@
-"""One disk of a static pool shown to pods: mounts are bound, devices formatted once and mounted, or bound. Blocking."""
+"""Staging and publishing a disk of a static pool: bind mounts, devices formatted once. Blocking."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MAY_HOLD_NODES = frozenset({"devtmpfs", "tmpfs"})
 
 
 def format_once(record: VolumeRecord, disk: StaticDisk) -> None:
-    """Make the file system of a block device that nobody has had yet. May be repeated.
+    """Format a block device that was never used. Idempotent.
 
-    One of that kind which whoever prepared the disk has made is kept with its content. Raises Precondition when
+    An existing file system of that kind stays with its content: the disk was prepared with it. Raises Precondition when
     something else is on it, Busy, HostError.
     """
     node = str(disk.node)
@@ -62,7 +62,7 @@ def _is_of(record: VolumeRecord, disk: StaticDisk, place: Path) -> bool:
 
 
 def stage(record: VolumeRecord, disk: StaticDisk, path: Path, options: Sequence[str]) -> None:
-    """See Pool.stage; nothing is at path yet."""
+    """Stage a volume at path, where nothing is mounted yet."""
     mounts.make_directory(path)
     if record.block:
         assert disk.node is not None
@@ -79,26 +79,23 @@ def stage(record: VolumeRecord, disk: StaticDisk, path: Path, options: Sequence[
 
 
 def unstage(path: Path) -> None:
-    """See Pool.unstage."""
     if not mount.is_mount(path) and mount.is_mount(path / NODE):
         mounts.unpublish(path / NODE)
     mounts.unstage(path)
 
 
 def publish(record: VolumeRecord, disk: StaticDisk, staging: Path, target: Path, *, readonly: bool) -> None:
-    """See Pool.publish. Raises Unsupported for raw block that is to be read-only."""
+    """Publish a volume. Raises Unsupported for read-only raw block."""
     if record.block and readonly:
         raise Unsupported(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
     mounts.publish(staging / NODE if record.block else staging, target, block=record.block, readonly=readonly)
 
 
 def unpublish(target: Path) -> None:
-    """See Pool.unpublish."""
     mounts.unpublish(target)
 
 
 def stats(record: VolumeRecord, disk: StaticDisk, path: Path) -> Stats:
-    """See Pool.stats."""
     place = path / NODE if record.block and path.is_dir() else path
     if not mount.is_mount(place) or not _is_of(record, disk, place):
         raise NotFound(f"volume {record.name} is not at {path}")
@@ -106,12 +103,12 @@ def stats(record: VolumeRecord, disk: StaticDisk, path: Path) -> Stats:
 
 
 def elsewhere(disk: StaticDisk) -> str:
-    """Where the disk is mounted or shown beside its directory, "" for nowhere."""
+    """Where the disk is mounted or published outside its directory, "" for nowhere."""
     return next(_places(disk), "")
 
 
 def check_unused(name: str, disk: StaticDisk) -> None:
-    """Raises Precondition while the disk is mounted or shown anywhere but in its directory."""
+    """Raises Precondition while the disk is mounted or published outside its directory."""
     if place := elsewhere(disk):
         raise Precondition(f"volume {name} is in use at {place}: unpublish and unstage it first")
 
@@ -128,7 +125,7 @@ def _places(disk: StaticDisk) -> Iterator[str]:
 
 
 def _is_bound(entry: mount.Mount, number: str) -> bool:
-    """Whether a mount shows a device node of that number to somebody."""
+    """Whether a device node of that number is bind-mounted somewhere."""
     return entry.fstype in _MAY_HOLD_NODES and entry.root != "/" and _number(entry.target) == number
 
 

@@ -1,8 +1,7 @@
-"""The static pool: mount points and block devices that others prepared in a directory, each one volume of its size.
+"""The static pool: prepared mount points and block devices in a directory, each one volume of its size.
 
-A claim gets a whole disk, the smallest that is large enough, and the disk is cleaned before the next one gets it.
-What an entry may be is said in staticdisk.py, how it is cleaned in staticclean.py. Nothing can be made larger, copied
-or kept as a snapshot. Needs root.
+A claim gets a whole disk, the smallest that is large enough. A cleaner erases the disk before it is used again. There
+is no expansion, clone or snapshot. Needs root.
 """
 
 from __future__ import annotations
@@ -22,20 +21,22 @@ from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.static.cleaner import CLEANER, cleaner_of
 from tonnage.pools.static.store import StaticStore
 
-_ALONE = "a volume is a whole disk, which it shares with nobody"
+_ALONE = "a volume is a whole disk and shares it with no other volume"
 REFUSED = {
-    ERASE: "how a disk is cleaned is said by cleaner",
+    ERASE: "the parameter cleaner says how a disk is erased",
     RESERVE: _ALONE,
     IOPS: _ALONE,
     BANDWIDTH: _ALONE,
-    SOURCE: "a disk is handed out with what whoever prepared it has put there",
+    SOURCE: "a disk is used with the content that it was prepared with",
     MKFS_OPTIONS: "make the file system beforehand, it is used as it is",
 }
 
 
 class StaticPool(StoredPool[StaticStore]):
-    """The disks of a discovery directory. rate: bytes in a second that cleaners overwrite, 0 for any number, None: as
-    usual."""
+    """The disks of a discovery directory.
+
+    rate: bytes per second that cleaners overwrite, 0 for unlimited, None for the default.
+    """
 
     kind = "static"
     fstypes: tuple[str, ...] = ("ext4", "xfs", "btrfs")
@@ -47,22 +48,20 @@ class StaticPool(StoredPool[StaticStore]):
         super().__init__(name, StaticStore(directory, clock=clock or RealClock()), erase_rate=rate)
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool. The volume has the size of its disk, which is as near above what is asked as there is one free."""
+        """Create a volume of the smallest free disk that fits the request; it has the disk's size."""
         return self._placed(await super().create(request))
 
     async def get(self, name: str) -> PoolVolume:
-        """See Pool."""
         return self._placed(await super().get(name))
 
     async def list(self) -> Sequence[PoolVolume]:
-        """See Pool."""
         return [self._placed(volume) for volume in await super().list()]
 
     def _placed(self, volume: PoolVolume) -> PoolVolume:
         return replace(volume, place=self._store.place(volume.name))
 
     async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """See StoredPool. Without a file system, whatever is mounted will do."""
+        """Check a request. Without a file system, any mounted one fits."""
         want = requests.check(self, request)
         _check_cleaner(request.parameters, request.fstype, block=request.block)
         found = self._store.records.get(request.name)
@@ -78,21 +77,21 @@ class StaticPool(StoredPool[StaticStore]):
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
-        """See Pool: free is the sum of all free disks, largest the size of the largest of them."""
+        """Capacity for a class. free: the sum of all free disks; largest: the size of the largest of them."""
         requests.fstype_of(self, fstype, block=block)
         _check_cleaner(parameters, fstype, block=block)
         return await self._threads.run(self._store.room_for, fstype, parameters, block=block)
 
     async def overall(self) -> Capacity:
-        """See Pool: of all disks, mounts and devices."""
+        """Capacity of all disks, mounts and devices."""
         return await self._threads.run(self._store.overall)
 
     def home(self, volume: PoolVolume) -> Path | None:
-        """See Pool: the entry."""
+        """The entry of the volume, a mount."""
         return self._store.directory / volume.place
 
     async def problems(self) -> Sequence[str]:
-        """See Pool: entries that are no volumes, disks that are missing, cleaners that fail."""
+        """Entries that are not volumes, missing disks, and failing cleaners."""
         self._store.check_open()
         failing = [f"volume {e.name} is not cleaned: {e.problem}" for e in await self.erasing() if e.problem]
         return [*await self._threads.run(self._store.problems), *failing]

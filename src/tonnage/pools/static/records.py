@@ -1,8 +1,8 @@
-"""What became of each disk of a static pool: one record for each that is not free, in a folder of tonnage's. Blocking.
+"""The records of a static pool's disks: one for each disk that is not free. Blocking.
 
-A disk has at most one record, and the record either a volume or a job of cleaning: so no disk is ever two volumes', and
-none is free before it is clean, whenever the process ends. The folder lies in the discovery directory, beside the disks
-and not on one, where no pod can write.
+A disk has at most one record, with either a volume or a cleaner's job. So a disk is never two volumes, and never free
+before it is clean, whenever the process ends. The records are in a directory inside the discovery directory, not on one
+of the disks, where no pod can write.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST = 4096  # bytes before which the name is
 
 
 class DiskRecord(msgspec.Struct, frozen=True):
-    """A disk that is taken (volume) or being cleaned (job). identity: which disk it was then."""
+    """A disk with a volume or a cleaner's job. identity: of the disk at that time."""
 
     entry: str
     identity: str
@@ -43,17 +43,20 @@ class DiskRecord(msgspec.Struct, frozen=True):
 
 
 class DiskRecords:
-    """The records in a folder, read at open(). damaged: entry -> why its record cannot be read; it is left alone."""
+    """The records in a directory, read at open().
+
+    damaged: entry -> why its record cannot be read; it is left alone.
+    """
 
     def __init__(self, path: Path) -> None:
         self.disks: dict[str, DiskRecord] = {}
         self.damaged: dict[str, str] = {}
         self.volumes: dict[str, str] = {}
-        """Volumes that damaged records seem to be of -> entry."""
+        """Names in damaged records -> entry."""
         self._directory = Directory(path, "static")
 
     def open(self, pool: str = "") -> None:
-        """Take the folder of the pool of that name, and read it.
+        """Lock the directory of the named pool, and read it.
 
         Raises Unavailable when another process or pool has it, HostError, OSError.
         """
@@ -67,7 +70,7 @@ class DiskRecords:
             try:
                 self.disks[entry] = self._read(entry)
             except NotFound:
-                continue  # it went while we looked
+                continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 log.error("record of a disk is damaged, disk left alone entry=%s error=%s", entry, failure)
                 self.damaged[entry] = str(failure)
@@ -75,7 +78,7 @@ class DiskRecords:
                     self.volumes[name] = entry
 
     def _name_in(self, entry: str) -> str:
-        """The volume that a damaged record seems to be of, "" where that cannot be read: good enough to report it."""
+        """The volume's name in a damaged record, "" where that cannot be read; only for reports."""
         with suppress(OSError, Invalid):
             text = (self._directory.path / f"{entry}{_SUFFIX}").read_bytes()[:_LONGEST]
             found = _NAME.search(text)
@@ -105,21 +108,21 @@ class DiskRecords:
 
     @property
     def is_open(self) -> bool:
-        """Whether the folder is ours."""
+        """Whether this process has locked the directory."""
         with suppress(Unavailable):
             return self._directory.at >= 0
         return False
 
     def write(self, record: DiskRecord) -> None:
-        """Write a disk's record, durably; it is so from here on. Raises Exhausted, HostError."""
+        """Write a disk's record, durably, which commits the change. Raises Exhausted, HostError."""
         self._directory.put(record.entry, record)
         self.disks[record.entry] = record
 
     def remove(self, entry: str) -> None:
-        """The disk is free. Raises HostError."""
+        """Remove a disk's record: the disk is free. Raises HostError."""
         self._directory.remove(entry)
         self.disks.pop(entry, None)
 
     def close(self) -> None:
-        """Let the folder go. May be repeated."""
+        """Release the directory. Idempotent."""
         self._directory.close()

@@ -1,8 +1,8 @@
-"""The blocking half of the static pool: which disk is whose volume. Thread-safe.
+"""The blocking back end of the static pool: which disk is which volume. Thread-safe.
 
-Disks are looked for at every call that asks for room, so what is mounted later is found without a word. Which one is
-taken is decided under one lock, and written down before anything else is done with it. A disk that is not there, or is
-another one than it was, is told of; its volume is never reported deleted.
+Each call that needs capacity reads the directory, so disks that are mounted later are found without a restart. A disk
+is chosen under one lock, and recorded before anything else is done with it. A missing or exchanged disk is reported,
+and its volume is never reported as deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NONE = FoundDisk({}, {})
 
 
 class StaticStore(RecordStore):
-    """The disks of a discovery directory and the volumes they are."""
+    """The disks of a discovery directory and their volumes."""
 
     def __init__(self, directory: Path, *, clock: Clock) -> None:
         self.directory = directory.parent.resolve() / directory.name  # the kernel names mounts by real paths
@@ -48,7 +48,6 @@ class StaticStore(RecordStore):
     # Opening
 
     def open(self) -> None:
-        """See RecordStore."""
         check_directory(self.directory)
         try:
             self.disk_records.open(self.pool)
@@ -66,7 +65,7 @@ class StaticStore(RecordStore):
             if record.volume is None:
                 continue
             name = record.volume.name
-            if name in self.records:  # copied by hand: who has the data is not for us to guess
+            if name in self.records:  # copied by hand: we cannot know which one has the data
                 self.damaged[name] = f"disks {self._entries[name]} and {entry} both say they are it"
                 continue
             self.records[name], self._entries[name] = record.volume, entry
@@ -81,19 +80,17 @@ class StaticStore(RecordStore):
                 log.error("disk of a volume is missing volume=%s fault=%s", name, fault)
 
     def close(self) -> None:
-        """See RecordStore."""
         self.disk_records.close()
 
     @property
     def is_open(self) -> bool:
-        """See RecordStore."""
         return self.disk_records.is_open
 
     # Looking at disks
 
     def refresh(self) -> FoundDisk:
-        """Look at the directory anew; entries that are refused are logged when that is news. Raises Unavailable."""
-        with self.lock:  # a look opens free devices exclusively: another look, or mkfs on one, would get EBUSY
+        """Read the directory again; log newly rejected entries. Raises Unavailable."""
+        with self.lock:  # it opens free devices exclusively: a concurrent read, or mkfs on one, would get EBUSY
             found = look(self.directory)
             refused = dict(found.refused)
             refused |= {
@@ -110,13 +107,13 @@ class StaticStore(RecordStore):
             return self._found
 
     def problems(self) -> list[str]:
-        """What is wrong with the directory's entries and the disks of volumes, and what to do. Raises Unavailable."""
+        """Problems of the directory's entries and the disks of volumes, and what to do. Raises Unavailable."""
         refused = self.refresh().refused
         missing = [fault for entry in sorted(self.disk_records.disks) if (fault := self._absence(entry))]
         return [f"{self.directory / entry}: {why}" for entry, why in sorted(refused.items())] + missing
 
     def _absence(self, entry: str) -> str:
-        """Why the disk of an entry is not the one that its record is of, "" when it is."""
+        """Why the disk of an entry is not the recorded one, "" when it is."""
         record, disk = self.disk_records.disks[entry], self._found.disks.get(entry)
         if disk is None:
             why = self._found.refused.get(entry, "it is not there")
@@ -129,14 +126,14 @@ class StaticStore(RecordStore):
         return ""
 
     def present(self, entry: str) -> StaticDisk:
-        """The disk of a record. Raises HostError when it is not there, or not the one it was; Unavailable."""
+        """The disk of a record. Raises HostError when it is missing or another one; Unavailable."""
         found = self.refresh()
         if fault := self._absence(entry):
             raise HostError(fault)
         return found.disks[entry]
 
     def _disk_of(self, name: str) -> StaticDisk:
-        """The disk of a volume. Raises Unavailable: a volume that cannot be reached is not gone."""
+        """The disk of a volume. Raises Unavailable: an unreachable volume is not deleted."""
         try:
             return self.present(self._entries[name])
         except HostError as fault:
@@ -145,16 +142,16 @@ class StaticStore(RecordStore):
     # Room
 
     def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """See RecordStore; "" is raw block, file systems that are mounted already are room_for()'s."""
+        """Capacity; "" is raw block. Mounted file systems count in room_for()."""
         return self.room_for(fstype, parameters, block=not fstype)
 
     def room_for(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
-        """Room for volumes of a class. fstype "" and not block: whatever is mounted. Raises Unavailable, Invalid."""
+        """Capacity for volumes of a class. fstype "" and not block: any mounted one. Raises Unavailable, Invalid."""
         self.check_open()
         return self._room(list(self._fitting(self.refresh(), fstype, parameters, block=block)))
 
     def overall(self) -> Capacity:
-        """Room of all disks together. Raises Unavailable."""
+        """Capacity of all disks. Raises Unavailable."""
         self.check_open()
         found = self.refresh()
         return self._room([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.refused])
@@ -168,7 +165,7 @@ class StaticStore(RecordStore):
     def _fitting(
         self, found: FoundDisk, fstype: str, parameters: Mapping[str, str], *, block: bool
     ) -> Iterator[tuple[StaticDisk, int]]:
-        """Disks, free or not, that can be volumes of a class, with the size that they have for it."""
+        """Disks, free or not, that fit a class, with their size for it."""
         overwrites = cleaner_of(parameters) in OVERWRITES
         for disk in found.disks.values():
             if disk.entry in found.refused:
@@ -183,7 +180,7 @@ class StaticStore(RecordStore):
     # Taking and giving back
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """Take the smallest free disk that is large enough. Raises Exhausted, OutOfRange, HostError, Unavailable."""
+        """Create a volume of the smallest free disk that fits. Raises Exhausted, OutOfRange, HostError, Unavailable."""
         self.check_damaged(request.name)
         with self.lock:
             disk, size = self._choose(request, want)
@@ -222,14 +219,13 @@ class StaticStore(RecordStore):
         )
 
     def write(self, record: VolumeRecord) -> None:
-        """See RecordStore."""
         entry = self._entries[record.name]
         with self.lock:
             self.disk_records.write(replace(self.disk_records.disks[entry], volume=record))
             self.records[record.name] = record
 
     def delete(self, name: str) -> None:
-        """See RecordStore: the name is free, the disk when it is clean; at once if nobody ever had it."""
+        """Delete a volume: its name is free, the disk when it is clean; at once if it was never used."""
         self.check_open()
         if (record := self.records.get(name)) is None:
             self.check_damaged(name)
@@ -246,7 +242,6 @@ class StaticStore(RecordStore):
             del self.records[name], self._entries[name]
 
     def record(self, name: str) -> VolumeRecord:
-        """See RecordStore."""
         try:
             return super().record(name)
         except NotFound:
@@ -254,7 +249,7 @@ class StaticStore(RecordStore):
             raise
 
     def _check_unknown(self, name: str) -> None:
-        """Raises HostError where an unknown volume may be that of a damaged record: it is not taken for gone."""
+        """Raises HostError if an unknown volume may have a damaged record: it is not deleted then."""
         if damaged := sorted(self.disk_records.damaged.items()):
             entry, why = damaged[0]
             raise HostError(
@@ -263,8 +258,10 @@ class StaticStore(RecordStore):
             )
 
     def give_up(self) -> None:
-        """Delete all volumes, as their cluster ends: cleaned here and now where that is quick, what is to be
-        overwritten when the pool is opened next. May be repeated. Raises Precondition, Unavailable, HostError."""
+        """Delete all volumes at the end of their cluster. Idempotent. Raises Precondition, Unavailable, HostError.
+
+        Quick cleaners run at once, others when the pool is opened next.
+        """
         for name in sorted(self.records):
             self.delete(name)
         for job in self.erasures.jobs():
@@ -277,51 +274,45 @@ class StaticStore(RecordStore):
     # Use
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """See Pool.stage."""
         record, disk = self.record(name), self._disk_of(name)
         if mount.is_staged(record, disk, path):
             return
         if record.state == "new" and record.fstype and disk.block:
             mount.format_once(record, disk)
-        if record.state == "new":  # from here on somebody may have written to it, so that it has to be cleaned
+        if record.state == "new":  # from here on a pod may have written to it, so it must be cleaned
             self.write(replace(record, state="formatted"))
         mount.stage(record, disk, path, options)
 
     def unstage(self, name: str, path: Path) -> None:
-        """See Pool.unstage."""
         mount.unstage(path)
 
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """See Pool.publish."""
         record, disk = self.record(name), self._disk_of(name)
         if not mount.shows(record, disk, staging):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         mount.publish(record, disk, staging, target, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:
-        """See Pool.unpublish."""
         mount.unpublish(target)
 
     def stats(self, name: str, path: Path) -> Stats:
-        """See Pool.stats."""
         record = self.record(name)
         return mount.stats(record, self._disk_of(name), path)
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """See RecordStore."""
         self.refresh()
         return self._absence(self._entries[record.name])
 
     def place(self, name: str) -> str:
-        """Which entry a volume is, "" when it is gone meanwhile."""
+        """The entry of a volume, "" when it is deleted meanwhile."""
         return self._entries.get(name, "")
 
 
 def _taken_by_others(disk: StaticDisk) -> str:
-    """Who has a disk that is no volume yet, "" when nobody does."""
+    """The user of a disk that is not a volume yet, "" for none."""
     if disk.node is None:
         place = mount.elsewhere(disk)
-        return f"its file system is mounted at {place} too, for whoever works there: unmount it there" if place else ""
+        return f"its file system is mounted at {place} too, outside the pool; unmount it there" if place else ""
     try:
         major, minor = map(int, disk.number.split(":"))
         user = next(disks.users_of(disk.node, os.makedev(major, minor)), "")

@@ -45,7 +45,7 @@ async def test_a_driver_that_is_not_there_and_then_is(driver: Driver, folder: Pa
 
 async def test_waiting_for_a_driver(driver: Driver, folder: Path, refused: Refused) -> None:
     socket = folder / "csi.sock"
-    await refused(wait_until_served(socket, timeout=0.01), Code.UNAVAILABLE, "nobody serves")
+    await refused(wait_until_served(socket, timeout=0.01), Code.UNAVAILABLE, "no server answers")
     waiting = asyncio.ensure_future(wait_until_served(socket, timeout=30))
     await asyncio.sleep(0)
     async with DriverEndpoint(driver, socket):

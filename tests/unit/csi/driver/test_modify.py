@@ -82,7 +82,7 @@ async def test_mutable_parameters_are_validated(client: CsiClient, endpoint: Dri
     for mutable, text in (
         ({"erase": "zero"}, ""),
         ({}, ""),
-        ({"erase": "shred"}, "parameter erase of volume a is zero, asked is shred"),
+        ({"erase": "shred"}, "parameter erase of volume a is zero, requested shred"),
         ({"iops": "5"}, "cannot change the parameter 'iops'"),
     ):
         request = csi_pb2.ValidateVolumeCapabilitiesRequest(

@@ -44,13 +44,13 @@ def test_nothing_fits_that_would_be_too_small() -> None:
 def test_messages_tell_of_the_reserve() -> None:
     six = Reserve(6 * GI)
     free = reservation.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), six)
-    with pytest.raises(Exhausted, match=r"room for 2Gi in one volume, beside the 6Gi .* \(2Gi of 10Gi promised\)"):
+    with pytest.raises(Exhausted, match=r"at most 2Gi for one volume, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"):
         reservation.check_room(POOL, "v", 3 * GI, free, six)
-    with pytest.raises(OutOfRange, match="holds 4Gi at most, beside the 6Gi that the class leaves to others"):
+    with pytest.raises(OutOfRange, match="holds 4Gi at most, excluding the 6Gi that the class leaves to others"):
         reservation.check_room(POOL, "v", 5 * GI, free, six)
-    with pytest.raises(Exhausted, match=r"has 2Gi free, beside the 6Gi .* \(2Gi of 10Gi promised\)"):
+    with pytest.raises(Exhausted, match=r"has 2Gi free, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"):
         reservation.check_more(POOL, PoolVolume("v", GI), 4 * GI, free, six)
-    with pytest.raises(OutOfRange, match="holds 4Gi at most, beside the 6Gi"):
+    with pytest.raises(OutOfRange, match="holds 4Gi at most, excluding the 6Gi"):
         reservation.check_more(POOL, PoolVolume("v", GI), 5 * GI, free, six)
 
 
@@ -59,7 +59,7 @@ def test_messages_tell_of_what_is_kept_for_inline_volumes() -> None:
     assert (kept.now, kept.ever) == (3 * GI, 4 * GI)
     free = reservation.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), kept)
     assert (free.total, free.free) == (6 * GI, 5 * GI)
-    both = "beside the 1Gi that the class leaves to others and the {} that are kept for inline volumes"
+    both = "excluding the 1Gi that the class leaves to others and the {} that are reserved for inline volumes"
     with pytest.raises(Exhausted, match=both.format("2Gi")):
         reservation.check_room(POOL, "v", 6 * GI, free, kept)
     with pytest.raises(OutOfRange, match=both.format("3Gi")):
@@ -102,9 +102,9 @@ async def test_snapshots_and_growth_leave_what_is_kept_too() -> None:
     pool = FakePool("p", 10 * GI, directories=False)
     pool.inline = 4 * GI
     await pool.create(VolumeRequest("v", 4 * GI))
-    with pytest.raises(Exhausted, match="4Gi that are kept for inline volumes"):
+    with pytest.raises(Exhausted, match="4Gi that are reserved for inline volumes"):
         await pool.create_snapshot("s", "v")
-    with pytest.raises(OutOfRange, match="holds 6Gi at most, beside the 4Gi that are kept for inline volumes"):
+    with pytest.raises(OutOfRange, match="holds 6Gi at most, excluding the 4Gi that are reserved for inline volumes"):
         await pool.expand("v", 7 * GI)
     assert (await pool.expand("v", 6 * GI)).size == 6 * GI
     await pool.create(VolumeRequest("i", 4 * GI, owner=MADE_INLINE))

@@ -1,4 +1,4 @@
-"""CSI Controller: make, delete, list and count volumes on this node (CSI 1.12, Controller Service)."""
+"""The CSI Controller service: volumes and capacity of this node (CSI 1.12, Controller Service)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tonnage.pools.base.parameters import LIMITS
 log = logging.getLogger(__name__)
 
 LEAST = 1 << 20
-"""Bytes of a volume for which no size is asked, if the pool's own least is smaller."""
+"""Default bytes of a volume without a requested size, if the pool's minimum is smaller."""
 
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 _OFFERED = (
@@ -40,16 +40,16 @@ _OF_POOLS = (
     ("expansion", (_RPC.EXPAND_VOLUME,)),
     ("modifiable", (_RPC.MODIFY_VOLUME,)),
 )
-"""What is offered when one of the pools has it; the others then refuse by name."""
+"""Capabilities that one of the pools supports; the others then reject the call."""
 
 
 class ControllerService(SnapshotCalls):
-    """The service."""
+    """The Controller service."""
 
     async def ControllerGetCapabilities(
         self, _request: csi_pb2.ControllerGetCapabilitiesRequest
     ) -> csi_pb2.ControllerGetCapabilitiesResponse:
-        """What is offered."""
+        """Capabilities of the service."""
         kinds = list(_OFFERED)
         for flag, more in _OF_POOLS:
             if any(getattr(pool, flag) for pool in self._driver.pools.values()):
@@ -58,10 +58,10 @@ class ControllerService(SnapshotCalls):
         return csi_pb2.ControllerGetCapabilitiesResponse(capabilities=offered)
 
     async def CreateVolume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
-        """Make a volume; the same name again gives the same volume.
+        """Create a volume. Idempotent by name.
 
-        Raises Invalid, Exhausted (also when the volume is wanted on another node), OutOfRange, AlreadyExists, and with
-        a content source NotFound and Precondition.
+        Raises Invalid, Exhausted (also when the requested topology does not include this node), OutOfRange,
+        AlreadyExists, and with a content source NotFound and Precondition.
         """
         if not request.name:
             raise Invalid("name is missing")
@@ -80,13 +80,13 @@ class ControllerService(SnapshotCalls):
         if is_inline(volume.owner):
             raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
         if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not VolumeState.NEW:
-            raise AlreadyExists(f"volume {name} exists and was used: what is in it is somebody's")
+            raise AlreadyExists(f"volume {name} exists and was used; use another name")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
 
     def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, VolumeOrigin | None]:
-        """What the parameters mean; if they name no pool, a source's pool is chosen, for content stays in its pool."""
+        """Parse the parameters. Without a pool, the source's is chosen, as content stays in its pool."""
         selection = select(self._driver, request.parameters)
         if not request.HasField("volume_content_source"):
             return selection, None
@@ -109,8 +109,10 @@ class ControllerService(SnapshotCalls):
         return selection, VolumeOrigin(snapshot=name) if kind == "snapshot" else VolumeOrigin(volume=name)
 
     async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
-        """Delete a volume; an unknown one is success. Raises Precondition while it is in use, Unavailable when its
-        pool is not served here."""
+        """Delete a volume; an unknown one is success.
+
+        Raises Precondition while it is in use, Unavailable when its pool is not served here.
+        """
         if not request.volume_id:
             raise Invalid("volume_id is missing")
         place = self._driver.locate(request.volume_id)
@@ -125,7 +127,7 @@ class ControllerService(SnapshotCalls):
     async def ValidateVolumeCapabilities(
         self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
     ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
-        """Say whether a volume can be used like that; if not, `message` says why. Raises NotFound."""
+        """Whether a volume has these capabilities; if not, `message` says why. Raises NotFound."""
         if not request.volume_id:
             raise Invalid("volume_id is missing")
         if not request.volume_capabilities:
@@ -149,9 +151,9 @@ class ControllerService(SnapshotCalls):
     async def ControllerExpandVolume(
         self, request: csi_pb2.ControllerExpandVolumeRequest
     ) -> csi_pb2.ControllerExpandVolumeResponse:
-        """Make room for a larger size; one that is large enough already is success.
+        """Expand a volume; success when it is large enough already.
 
-        Raises NotFound, Invalid, Exhausted, OutOfRange (also for a limit below the present size: none is made smaller).
+        Raises NotFound, Invalid, Exhausted, OutOfRange (also for a limit below the present size: no volume shrinks).
         """
         if not request.volume_id:
             raise Invalid("volume_id is missing")
@@ -167,10 +169,10 @@ class ControllerService(SnapshotCalls):
     async def ControllerModifyVolume(
         self, request: csi_pb2.ControllerModifyVolumeRequest
     ) -> csi_pb2.ControllerModifyVolumeResponse:
-        """Change the parameters that are named (`iops`, `bandwidth`, `erase`), all or none; limits of IO hold at once
-        for pods that run. An empty value takes one back to what the class says.
+        """Change mutable parameters (`iops`, `bandwidth`, `erase`), all or none.
 
-        Raises NotFound, Invalid, Unsupported; HostError and Precondition where a limit cannot be set for a pod.
+        I/O limits apply at once to running pods. An empty value restores the class's. Raises NotFound, Invalid,
+        Unsupported; HostError and Precondition where a limit cannot be set for a pod.
         """
         if not request.volume_id:
             raise Invalid("volume_id is missing")
@@ -189,7 +191,7 @@ class ControllerService(SnapshotCalls):
     async def ControllerGetVolume(
         self, request: csi_pb2.ControllerGetVolumeRequest
     ) -> csi_pb2.ControllerGetVolumeResponse:
-        """One volume and how it does; of one whose record is damaged just that. Raises NotFound."""
+        """One volume and its condition; only the condition if its record is damaged. Raises NotFound."""
         if not request.volume_id:
             raise Invalid("volume_id is missing")
         place = self._driver.locate(request.volume_id)
@@ -202,8 +204,10 @@ class ControllerService(SnapshotCalls):
         return csi_pb2.ControllerGetVolumeResponse(volume=self._told(pool, name, volume), status=status)
 
     async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
-        """This driver's volumes in the order of their ids. A token is the last id told, so that it holds while volumes
-        come and go. Inline volumes are not listed: they are the kubelet's, and no PV tells of them."""
+        """This driver's volumes, sorted by id, without inline volumes, which have no PV.
+
+        A token is the last id returned, so it stays valid while volumes are created and deleted.
+        """
         if request.max_entries < 0:
             raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
         after = request.starting_token
@@ -228,8 +232,7 @@ class ControllerService(SnapshotCalls):
         return csi_pb2.ListVolumesResponse.Entry(volume=self._told(pool, name, volume), status=status)
 
     async def _listed(self) -> AsyncIterator[tuple[str, Pool, str, PoolVolume | None]]:
-        """Ids, pools and names; no volume where its record is damaged. What lies in a pool that is not open is not
-        known."""
+        """Ids, pools and names; no volume where its record is damaged. Pools that are not open are skipped."""
         for pool in self._driver.pools.values():
             try:
                 volumes, damaged = await pool.list(), await pool.damaged()
@@ -244,10 +247,10 @@ class ControllerService(SnapshotCalls):
                     yield volume_id.join(pool.name, volume.name), pool, volume.name, volume
 
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
-        """Room for volumes of these parameters here, now; 0 for other places.
+        """Capacity for volumes of these parameters on this node now; 0 for other topologies.
 
-        Raises Invalid for what CreateVolume here would refuse whatever room there is: a caller that is told 0 instead
-        would wait for room. CSI leaves the choice.
+        Raises Invalid for parameters that CreateVolume would reject at any capacity: a caller that gets 0 instead would
+        wait for capacity. CSI leaves the choice.
         """
         if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
             return _room(Capacity(0, 0, 0, 0, 0))
@@ -276,8 +279,7 @@ class ControllerService(SnapshotCalls):
         return all(here.get(key) == value for key, value in segments.items())
 
     async def _refuse_elsewhere(self, name: str, chosen: Pool) -> None:
-        """The name is the volume's identity whatever its parameters: two pools must not both have it, as far as can be
-        seen."""
+        """Reject a name that another pool has: it is the volume's identity whatever its parameters."""
         for pool in self._driver.pools.values():
             if pool is chosen:
                 continue
@@ -285,7 +287,7 @@ class ControllerService(SnapshotCalls):
                 await pool.get(name)
             except (NotFound, Unavailable):
                 continue
-            raise AlreadyExists(f"volume {name} exists in pool {pool.name}, asked is pool {chosen.name}")
+            raise AlreadyExists(f"volume {name} exists in pool {pool.name}, requested pool {chosen.name}")
 
     def _told(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
         if volume is None:
@@ -315,13 +317,13 @@ def _content_source(pool: Pool, source: VolumeOrigin | None) -> csi_pb2.VolumeCo
 def _check_same(volume: PoolVolume, mutable: Mapping[str, str]) -> None:
     for key, value in mutable.items():
         if (now := volume.effective.get(key, "")) != value:
-            raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, asked is {value or 'none'}")
+            raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, requested {value or 'none'}")
 
 
 async def _sizes(
     asked: csi_pb2.CapacityRange, pool: Pool, fstype: str, source: VolumeOrigin | None, *, block: bool
 ) -> tuple[int, int]:
-    """Size and limit in bytes. Without a size: the source's, else the least that makes sense or the limit allows."""
+    """Size and limit in bytes. Without a size: the source's, else the minimum or what the limit allows."""
     size, limit = asked.required_bytes, asked.limit_bytes
     if size < 0 or limit < 0:
         raise Invalid(f"capacity_range {size} to {limit} bytes: sizes must not be negative")

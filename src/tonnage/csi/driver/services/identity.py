@@ -1,4 +1,4 @@
-"""CSI Identity: who is this driver and what does it offer (CSI 1.12, Identity Service)."""
+"""The CSI Identity service: the driver's name and capabilities (CSI 1.12, Identity Service)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ _SERVICES = (
 
 
 class Identity:
-    """The service."""
+    """The Identity service."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
-        """Name, version, the pool that requests get which name none, what pools there are, and which of them keep room
-        for inline volumes."""
+        """Name and version, with a manifest: the default pool, all pools, and those with inline capacity."""
         pools = self._driver.pools.values()
         told = {
             names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name,
@@ -37,7 +36,7 @@ class Identity:
     async def GetPluginCapabilities(
         self, _request: csi_pb2.GetPluginCapabilitiesRequest
     ) -> csi_pb2.GetPluginCapabilitiesResponse:
-        """A controller service, volumes that are bound to a place, and that grow while they are in use."""
+        """A controller service, volumes with topology, and online expansion."""
         capabilities = [
             csi_pb2.PluginCapability(service=csi_pb2.PluginCapability.Service(type=kind)) for kind in _SERVICES
         ]
@@ -47,5 +46,5 @@ class Identity:
         return csi_pb2.GetPluginCapabilitiesResponse(capabilities=capabilities)
 
     async def Probe(self, _request: csi_pb2.ProbeRequest) -> csi_pb2.ProbeResponse:
-        """Ready: the socket is made only when all pools are open."""
+        """Ready: the socket exists only when all pools are open."""
         return csi_pb2.ProbeResponse(ready=BoolValue(value=True))

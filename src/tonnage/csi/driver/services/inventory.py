@@ -1,6 +1,6 @@
-"""What CSI has no call for: everything a driver's pools hold, also inline volumes and what is being erased.
+"""The Inventory service: all contents of a driver's pools, with inline volumes and what is being erased.
 
-A read-only service of our own beside CSI's at the same socket, so that the command line sees what the driver sees.
+CSI has no call for this. It is a read-only service on the driver's CSI socket, for the command line.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tonnage.pools.base import status
 from tonnage.pools.base.contract import Pool
 from tonnage.pools.base.status import PoolStatus
 
-_TIMEOUT = 60.0  # seconds: every volume of every pool is looked at
+_TIMEOUT = 60.0  # seconds: every volume of every pool is checked
 
 
 class Inventory:
-    """The service. pools: by name."""
+    """The Inventory service. pools: by name."""
 
     def __init__(self, pools: Mapping[str, Pool]) -> None:
         self._pools = pools
 
     async def ReadPools(self, _request: inventory_pb2.ReadPoolsRequest) -> inventory_pb2.ReadPoolsResponse:
-        """All pools; one that cannot be read says why."""
+        """All pools; an unreadable one with the reason."""
         found = await asyncio.gather(*(status.read(pool) for pool in self._pools.values()))
         return inventory_pb2.ReadPoolsResponse(pools=msgspec.json.encode(found))
 
 
 def service(pools: Mapping[str, Pool]) -> Service:
-    """The service, to be served."""
+    """The service for a server."""
     return Service(inventory_pb2.DESCRIPTOR.services_by_name["Inventory"], Inventory(pools))
 
 
 async def read(socket: Path) -> Sequence[PoolStatus] | None:
-    """What the pools of the driver at socket hold; None for a driver that has no such service. Raises CsiError."""
-    from tonnage.csi._proto import inventory_grpc  # who only serves needs no client
+    """The contents of the pools of the driver at socket; None for a driver without the service. Raises CsiError."""
+    from tonnage.csi._proto import inventory_grpc  # a server needs no client
     from tonnage.csi.server.connection import GrpcConnection
 
     connection = GrpcConnection(socket)

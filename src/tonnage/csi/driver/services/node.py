@@ -1,4 +1,4 @@
-"""CSI Node: bring volumes to pods and take them away (CSI 1.12, Node Service)."""
+"""The CSI Node service: stages and publishes volumes (CSI 1.12, Node Service)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OFFERED = (
 
 
 class NodeService:
-    """The service."""
+    """The Node service."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -39,14 +39,14 @@ class NodeService:
     async def NodeGetCapabilities(
         self, _request: csi_pb2.NodeGetCapabilitiesRequest
     ) -> csi_pb2.NodeGetCapabilitiesResponse:
-        """What is offered."""
+        """Capabilities of the service."""
         expands = any(pool.expansion for pool in self._driver.pools.values())
         kinds = (*_OFFERED, _RPC.EXPAND_VOLUME) if expands else _OFFERED
         offered = [csi_pb2.NodeServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
         return csi_pb2.NodeGetCapabilitiesResponse(capabilities=offered)
 
     async def NodeGetInfo(self, _request: csi_pb2.NodeGetInfoRequest) -> csi_pb2.NodeGetInfoResponse:
-        """The node's id, its segment, and how many volumes it can have."""
+        """The node's id, its topology segment, and its maximum number of volumes."""
         return csi_pb2.NodeGetInfoResponse(
             node_id=self._driver.node_id,
             max_volumes_per_node=await self._driver.most_volumes(),
@@ -54,7 +54,7 @@ class NodeService:
         )
 
     async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
-        """Mount a volume at its staging path, made ready for use at the first time; attach raw block.
+        """Stage a volume: format it once and mount it at its staging path; attach raw block.
 
         Raises NotFound, Invalid (path, capability), HostError.
         """
@@ -69,7 +69,7 @@ class NodeService:
         return csi_pb2.NodeStageVolumeResponse()
 
     async def NodeUnstageVolume(self, request: csi_pb2.NodeUnstageVolumeRequest) -> csi_pb2.NodeUnstageVolumeResponse:
-        """Undo stage; success when nothing is there."""
+        """Unstage a volume; success when nothing is there."""
         _check_given(request.volume_id)
         staging = self._places.path("staging_target_path", request.staging_target_path)
         refuse_links(staging)
@@ -84,7 +84,7 @@ class NodeService:
         return csi_pb2.NodeUnstageVolumeResponse()
 
     async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
-        """Show a staged volume to a pod, or make an inline volume and show that.
+        """Publish a staged volume to a pod, or create an inline volume and publish that.
 
         Raises NotFound, Invalid, Precondition (not staged), AlreadyExists (something else is at the target).
         """
@@ -120,7 +120,7 @@ class NodeService:
         *,
         readonly: bool,
     ) -> None:
-        """Publish, with the volume's IO limits where it has some: without them it is not shown."""
+        """Publish with the volume's I/O limits. If they cannot be set, it is not published."""
         throttle = self._driver.throttle
         group = await throttle.find(volume, target, request.volume_context)
         await pool.publish(volume.name, staging, target, readonly=readonly)
@@ -135,7 +135,7 @@ class NodeService:
     async def NodeUnpublishVolume(
         self, request: csi_pb2.NodeUnpublishVolumeRequest
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
-        """Undo publish; success when nothing is there. Ends an inline volume."""
+        """Unpublish a volume; success when nothing is there. Deletes an inline volume."""
         _check_given(request.volume_id)
         target = self._places.path("target_path", request.target_path)
         refuse_links(target.parent)
@@ -156,7 +156,7 @@ class NodeService:
     async def NodeGetVolumeStats(
         self, request: csi_pb2.NodeGetVolumeStatsRequest
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
-        """Usage in bytes and inodes as seen at volume_path. Raises NotFound for the volume or the path."""
+        """Usage in bytes and inodes at volume_path. Raises NotFound for the volume or the path."""
         _check_given(request.volume_id)
         path = self._shown(request)
         inline = await self._driver.find_inline(request.volume_id) if split(request.volume_id) is None else None
@@ -166,10 +166,10 @@ class NodeService:
         return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
 
     async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
-        """Let the file system or device at volume_path take the room that ControllerExpandVolume made.
+        """Grow the file system or device at volume_path to the size of ControllerExpandVolume.
 
-        Raises NotFound for the volume or the path, OutOfRange when less was made than is asked, Precondition when the
-        kernel cannot do it while the volume is mounted.
+        Raises NotFound for the volume or the path, OutOfRange when the volume is smaller than requested, Precondition
+        when the kernel cannot grow it while mounted.
         """
         _check_given(request.volume_id)
         path = self._shown(request)
@@ -179,14 +179,14 @@ class NodeService:
         asked = request.capacity_range
         if asked.required_bytes > volume.size or 0 < asked.limit_bytes < volume.size:
             raise OutOfRange(
-                f"volume {request.volume_id} has {volume.size} bytes, asked are {asked.required_bytes} to"
+                f"volume {request.volume_id} has {volume.size} bytes, requested {asked.required_bytes} to"
                 f" {asked.limit_bytes or 'any'}: call ControllerExpandVolume first; none is made smaller"
             )
         grown = await pool.grow(volume.name, path)
         return csi_pb2.NodeExpandVolumeResponse(capacity_bytes=grown.size)
 
     def _shown(self, request: csi_pb2.NodeGetVolumeStatsRequest | csi_pb2.NodeExpandVolumeRequest) -> Path:
-        """volume_path. The staging path is not needed, but must be one if it is given."""
+        """The checked volume_path. The staging path is not needed, but must be valid if given."""
         if request.staging_target_path:
             self._places.path("staging_target_path", request.staging_target_path)
         return self._places.shown(request.volume_path)
@@ -216,6 +216,6 @@ def _check_given(volume_id: str) -> None:
 
 
 def _refuse_mounted(path: Path) -> None:
-    """For a volume whose pool is not served here: nothing to undo if nothing is mounted, else it must be kept."""
+    """For a volume of a pool that is not served here: success if nothing is mounted, else it stays mounted."""
     if os.path.ismount(path) or os.path.isfile(path):
         raise Unavailable(f"{path} is in use by a volume whose pool is not served here: configure that pool again")

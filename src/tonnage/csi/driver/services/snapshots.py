@@ -1,4 +1,4 @@
-"""CSI Controller, the part about snapshots: make, delete, list and get (CSI 1.12, CreateSnapshot and following)."""
+"""The snapshot calls of the CSI Controller service (CSI 1.12, CreateSnapshot and following)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tonnage.pools.base.contract import Pool, Snapshot, is_inline
 
 
 class SnapshotCalls:
-    """The calls; Controller inherits them."""
+    """The snapshot calls; the Controller service inherits them."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     async def CreateSnapshot(self, request: csi_pb2.CreateSnapshotRequest) -> csi_pb2.CreateSnapshotResponse:
-        """Keep a volume's content of now; the same name again gives the same snapshot, which is ready when answered.
+        """Create a snapshot. Idempotent by name; it is ready when this returns.
 
         Raises Invalid, NotFound, AlreadyExists (of another volume), Exhausted, Precondition, Unsupported.
         """
@@ -47,7 +47,7 @@ class SnapshotCalls:
             if is_inline(source.owner):
                 raise Precondition(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
             if cluster := source.owner.get(names.PARAM_CLUSTER):
-                owner[names.PARAM_CLUSTER] = cluster  # the volume may be gone when somebody asks whose it is
+                owner[names.PARAM_CLUSTER] = cluster  # the volume may be deleted before its snapshot
         made = await pool.create_snapshot(name, volume, owner=owner)
         return csi_pb2.CreateSnapshotResponse(snapshot=_told(pool, made))
 
@@ -61,8 +61,10 @@ class SnapshotCalls:
         return csi_pb2.DeleteSnapshotResponse()
 
     async def ListSnapshots(self, request: csi_pb2.ListSnapshotsRequest) -> csi_pb2.ListSnapshotsResponse:
-        """This driver's snapshots in the order of their ids, filtered by id and by volume; unknown ones give an empty
-        list. A token is the last id told."""
+        """This driver's snapshots, sorted by id, filtered by id and by volume; an unknown one gives an empty list.
+
+        A token is the last id returned.
+        """
         if request.max_entries < 0:
             raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
         after = request.starting_token
@@ -86,7 +88,7 @@ class SnapshotCalls:
         )
 
     def _place(self, vid: str) -> tuple[Pool, str] | None:
-        """Where an id leads to that somebody has made up or that is of a pool which is served no more."""
+        """Pool and name of an id, which may be invented or of a pool that is no longer served."""
         with suppress(Unavailable):
             return self._driver.locate(vid)
         return None

@@ -181,7 +181,7 @@ async def test_capabilities_that_are_taken(refused: Refused, client: CsiClient) 
     volume = await client.create_volume("a", GIB, both)
     assert await client.validate(volume.id, both) is None
     assert "MULTI_NODE" in (await client.validate(volume.id, [VolumeCapability(AccessMode(5))]) or "")
-    assert await client.validate(volume.id, BLOCK) == "volume a is a file system, asked is block"
+    assert await client.validate(volume.id, BLOCK) == "volume a is a file system, requested block"
     await refused(client.validate("default/other", MOUNT), Code.NOT_FOUND)
     await refused(client.validate("foreign", MOUNT), Code.NOT_FOUND, "no volume 'foreign'")
     await refused(client.validate("", MOUNT), Code.INVALID_ARGUMENT)

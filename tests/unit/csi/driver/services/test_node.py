@@ -115,7 +115,7 @@ async def test_the_life_of_a_volume_each_step_twice(
 
 async def test_raw_block(client: CsiClient, refused: Refused, staging: Path, target: Path) -> None:
     volume = await client.create_volume("b", GIB, [BLOCK])
-    await refused(client.stage(volume.id, staging, MOUNT), Code.INVALID_ARGUMENT, "is raw block, asked is mount")
+    await refused(client.stage(volume.id, staging, MOUNT), Code.INVALID_ARGUMENT, "is raw block, requested mount")
     await client.stage(volume.id, staging, BLOCK)
     await client.publish(volume.id, target, BLOCK, staging=staging)
     assert target.exists()
@@ -153,8 +153,8 @@ async def test_requests_that_are_wrong(
     await refused(client.stage(volume.id, f"{staging}/../x", MOUNT), bad, "'..'")
     await refused(client.stage(volume.id, f"{staging}/\0", MOUNT), bad, "NUL")
     await refused(client.stage(volume.id, "/" + "x" * 10_000, MOUNT), bad, "4095")
-    await refused(client.stage(volume.id, staging, BLOCK), bad, "is a file system, asked is block")
-    await refused(client.stage(volume.id, staging, VolumeCapability(fstype="xfs")), bad, "ext4, asked is 'xfs'")
+    await refused(client.stage(volume.id, staging, BLOCK), bad, "is a file system, requested block")
+    await refused(client.stage(volume.id, staging, VolumeCapability(fstype="xfs")), bad, "ext4, requested 'xfs'")
     await refused(client.stage(volume.id, staging, VolumeCapability(mount_flags=["loop"])), bad, "'loop'")
     await refused(client.stage(volume.id, staging, VolumeCapability(AccessMode(5))), bad, "one node")
     await refused(client.publish("", target, MOUNT), bad, "volume_id is missing")
