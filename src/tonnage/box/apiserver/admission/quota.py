@@ -1,7 +1,7 @@
-"""ResourceQuota: what each object counts for, how much a namespace uses, and whether one more fits.
+"""ResourceQuota ledger: usage of each namespace, and whether one more object fits.
 
-The Ledger listens to the store, so it knows of each write exactly when readers do; admission takes the namespace's
-lock, asks the ledger and writes before anybody else may ask. Amounts are nanos, as in api/quantity.py.
+The ledger listens to the store, so it sees each write exactly when readers do. Admission takes the namespace's lock,
+asks the ledger and writes before any other request may ask. Amounts are integers in nanos, as in tonnage.api.quantity.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ async def count(store: Store, collections: Iterable[str], namespace: str) -> Usa
 
 @dataclass(eq=False)
 class _Namespace:
-    """What is counted of a namespace, and what is still to be counted: records with 1, or -1 for those that went."""
+    """Usage of one namespace, and records still to be counted: with 1, or with -1 for deleted ones."""
 
     used: Counter[str] = field(default_factory=Counter)
     waiting: deque[tuple[StoredObject, int]] = field(default_factory=deque)
@@ -174,9 +174,10 @@ class _Namespace:
 
 
 class QuotaLedger:
-    """What every namespace that has a quota uses. Costs nothing for those that have none.
+    """Usage of every namespace that has a ResourceQuota. No cost for namespaces without one.
 
-    A change of small objects is counted at once. Large ones, and the many of a namespace that gets a quota, are counted
+    A change of small objects is counted at once. Large ones, and all objects of a namespace that gets a quota, are
+    counted
     in slices, outside the event loop; settle() waits for that.
     """
 

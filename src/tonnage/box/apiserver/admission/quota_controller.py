@@ -1,4 +1,4 @@
-"""Keeps status.hard and status.used of every ResourceQuota true, a moment after what it counts has changed."""
+"""ResourceQuota controller: updates status.hard and status.used after changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _RETRY_SECONDS = 5.0
 
 
 class QuotaKeeper:
-    """start() after the store has been loaded. Sleeps while nothing that a quota counts changes.
+    """Writes the status of quotas; call start() after the store is loaded.
 
-    Many changes that come together cause one write for each quota. Nothing is lost by a crash: the ledger is counted
-    anew at every start.
+    Sleeps while no counted object changes. Many changes at once cause one write for each quota. A crash loses nothing:
+    every start counts the ledger anew.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""pods/eviction: a deletion that asks the pod's disruption budget first (pkg/registry/core/pod/storage/eviction.go)."""
+"""pods/eviction: delete a pod if its disruption budget allows (pkg/registry/core/pod/storage/eviction.go)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_DISRUPTED = 2000
 
 
 class EvictionHandler:
-    """Evicts pods. resources: the registry's rows."""
+    """Evicts pods. resources: the resource table."""
 
     def __init__(self, writes: Writes, store: Store, resources: Mapping[str, Resource], stamps: Stamps) -> None:
         self._writes, self._store, self._resources, self._stamps = writes, store, resources, stamps

@@ -1,4 +1,4 @@
-"""What happens to the metadata of any object in its life: plain functions on dicts, no store, no I/O."""
+"""ObjectMeta through an object's life: pure functions on dicts, no store, no I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAST_SECOND = 253402300799
 
 @dataclass(frozen=True)
 class Stamps:
-    """Where times, uids and generated names come from."""
+    """Source of timestamps, uids and generated names."""
 
     clock: Clock
     random: random.Random = field(default_factory=random.Random)

@@ -1,4 +1,4 @@
-"""How objects go out: whole, as metadata alone, or as rows of a Table; one at a time and as lists."""
+"""Encoding of objects in answers: whole, metadata only, or Table rows; single objects and lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about pods and namespaces: binding, finalize."""
+"""Subresources of pods and namespaces: binding, finalize."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A quick test of whether an object is in normal form already, compiled from schemas.py to msgspec's own types.
+"""Fast check that an object is in normal form already, compiled from the schemas to msgspec types.
 
-Nearly every write of a controller is: it has read the object from here, or made it as it should be. Only what fails
-this test takes the long way through decoding.py, which knows what to say and what to change.
+Nearly every object that a controller writes is. Only objects that fail this check take the slow path through the
+decoder, which changes them or reports what is wrong.
 """
 
 from __future__ import annotations

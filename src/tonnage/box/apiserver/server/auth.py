@@ -1,6 +1,6 @@
-"""Who may talk to the server: its certificate, made at first start, and one bearer token, handed out in a kubeconfig.
+"""Server credentials: a self-signed certificate, made at first start, and one bearer token in a kubeconfig.
 
-Everything is kept in one folder, in files of mode 0600 that are written beside and renamed.
+All files are in one folder, with mode 0600, and replaced by rename.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a server needs to be believed, and to believe."""
+    """The server's certificate, key and token."""
 
     certificate: Path
     key: Path
@@ -98,7 +98,7 @@ def ensure(folder: Path, clock: Clock, hosts: Sequence[str] = ()) -> Credentials
 
 
 class _Note(msgspec.Struct):
-    """Kept beside the certificate: what it is good for, and a digest that ties both files to it."""
+    """Note stored with the certificate: its names and lifetime, and a digest that ties certificate and key to it."""
 
     until: float
     names: list[str]

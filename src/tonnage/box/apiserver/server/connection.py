@@ -1,8 +1,8 @@
-"""One connection of a client, as aiohttp serves it: what is not HTTP is answered like all else, and waited for briefly.
+"""Client connections of the HTTPS server: limits for connections without valid credentials.
 
-aiohttp alone logs a traceback for every line that is no HTTP, and keeps a connection that never asks anything for
-ever; both are open to anybody who reaches the port, with a token or without. Connections are counted from accept(2)
-on, before their TLS handshake, until their first request with valid credentials.
+aiohttp alone logs a traceback for every line that is not HTTP, and never closes a connection without a request. Any
+client that reaches the port could use both. Connections are counted from accept(2) on, before their TLS handshake,
+until their first request with valid credentials. Malformed requests are answered like any other.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Unauthenticated:
             self._left.set()
 
     def abort_oldest(self) -> None:
-        """Make room for another one."""
+        """Abort the oldest connection, so that a new one fits under the limit."""
         if self._connections:
             oldest = next(iter(self._connections))
             transport, _ = self._connections.pop(oldest)
@@ -80,9 +80,9 @@ class Unauthenticated:
 
 
 class Tls(asyncio.sslproto.SSLProtocol):
-    """TLS of one connection. Its writer waits until the kernel has all, so that no buffer grows beside a slow reader.
+    """TLS of one connection. The writer waits until the kernel has all data, so a slow reader fills no buffer.
 
-    asyncio's own server counts a connection only after its handshake, and keeps up to 1 MiB for its reader.
+    asyncio's own server counts a connection only after its handshake, and buffers up to 1 MiB for its reader.
     """
 
     max_size = 32 << 10  # asyncio allots 256 KiB a connection: a thousand watches would take 280 MiB
@@ -163,7 +163,7 @@ class HttpConnection(web.RequestHandler):
 
 
 class Server(web.Server):
-    """aiohttp's, with connections of ours."""
+    """aiohttp's server with our connections."""
 
     def __init__(self, handler: Any, *, patience: float, request_factory: Any) -> None:
         super().__init__(handler, request_factory=request_factory, handler_cancellation=True)

@@ -1,4 +1,4 @@
-"""Paths that name no resource: version, health, metrics. What there is to ask for is in catalogue.py."""
+"""Paths without a resource: /version, /healthz and its like, /metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTPS door: aiohttp around the handler, nothing more."""
+"""HTTPS server: aiohttp around the request handler."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
 
 @dataclass(eq=False)
 class Sending:
-    """One answer on its way to its client."""
+    """One answer that is being sent to its client."""
 
     size: int
     transport: asyncio.Transport | None
@@ -55,7 +55,7 @@ class Sending:
 
 
 class Answers:
-    """The answers that are being sent: memory holds each until its client has read it."""
+    """Limit on answers that are being sent: memory holds each until its client has read it."""
 
     def __init__(self) -> None:
         self.total = 0

@@ -1,4 +1,4 @@
-"""The embedded API server as one thing: a store, the kinds, and doors for HTTPS and for the same process."""
+"""The embedded API server: store, resources, HTTPS and in-process transports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) 
 
 
 class ApiServer:
-    """start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
+    """Call start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
 
     The store must have been made with extractor(resources). pod_logs answers pods/log.
     """

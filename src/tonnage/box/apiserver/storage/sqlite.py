@@ -1,12 +1,12 @@
-"""The store that survives: everything is served from memory, every write is in SQLite before it is answered.
+"""SQLite store: reads come from memory, every write is durable in SQLite before it is answered.
 
-One thread writes. What gathers while it is busy goes into the next commit together (WAL, synchronous=FULL), as one
+One thread writes. Writes that arrive while it is busy share the next commit (WAL, synchronous=FULL), as one
 statement, so that the thread and the event loop rarely wait for each other. A write becomes visible, to readers and
 watchers alike, when it is durable. Deletions leave a row without data until later, which keeps the revision counter.
-The history of watches is not kept: after a start older revisions are gone (410) and clients list again. Each row has a
-checksum: a start that reads anything else than was written changes nothing and reports what to do.
+Watch history is not stored: after a start older revisions are gone (410) and clients list again. Each row has a
+checksum: a start that reads anything else than what was written changes nothing and reports what to do.
 
-A full disk does not stop deletions, updates of status and Events. Their space lies inside the files, where no other
+A full disk does not stop deletions, updates of status and Events. Their space is inside the files, where no other
 program can take it: the log is allocated before it is written, the database never has more pages than are allocated,
 and a table of zeros is deleted bit by bit when no more can be. It is filled again when the disk has space.
 """
@@ -46,7 +46,7 @@ _PIECE = 256 << 10
 _PIECES = 32
 """Rows of a full reserve."""
 _FOR_REMOVALS = _PIECES // 4
-"""Rows of the reserve that are kept for what makes no object larger."""
+"""Rows of the reserve that only writes without growth of an object may use."""
 _STEP = 1 << 20
 """Bytes by which the database grows."""
 _SLIGHTLY, _MUCH = 1 << 10, 16 << 10
@@ -80,15 +80,15 @@ _Loaded = tuple[list[tuple[str, str, str, int, bytes]], int]
 
 
 class _Damaged(Unavailable):
-    """The database is not what was written: missing, empty, cut short or changed."""
+    """The database is not what was written: missing, empty, truncated or changed."""
 
 
 class _Need(IntEnum):
-    """What of the reserve a write may take when the disk is full."""
+    """How much of the reserve a write may take when the disk is full."""
 
     NONE = 0
     SOME = 1
-    """All but what is kept for removals."""
+    """All but what only removals may use."""
     ALL = 2
 
 
@@ -558,7 +558,7 @@ def _fault_of_log(wal: Path, index: Path) -> str:
     """Damage inside the write-ahead log, "" for none.
 
     SQLite reads the log up to the first frame that is not what was written, and drops the rest: a power cut may cut
-    the last transaction short, which nobody was answered. More than one after the end of what it reads is damage.
+    the last transaction short, which was not answered. More than one after the end of what it reads is damage.
     index: SQLite's index of the log while a connection reads it.
     """
     if not wal.exists() or wal.stat().st_size <= _HEADER or not index.exists():

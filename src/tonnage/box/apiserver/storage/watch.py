@@ -1,9 +1,9 @@
-"""Watches: who gets which change, and the fan-out.
+"""Watches: selection of watchers for each change, and fan-out.
 
-A change costs only those watchers that may want it: each is filed under the most telling equality it asks for (name,
-field, label, namespace) and looked up by what the object says of itself. The line of an event is encoded once for all
-watchers of one shape. Large fan-outs go in slices, so that the loop turns in between. A watcher that does not read
-what it is sent is dropped, and those that lag most when all together hold too much; their clients list again.
+A change costs only those watchers that may want it. Each watcher is indexed by the most selective equality that it
+asks for (name, field, label, namespace), and looked up by the object's values. An event is encoded once for all
+watchers of one shape. Large fan-outs run in slices, so that the event loop stays responsive. A watcher that does not
+read is dropped; the slowest are dropped when all together buffer too much. Their clients list again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def render_json(record: StoredObject, revision: int) -> bytes:
 
 @dataclass(frozen=True)
 class Shape:
-    """How objects go out: name tells shapes apart, render makes the bytes of one object."""
+    """Encoding of objects. name: identifies the shape; render: makes the bytes of one object."""
 
     name: Hashable = "json"
     render: Render = render_json
@@ -128,7 +128,7 @@ def line(kind: str, body: bytes) -> bytes:
 
 
 class Buffers:
-    """The bytes that wait in all watchers: a line that many wait for is in memory, and counts, once."""
+    """Bytes that wait in all watchers: a line that many wait for is in memory, and counts, once."""
 
     ENTRY = 128
     """Bytes of a place in a watcher's queue."""
@@ -291,7 +291,7 @@ class Watcher:
 
 @dataclass
 class _Shelf:
-    """The watchers of one collection, filed."""
+    """Index of the watchers of one collection."""
 
     files: dict[tuple[str, ...], dict[Watcher, None]] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
@@ -334,7 +334,7 @@ class _Shelf:
 
 
 class Hub:
-    """All open watches of a store. `examined` counts how many watchers events were held against."""
+    """All open watches of a store. examined: how many watchers events were compared with."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -437,7 +437,7 @@ class Hub:
             metrics.API_WATCH_EVENTS.inc()
 
     def _drop_slowest(self) -> None:
-        """Drop those that lag most, until a quarter of the room is free: this is not done for each event."""
+        """Drop the slowest watchers until a quarter of the limit is free, so that this does not run for each event."""
         lagging = [(since, n, w) for n, w in enumerate(self._watchers) if (since := w.waits_from) is not None]
         for _, _, watcher in sorted(lagging):
             if self.buffers.total <= BUFFERS_BYTES * 3 // 4:

@@ -1,4 +1,4 @@
-"""Namespace, Node, Event, ResourceQuota, LimitRange, Lease."""
+"""Validation of Namespace, Node, Event, ResourceQuota, LimitRange and Lease."""
 
 from __future__ import annotations
 

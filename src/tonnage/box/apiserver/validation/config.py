@@ -1,4 +1,4 @@
-"""ConfigMap, Secret, ServiceAccount."""
+"""Validation of ConfigMap, Secret and ServiceAccount."""
 
 from __future__ import annotations
 

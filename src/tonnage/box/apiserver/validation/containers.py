@@ -1,4 +1,4 @@
-"""The containers of a pod, apart from their mounts (volumes.py)."""
+"""Validation of a pod's containers, without their volume mounts."""
 
 from __future__ import annotations
 

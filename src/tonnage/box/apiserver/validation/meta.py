@@ -1,4 +1,4 @@
-"""Names, labels, annotations, finalizers, owners and selectors: the rules that all kinds share."""
+"""Validation of names, labels, annotations, finalizers, owner references and selectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pod: what may be created, and the little that may change afterwards."""
+"""Validation of pods: at creation, and the few fields that may change later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UPDATABLE = (
 
 
 def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
-    """Pod. Writes of a subresource (status, binding ...) have kept the spec, so only metadata is looked at."""
+    """Validate a pod. Writes of a subresource (status, binding ...) preserve the spec, so only metadata is checked."""
     faults = Faults()
     metadata(faults, new, old=old)
     if subresource:

@@ -1,4 +1,4 @@
-"""StorageClass, CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment (pkg/apis/storage/validation)."""
+"""Validation of storage kinds: StorageClass, CSIDriver, CSINode and others (pkg/apis/storage/validation)."""
 
 from __future__ import annotations
 

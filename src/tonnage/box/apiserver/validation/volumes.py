@@ -1,7 +1,7 @@
-"""The volumes of a pod, and how its containers mount them (pkg/apis/core/validation).
+"""Validation of a pod's volumes and volume mounts (pkg/apis/core/validation).
 
-Every source that Kubernetes has is accepted. Those that the kubelet here does not mount (legacy_volumes.py of the
-schema: NFS, iSCSI ...) it refuses by name when the pod starts, as a kubelet without their plugin does.
+Every volume source of Kubernetes is accepted. The box's kubelet rejects sources that it does not mount (NFS, iSCSI
+...) by name when the pod starts, as a kubelet without their plugin does.
 """
 
 from __future__ import annotations
