@@ -1,4 +1,4 @@
-"""The objects that a box starts with: its drivers, classes and namespace. Those that are there are left as they are."""
+"""Initial objects of a box: drivers, classes and namespace. Existing objects are not changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tonnage.kube.client import Client
 
 PMEM_CSI = "pmem-csi.intel.com"
 COMPAT = {"pmem-csi": PMEM_CSI}
-"""Word on the command line -> driver name that is served beside our own."""
+"""Word on the command line -> driver name that is served in addition to our own."""
 
 _DRIVER = {
     "attachRequired": False,

@@ -1,4 +1,4 @@
-"""What a killed box leaves on the machine, and how it is put away: processes, mounts, loop devices, files."""
+"""Cleanup of leftovers of a killed box: processes, mounts, loop devices, files."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _cluster(data: DataFolder) -> str:
 
 
 class _Owned(msgspec.Struct):
-    """What is looked for in the record of a volume or snapshot, or of a disk that is a volume."""
+    """Fields read from the record of a volume or snapshot, or of a disk that is a volume."""
 
     owner: dict[str, str] = {}
     volume: _Owned | None = None
@@ -175,7 +175,7 @@ def _erase(pool: Path, *, used: bool = True) -> None:
 
 
 def _holds_data(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry of a pool's folder is or has a volume or snapshot; records are beside their images."""
+    """Whether an entry of a pool's folder is or has a volume or snapshot; records are next to their images."""
     if entry.name == SNAPSHOTS:
         return any(not name.startswith(".") for name in os.listdir(entry))
     return not entry.name.startswith(".") and entry.name not in IMAGE_FILES

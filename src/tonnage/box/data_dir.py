@@ -1,4 +1,4 @@
-"""The box's data folder: whose it is, who uses it, where things lie in it.
+"""Data folder of a box: its marker, its lock, and the paths in it.
 
     <data>/tonnage.json        marks the folder as ours: format version and the cluster's settings
     <data>/lock                held (flock) by the process that runs the cluster; its pid inside
@@ -7,7 +7,7 @@
     <data>/nodes/<node>/kubelet        as /var/lib/kubelet of a real node
     <data>/nodes/<node>/pools/<pool>   the volumes
 
-Sockets lie in a runtime folder of their own, since a unix socket's path may have 107 bytes at most.
+Sockets are in a runtime folder of their own, because a unix socket's path may have 107 bytes at most.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST_BELOW = 45  # what is put behind the folder's path, at most: <node>/reg
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a cluster was made with; kept so that `tonnage up` alone starts it again as it was."""
+    """Settings of a cluster, stored so that `tonnage up` without options starts the same cluster again."""
 
     nodes: int = 1
     pools: list[str] = []
@@ -94,7 +94,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 class DataFolder:
-    """One data folder. open() takes it for this process; everything else needs no lock."""
+    """One data folder. open() takes its lock for this process; everything else needs no lock."""
 
     def __init__(self, path: Path) -> None:
         absolute = Path(os.path.abspath(path))
@@ -126,7 +126,7 @@ class DataFolder:
         return self._marker.exists()
 
     def settings(self) -> Settings | None:
-        """The settings kept here, or None in a fresh folder. Raises Invalid when the folder is somebody else's."""
+        """The stored settings, or None in a fresh folder. Raises Invalid when the folder is not a tonnage data folder."""
         marker = self._read()
         return marker.settings if marker is not None else None
 

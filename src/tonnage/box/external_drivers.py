@@ -1,4 +1,4 @@
-"""CSI drivers of others in the box: which socket serves which node, and their registration with its kubelet."""
+"""External CSI drivers of a box: sockets of each node, and registration with its kubelet."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _parse(text: str, nodes: Sequence[str]) -> tuple[str, Path]:
 
 
 class ExternalRegistrar:
-    """What node-driver-registrar does: registers the driver behind a CSI socket with the kubelet of its node.
+    """Registers the driver behind a CSI socket with its node's kubelet, as node-driver-registrar does.
 
-    taken: names that other drivers of the node have. A driver that does not answer yet is asked again, for ever.
+    taken: names that other drivers of the node have. A driver that does not answer yet is retried without limit.
     """
 
     def __init__(self, socket: Path, registry: Path, *, taken: Sequence[str], clock: Clock) -> None:

@@ -32,12 +32,14 @@ _READY_SECONDS = 30.0
 
 
 class BoxNode:
-    """open() and start() bring the node up, published() waits for its capacity, stop() takes everything down.
+    """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down.
 
-    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
-    sources: folders whose content new volumes may get. former_clusters: uids of clusters that the data folder had
-    before. capacity: how room is published, "tiers" or "exact".
-    hold_back: see hold_back.py.
+    drivers: names of our own. endpoints: CSI sockets of external drivers; the agent serves them as it serves ours.
+    sources: folders from which new volumes may be populated. former_clusters: uids of earlier clusters of the data
+    folder.
+    capacity: how capacity is published, "tiers" or "exact". hold_back: reschedules after which the node reserves
+    capacity
+    for a pod (starvation guard).
     """
 
     def __init__(
@@ -165,7 +167,7 @@ class BoxNode:
         usual.symlink_to(self._registry)
 
     async def published(self) -> None:
-        """Return when the node has said what room each class has. Raises HostError after 30 s."""
+        """Wait until the node has published capacity for each class. Raises HostError after 30 s."""
         done = asyncio.Event()
 
         def look(_old: CSIStorageCapacity | None, _new: CSIStorageCapacity | None) -> None:
@@ -196,7 +198,7 @@ class BoxNode:
     async def stop(self, *, seconds: float, is_up: bool = True) -> None:
         """End containers, unmount, close the pools. May be repeated.
 
-        What the kubelet has not taken down after so many seconds is left to debris.clean(). is_up: whether the cluster
+        The kubelet has so many seconds; cleanup.clean() removes what is left then. is_up: whether the cluster
         was up; else has_new_volumes is set.
         """
         try:

@@ -1,4 +1,4 @@
-"""What a box is going to be, checked before anything is touched: its nodes, their pools, what the machine must have."""
+"""Plan of a box, checked before anything is touched: nodes, pools, requirements of the machine."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ _WAY_OUT = "run it as root, or try it without: --pool fake --runtime none"
 
 @dataclass(frozen=True)
 class BoxPlan:
-    """A box that can be started. settings: what is kept in the data folder; nodes: name -> its pools; endpoints:
-    name -> CSI sockets of drivers that are not ours."""
+    """A box that can be started.
+
+    settings: to be stored in the data folder; nodes: name -> its pools; endpoints: name -> CSI sockets of external
+    drivers.
+    """
 
     settings: Settings
     nodes: dict[str, list[PoolConfig]]
@@ -51,7 +54,7 @@ def _size(pool: PoolConfig) -> str:
 def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpoints: Sequence[str] = ()) -> BoxPlan:
     """Check the settings against the machine, the data folder and the disks below the pools.
 
-    pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not kept. Raises
+    pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not stored. Raises
     Invalid (a setting), HostError (the machine lacks something).
     """
     templates = _templates(settings, pool_size)

@@ -1,11 +1,11 @@
-"""The garbage collector: what nobody owns any more goes (pkg/controller/garbagecollector).
+"""Garbage collector: deletes objects whose owners are gone (pkg/controller/garbagecollector).
 
-- Background (the default): the owner goes at once, then everything whose owners are all gone.
+- Background (the default): the owner is deleted at once, then everything whose owners are all gone.
 - Foreground (finalizer foregroundDeletion): dependents first; the owner waits for those with blockOwnerDeletion.
 - Orphan (finalizer orphan): dependents lose the reference and stay.
 
-The API server sets the finalizers at the delete, they are taken off here. Driven by watches of all kinds but Events;
-an owner that no watch has shown is looked for with one live GET before anything is done about it.
+The API server sets the finalizers at the delete; this controller removes them. It watches all kinds but Events. An
+owner that no watch has shown is read with one live GET before anything is deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SOLID, ABSENT, WAITING = "solid", "absent", "waiting"
 
 
 class GarbageCollector:
-    """Deletes dependents, releases owners. Keys are uids."""
+    """Deletes dependents and removes owners' finalizers. Keys are uids."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, kinds: Iterable[Kind[Any]] = ALL
@@ -119,7 +119,11 @@ class GarbageCollector:
             self._complain(ref, dependent)
         elif (ref.api_version, ref.kind) not in self._unknown:
             self._unknown.add((ref.api_version, ref.kind))
-            log.info("owner of a kind that is not served apiVersion=%s kind=%s: kept", ref.api_version, ref.kind)
+            log.info(
+                "owner of a kind that is not served apiVersion=%s kind=%s: not deleting its dependents",
+                ref.api_version,
+                ref.kind,
+            )
 
     def _complain(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
         kind, obj = dependent

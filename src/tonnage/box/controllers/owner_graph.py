@@ -1,4 +1,4 @@
-"""Who owns whom: an index over metadata.ownerReferences of all kinds. Sans-I/O; garbage.py acts on it."""
+"""Owner graph: an index over metadata.ownerReferences of all kinds, for the garbage collector. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OwnerLookup(NamedTuple):
 
 
 class Owners:
-    """Objects by uid, and the uids of those that name an owner by that owner's uid."""
+    """Objects by uid, and dependents by the uid of their owner."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[Kind[Any], Cache[Any], str]] = {}

@@ -1,4 +1,4 @@
-"""A ServiceAccount `default` in every namespace; it comes back when it is deleted (pkg/controller/serviceaccount)."""
+"""ServiceAccount controller: `default` in every namespace, recreated when deleted (pkg/controller/serviceaccount)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACCOUNT = "default"
 
 
 class ServiceAccountController:
-    """Makes what pods refer to when they name no account."""
+    """Creates the account that pods use when they name none."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""ControllerRevisions: the templates that a StatefulSet or DaemonSet has had (pkg/controller/history).
+"""ControllerRevisions: template history of StatefulSets and DaemonSets (pkg/controller/history).
 
 A revision's data is a strategic merge patch of its owner that replaces the template, so that `kubectl rollout undo`
 needs nothing else. The same template again is the same revision with a higher number.

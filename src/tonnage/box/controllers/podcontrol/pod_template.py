@@ -1,4 +1,4 @@
-"""From a template to pods, and how templates are told apart: by a hash in names and labels."""
+"""Pods from a template, and the template hash in names and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The binder's half for claims: unbound, naming a volume, bound (pkg/controller/volume/persistentvolume)."""
+"""PV binder, claims: unbound, pre-bound to a PV, bound (pkg/controller/volume/persistentvolume)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_CONSUMER = "waiting for first consumer to be created before binding"
 
 
 class ClaimSync:
-    """Brings one claim a step further."""
+    """Reconciles one claim."""
 
     def __init__(self, view: BinderView) -> None:
         self._view = view

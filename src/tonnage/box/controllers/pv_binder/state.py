@@ -1,4 +1,4 @@
-"""What the two halves of the binder see and share."""
+"""State that the binder's two halves, claims and volumes, share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STALE_SECONDS = 0.05
 
 @dataclass
 class BinderView:
-    """Caches, the waits that are granted, and what was just written but is not yet in the caches."""
+    """Caches, granted waits, and own writes that the caches do not show yet."""
 
     client: Client
     events: EventRecorder
@@ -42,7 +42,7 @@ class BinderView:
     taken: dict[str, int] = field(default_factory=dict)
     """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
     gone: Absent = field(default_factory=Absent)
-    """uids of claims whose deletion the watch has told."""
+    """uids of claims whose deletion the watch has reported."""
 
     def tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
         """Record an Event on the claim, unless it was the last thing said of it."""

@@ -1,4 +1,4 @@
-"""The binder's half for volumes: available, bound, released, failed (pkg/controller/volume/persistentvolume)."""
+"""PV binder, volumes: available, bound, released, failed (pkg/controller/volume/persistentvolume)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OVER = ("Released", "Failed")
 
 
 class VolumeSync:
-    """Brings one volume a step further."""
+    """Reconciles one PV."""
 
     def __init__(self, view: BinderView) -> None:
         self._view = view

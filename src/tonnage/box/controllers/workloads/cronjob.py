@@ -1,6 +1,6 @@
-"""CronJobs: a Job whenever it is time (pkg/controller/cronjob).
+"""CronJob controller: creates Jobs on schedule (pkg/controller/cronjob).
 
-Watched: CronJobs and their Jobs. Between two times of a schedule there is one timer and nothing else.
+Watched: CronJobs and their Jobs. Between two times of a schedule only one timer runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_WAIT = 600.0
 
 @dataclass(frozen=True)
 class CronJobPlan:
-    """due: the time for which a Job is to be made; replace: Jobs to end before; wait: seconds to the next time."""
+    """due: the time for which to create a Job; replace: Jobs to end before; wait: seconds to the next time."""
 
     due: datetime | None = None
     replace: Sequence[Job] = ()
@@ -65,7 +65,7 @@ def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
 
 
 def superfluous(cron_job: CronJob, jobs: Sequence[Job]) -> list[Job]:
-    """Finished Jobs beyond the history that is kept, the oldest first."""
+    """Finished Jobs beyond the history limits, the oldest first."""
     spec = cron_job.spec
     limits = {COMPLETE: spec.successful_jobs_history_limit, FAILED: spec.failed_jobs_history_limit}
     found: list[Job] = []
@@ -107,7 +107,7 @@ def _present(cron_job: CronJob) -> dict[str, Any]:
 
 
 class CronJobController:
-    """Makes the Jobs of CronJobs. Keys are `namespace/name`."""
+    """Creates the Jobs of CronJobs. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None

@@ -1,4 +1,4 @@
-"""DaemonSets: on which nodes a pod is to be made or deleted (pkg/controller/daemon). Computes only."""
+"""DaemonSet plan: nodes that need a pod, and pods to delete (pkg/controller/daemon). Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def revision_of(pod: Pod) -> str:
 
 @dataclass(frozen=True)
 class DaemonSetPlan:
-    """Nodes that get a pod, and pods to delete. failed: those of them that have failed (not too fast)."""
+    """create: nodes that get a pod. delete: pods to delete. failed: those of them that failed (with back-off)."""
 
     create: Sequence[str] = ()
     delete: Sequence[Pod] = ()
@@ -76,7 +76,7 @@ class _Place:
 
 
 class DaemonNodeView:
-    """A DaemonSet, its pods and the nodes at one moment; hashed is the revision that pods are to have."""
+    """A DaemonSet, its pods and the nodes at one moment. hashed: the revision that pods should have."""
 
     def __init__(self, daemon: DaemonSet, pods: Sequence[Pod], nodes: Iterable[Node], hashed: str, now: float) -> None:
         self._daemon, self._hashed, self._now = daemon, hashed, now
@@ -124,8 +124,9 @@ class DaemonNodeView:
         return ready and not pod.metadata.deleting and not pod.terminated
 
     def _surplus(self, pods: Sequence[Pod]) -> list[Pod]:
-        """Of several pods on a node one stays: the oldest; while surging an old one beside a new one that is not
-        yet available.
+        """Pods of a node beyond the one to retain: the oldest.
+
+        While surging, an old pod stays until the new one is available.
         """
         if len(pods) < 2:
             return []
@@ -151,7 +152,10 @@ class DaemonNodeView:
         return sick + well[: max(0, room)]
 
     def _surging(self) -> list[str]:
-        """Nodes that may have a new pod beside their old one. An old one that is not available waits for no room."""
+        """Nodes that may have a new pod in addition to their old one, within maxSurge.
+
+        The replacement of an unavailable old pod is not limited.
+        """
         room, free, candidates = self._surge, [], []
         for place in self._places:
             alive = [pod for pod in place.pods if not pod.terminated]

@@ -1,7 +1,7 @@
-"""Deployments: ReplicaSets that are exchanged step by step (pkg/controller/deployment).
+"""Deployment controller: replaces ReplicaSets step by step (pkg/controller/deployment).
 
-Watched: Deployments and ReplicaSets; pods only for Recreate, which waits for the last old one. Each look does one
-step, and what it has done brings the next look. The numbers are in rolling.py, the words in deployment_status.py.
+Watched: Deployments and ReplicaSets; pods only for Recreate, which waits for the last old pod. Each reconcile does one
+step, whose writes cause the next reconcile. Sizes and status are computed without I/O.
 """
 
 from __future__ import annotations

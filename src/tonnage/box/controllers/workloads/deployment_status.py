@@ -1,5 +1,6 @@
-"""What a Deployment says of itself: numbers, and whether it is available and goes forward
-(pkg/controller/deployment/{sync,progress}.go). Computes only.
+"""Deployment status: replica counts, conditions Available and Progressing. Pure.
+
+Source: pkg/controller/deployment/{sync,progress}.go.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets: how many pods may be evicted now (pkg/controller/disruption).
+"""Disruption controller: how many pods each PodDisruptionBudget lets be evicted now (pkg/controller/disruption).
 
-Watched: budgets, pods, and what says how many pods there should be. The status is what counts: the API server takes one
-off it with each eviction and writes the pod down, until this controller has seen the pod go. A budget whose number
-cannot be told allows nothing.
+Watched: budgets, pods, and the workloads that define how many pods there should be. The status is authoritative: the
+API server decrements it with each eviction and records the pod, until this controller sees the pod's deletion. A budget
+whose number is unknown allows no eviction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Wanted = Callable[[Sequence[Pod]], int]
 
 @dataclass(frozen=True, slots=True)
 class BudgetCount:
-    """What a budget comes to. disrupted: pods evicted and not seen to go, with the time."""
+    """Counts of a budget. disrupted: pods that were evicted and not seen deleted, with the time."""
 
     expected: int
     desired: int
@@ -55,7 +55,7 @@ class BudgetCount:
 
 
 def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> BudgetCount:
-    """Count a budget's pods. now: seconds since the epoch. Raises Invalid when nobody says how many there should be."""
+    """Count a budget's pods. now: seconds since the epoch. Raises Invalid when the number of desired pods is unknown."""
     spec = budget.spec
     if spec.max_unavailable is not None:
         expected = wanted(pods)
@@ -111,7 +111,7 @@ def _condition(budget: PodDisruptionBudget, value: str, reason: str, message: st
 
 
 class DisruptionController:
-    """Keeps the status of each budget. Keys are `namespace/name`."""
+    """Maintains the status of each budget. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None

@@ -1,6 +1,6 @@
-"""Jobs: pods that are to end well, a number of times (pkg/controller/job, ttlafterfinished).
+"""Job controller: pods that run to completion, and TTL after finish (pkg/controller/job, ttlafterfinished).
 
-Watched: Jobs and their pods. How pods are counted is in job_count.py, what follows in job_plan.py.
+Watched: Jobs and their pods. Pods are counted and the next step is planned without I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_BASE = 58
 
 
 class JobController:
-    """Runs Jobs to their end and deletes those whose time after it is over. Keys are `namespace/name`."""
+    """Runs Jobs to their end and deletes those whose TTL has passed. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None

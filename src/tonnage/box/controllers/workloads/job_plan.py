@@ -1,4 +1,4 @@
-"""What a Job does next: pods to make or delete, or its end (pkg/controller/job). Computes only."""
+"""Job plan: pods to create or delete, or the Job's end (pkg/controller/job). Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ _SOON = {COMPLETE: "SuccessCriteriaMet", FAILED: "FailureTarget"}
 
 @dataclass(frozen=True)
 class JobPlan:
-    """create: pods to make, by completion index (None without). drop: pods to delete that shall not count. end: pods
-    to delete because the Job is over. outcome: how it ends, with reason and message. wait: seconds until the next
-    look, if nothing happens before.
+    """Next step of a Job.
+
+    create: completion indexes of pods to create (None without index). drop: pods to delete that do not count. end: pods
+    to
+    delete because the Job is over. outcome: condition, reason and message of the end. wait: seconds until the next
+    reconcile, if no event comes before.
     """
 
     create: Sequence[int | None] = ()

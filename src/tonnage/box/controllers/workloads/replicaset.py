@@ -1,7 +1,7 @@
-"""ReplicaSets: a number of pods that are all alike (pkg/controller/replicaset).
+"""ReplicaSet controller: maintains a number of equal pods (pkg/controller/replicaset).
 
-Watched: ReplicaSets, and pods: a change concerns the ReplicaSet that controls the pod, or those that would take it.
-What is to be done is computed (plan, status) and then written.
+Watched: ReplicaSets, and pods: a change concerns the ReplicaSet that controls the pod, or those that match it. Plan
+and status are computed first and then written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAME = "replicaset"
 
 @dataclass(frozen=True)
 class ReplicaSetPlan:
-    """Pods to make, and those to delete; one of the two is nothing."""
+    """Number of pods to create, and pods to delete; one of the two is empty."""
 
     create: int = 0
     delete: Sequence[Pod] = ()
@@ -92,7 +92,7 @@ def _conditions(replica_set: ReplicaSet, active: int, now: float, failure: Tonna
 
 
 class ReplicaSetController:
-    """Keeps the number of pods of each ReplicaSet. Keys are `namespace/name`."""
+    """Maintains the number of pods of each ReplicaSet. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None

@@ -1,7 +1,8 @@
-"""The claims of a StatefulSet's pods: `<template>-<pod>`, kept or not by the retention policy (KEP-1847).
+"""Claims of a StatefulSet's pods: `<template>-<pod>`, and their retention policy (KEP-1847).
 
-What becomes of a claim is said by its owners, and done by the garbage collector: owned by the set it goes with the
-set, owned by a pod that is no longer wanted it goes with that pod, owned by neither it stays.
+A claim's owner references say when the garbage collector deletes it. Owned by the set, it is deleted with the set;
+owned
+by a pod that is no longer needed, with that pod; without owner it stays.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Claims:
     async def ensure(self, stateful: StatefulSet, pod_name: str) -> None:
         """Make the claims that a pod lacks, before it is made.
 
-        Raises Precondition (one is still on its way out: its going brings the next look) and ApiError.
+        Raises Precondition (a claim is still being deleted; that causes the next reconcile) and ApiError.
         """
         namespace = stateful.metadata.namespace
         for template in stateful.spec.volume_claim_templates:

@@ -1,7 +1,7 @@
-"""StatefulSets: which pod is to be made or deleted next (pkg/controller/statefulset/stateful_set_control.go).
+"""StatefulSet plan: pods to create or delete next (pkg/controller/statefulset/stateful_set_control.go).
 
-Computes only. In order (OrderedReady): a pod is made when all before it are available, and one goes when all after it
-have gone. Parallel: all at once. Updates go from the highest number down to the partition.
+Pure. OrderedReady: a pod is created when all before it are available, and deleted when all after it are gone. Parallel:
+all at once. Updates run from the highest number down to the partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARALLEL, ON_DELETE = "Parallel", "OnDelete"
 
 @dataclass(frozen=True)
 class StatefulSetPlan:
-    """Numbers of pods to make, each with the revision it gets, and pods to delete."""
+    """Ordinals of pods to create, each with its revision, and pods to delete."""
 
     create: Sequence[tuple[int, str]] = ()
     delete: Sequence[Pod] = ()
@@ -30,7 +30,7 @@ class StatefulSetPlan:
 
 @dataclass(frozen=True)
 class SetRevisions:
-    """Names of the revision that pods have had, and of the one that they are to get."""
+    """Names of the current and the update revision."""
 
     current: str
     update: str
@@ -118,7 +118,7 @@ class _Look:
         return self.stateful.spec.ordinals.start + rolling.partition
 
     def shrink(self, *, in_order: bool) -> tuple[list[Pod], bool]:
-        """Condemned pods to delete now, and whether updates may go on beside."""
+        """Condemned pods to delete now, and whether updates may continue at the same time."""
         if not in_order:
             return [pod for pod in self.condemned if not pod.metadata.deleting], True
         if not self.condemned:

@@ -1,8 +1,8 @@
-"""The containers of one pod: which one starts when, and what comes after its end (Kubernetes' kuberuntime).
+"""Containers of one pod: start order, restarts and back-off (Kubernetes' kuberuntime).
 
 Init containers run one after the other; those with restartPolicy Always (sidecars) stay. The first restart is at once,
-then after 10 s, 20 s ... 5 min; 10 minutes without a crash begin it anew. Level-based: sync() looks at what runs and
-does what is missing.
+then after 10 s, 20 s ... 5 min; 10 minutes without a crash reset the back-off. Level-based: sync() compares what runs
+with what should run and does the missing steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tell = Callable[[str, str, str], None]
 
 @dataclass
 class Run:
-    """One container and its starts. waiting: reason and message while it is not running though it should."""
+    """One container and its starts. waiting: reason and message while it should run and does not."""
 
     container: Container
     init: bool = False
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass
 class Containers:
-    """All containers of one pod. tell(type, reason, message) makes an Event; woken is called when one ends."""
+    """All containers of one pod. tell(type, reason, message) emits an Event; woken is called when a container ends."""
 
     pod: Pod
     runtime: Runtime

@@ -1,5 +1,7 @@
-"""The Node object of this kubelet: made at the start, and written again only when something has changed, or every
-5 minutes as a sign of life. DiskPressure is reported while the disk below the kubelet's folder is nearly full."""
+"""Node object of a kubelet: created at start, updated on change and every 5 minutes as a heartbeat.
+
+DiskPressure is reported while the disk below the kubelet's folder is nearly full.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def architecture() -> str:
 
 
 class NodeObject:
-    """Registers the node and keeps its status."""
+    """Registers the node and maintains its status."""
 
     def __init__(
         self,

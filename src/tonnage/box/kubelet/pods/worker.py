@@ -1,8 +1,8 @@
-"""The life of pods on this node: volumes, containers, status, and the way back (docs/reference/kubernetes/kubelet.md).
+"""Pod workers: volumes, containers and status of pods, and their tear-down (docs/reference/kubernetes/kubelet.md).
 
-Level-based: a pod's key is its uid; reconcile(uid) looks at what the API server wants and what runs here, and does the
-next step. A pod's object goes only after its containers have ended and its volumes are down. A pod whose object has
-vanished (forced deletion, or while this kubelet was away) is taken down all the same.
+Level-based: a pod's key is its uid; reconcile(uid) compares the API object with what runs here, and does the next step.
+A pod's object is deleted only after its containers have ended and its volumes are unmounted. A pod whose object is gone
+(forced deletion, or while this kubelet was down) is torn down all the same.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class PodWorkers:
         """Mount all; when that takes long, say meanwhile that the pod is being created.
 
         Few pods mount at once, so that in a rush the first ones are done before the last ones begin; one that takes
-        long no longer counts, so that a driver which hangs stops nobody else's.
+        long no longer counts, so that a driver that hangs does not block the others.
         """
         if not pod.spec.volumes:
             return {}
@@ -232,7 +232,10 @@ class PodWorkers:
             await _cancel(mounting)
 
     def _report(self, record: PodRecord, failure: VolumesFailed) -> bool:
-        """Events about what does not mount; False for what only waits for others, which is told after a while."""
+        """Emit Events about volumes that do not mount.
+
+        Returns False if the pod only waits for others, which is reported after a while.
+        """
         waited = self._clock.monotonic() - record.since
         if failure.waiting and waited < PATIENCE:
             return False
@@ -403,7 +406,7 @@ class PodWorkers:
             self._events.record(about, kind, reason, message)
 
     def find(self, namespace: str, name: str) -> PodRecord | None:
-        """The record of a pod by its name (logs.py)."""
+        """The record of a pod by its name, for logs."""
         key = f"{namespace}/{name}"
         return next((r for r in self._records.values() if r.pod is not None and r.pod.key == key), None)
 

@@ -1,6 +1,7 @@
-"""Pod volumes that are no CSI volumes: emptyDir, configMap, secret, downwardAPI, projected, hostPath.
+"""Built-in pod volumes: emptyDir, configMap, secret, downwardAPI, projected, hostPath.
 
-Secrets (and what may hold them) lie on a tmpfs where the kubelet may mount one, so that they never reach a disk.
+Secrets (and volumes that may contain them) are on a tmpfs where the kubelet may mount one, so that they never reach a
+disk.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _HOST_PATH: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 class FileVolumes:
-    """Makes and removes such volumes of one node. address: the node's IP; allocatable: quantities as text."""
+    """Creates and removes such volumes of one node. address: the node's IP; allocatable: quantities as text."""
 
     def __init__(
         self, paths: Paths, sources: ObjectSources, *, node_name: str, address: str, allocatable: dict[str, str]

@@ -1,4 +1,4 @@
-"""Gives a volume to a pod's group, as the kubelet does (KEP-695, KEP-1682). Blocking: call it in a thread.
+"""fsGroup: gives a volume to a pod's group, as the kubelet does (KEP-695, KEP-1682). Blocking.
 
 The volume belongs to pods, so nothing here follows a symlink: every step goes through the descriptor of its folder.
 """

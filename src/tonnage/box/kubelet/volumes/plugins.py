@@ -1,8 +1,8 @@
-"""Plugin registration: watches `plugins_registry` for sockets and registers the CSI drivers behind them (6.1).
+"""Plugin registration: watches `plugins_registry` for sockets and registers the CSI drivers behind them.
 
-The side that appears there (node-driver-registrar, or tonnage's own agent) is the gRPC server. We ask who it is, ask
-the driver about the node, write CSINode and Node, and tell it the outcome. Level-based: whatever inotify says, the
-folders are read again, so a lost event costs nothing.
+The process that creates the socket (node-driver-registrar, or tonnage's own agent) is the gRPC server. The kubelet asks
+for its name, asks the driver about the node, writes CSINode and Node, and reports the outcome. Level-based: each
+inotify event causes the folders to be read again, so a lost event costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Identity = tuple[int, int]
 
 
 class Plugins:
-    """The sockets below a folder, and what became of each. `drivers` is kept up to date."""
+    """The sockets below a folder and their registrations. Updates `drivers`."""
 
     def __init__(self, registry: str, drivers: RegisteredDrivers, writer: NodeInfoWriter) -> None:
         self._registry = registry

@@ -1,5 +1,7 @@
-"""All volumes of a pod: found, mounted, unmounted (pkg/volume/csi). pods.py asks, this file knows
-the order; csimounts.py talks to drivers, files.py makes the other kinds."""
+"""Volume manager: finds, mounts and unmounts all volumes of a pod, in order (pkg/volume/csi).
+
+Called by the pod workers. It calls drivers for CSI volumes and writes built-in volumes itself.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Mounted:
-    """A volume of a pod as containers get it. path: a folder of this machine, or a device when block."""
+    """A mounted volume of a pod. path: a folder of this machine, or a device when block."""
 
     path: str
     block: bool = False
@@ -43,10 +45,10 @@ class Mounted:
 
 
 class VolumesFailed(TonnageError):
-    """Not all volumes of a pod are there. failures: one for each volume that is not.
+    """Some volumes of a pod are not mounted. failures: one for each.
 
-    waiting: all that is missing is under way elsewhere (a claim to be bound, a driver to register).
-    waits: `claim <ns>/<name>` and `driver <name>`, changes of which are worth another try.
+    waiting: all of them wait for others (a claim to be bound, a driver to register).
+    waits: `claim <ns>/<name>` and `driver <name>`; a change of one of these is worth another try.
     """
 
     def __init__(self, pod: Pod, failures: Mapping[str, Exception]) -> None:
@@ -65,8 +67,8 @@ class VolumesFailed(TonnageError):
 class VolumeManager:
     """The volumes of all pods of this node.
 
-    csi_driver: the CSIDriver object of a name, or None; labels: the node's labels, for node affinity of PVs. prepare:
-    told the uid of a pod before its first CSI volume is mounted.
+    csi_driver: returns the CSIDriver object of a name, or None. labels: the node's labels, for node affinity of PVs.
+    prepare: called with the uid of a pod before its first CSI volume is mounted.
     """
 
     def __init__(
