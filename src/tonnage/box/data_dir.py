@@ -126,7 +126,10 @@ class DataFolder:
         return self._marker.exists()
 
     def settings(self) -> Settings | None:
-        """The stored settings, or None in a fresh folder. Raises Invalid when the folder is not a tonnage data folder."""
+        """The stored settings, or None in a fresh folder.
+
+        Raises Invalid when the folder is not a tonnage data folder.
+        """
         marker = self._read()
         return marker.settings if marker is not None else None
 

@@ -1,4 +1,4 @@
-"""`tonnage controller`: the duties of a Kubernetes cluster that no node can have, in the foreground."""
+"""`tonnage controller`: cluster-wide control loops of an installation on Kubernetes, in the foreground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tonnage demo`: the main job told on a cluster of its own, every line checked while it is told."""
+"""`tonnage demo`: the main features on a temporary cluster, with a check of every line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Story:
-    """The chapters, in order. `held` turns False with the first line that does not hold."""
+    """The steps, in order. held: False after the first failed check."""
 
     def __init__(self, out: Output, data: DataFolder, plan_: BoxPlan) -> None:
         self.out, self.data, self.plan = out, data, plan_

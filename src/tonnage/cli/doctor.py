@@ -1,6 +1,6 @@
-"""`tonnage doctor`: what is wrong with an installation on Kubernetes or a box, and what to do. It changes nothing.
+"""`tonnage doctor`: checks an installation on Kubernetes or a box; reports faults and remedies. Changes nothing.
 
-Exit code 0: no fault (warnings there may be); 1: faults.
+Exit code 0: no fault, perhaps warnings; 1: faults.
 """
 
 from __future__ import annotations

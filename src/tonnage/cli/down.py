@@ -1,4 +1,4 @@
-"""`tonnage down`: end the cluster of a data folder, and with --purge remove everything it made."""
+"""`tonnage down`: stops the cluster of a data folder; with --purge removes all that it made."""
 
 from __future__ import annotations
 

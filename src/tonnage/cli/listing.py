@@ -1,4 +1,4 @@
-"""Lists as people and programs read them: a table, JSON or YAML."""
+"""Output of lists: a table, JSON or YAML."""
 
 from __future__ import annotations
 

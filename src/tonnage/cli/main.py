@@ -1,8 +1,8 @@
-"""`tonnage VERB`: the table of verbs, and what exit codes mean.
+"""`tonnage VERB`: the table of verbs, and the exit codes.
 
-0  done          1  it failed: the reason is on standard error
+0  success       1  failure: the reason is on standard error
 2  the command line or a setting is wrong          3  in use, or not possible in the present state
-4  the machine lacks something (root, a program, room)
+4  the machine lacks something (root, a program, free space)
 """
 
 from __future__ import annotations

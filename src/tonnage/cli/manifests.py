@@ -1,4 +1,4 @@
-"""`tonnage manifests`: print the Kubernetes objects of an installation, for kubectl apply -f -."""
+"""`tonnage manifests`: prints the Kubernetes objects of an installation, for kubectl apply -f -."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tonnage node`: the whole of a node of a Kubernetes cluster in one process, in the foreground."""
+"""`tonnage node`: CSI driver and agent of one node of a Kubernetes cluster, in the foreground."""
 
 from __future__ import annotations
 

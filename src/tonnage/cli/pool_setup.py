@@ -1,4 +1,4 @@
-"""`tonnage pools init` and `tonnage pools extend`: pools from devices. Shows the commands; --yes runs them."""
+"""`tonnage pools init` and `tonnage pools extend`: pools on devices. Prints the commands; --yes runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tonnage pools`: what each pool has, has allocated, and lacks."""
+"""`tonnage pools`: size, allocation and faults of each pool."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _row(report: PoolReport) -> tuple[str, ...]:
 
 
 def _inline(report: PoolReport) -> str:
-    """What inline volumes have, of what is kept for them."""
+    """Allocated bytes of inline volumes, of those reserved for them."""
     if not report.inline:
         return listing.size(report.inline_allocated) if report.inline_allocated else "-"
     return f"{listing.size(report.inline_allocated)}/{listing.size(report.inline)}"

@@ -1,4 +1,4 @@
-"""What the verbs share of which several replicas run and one works: options, names, and how they are served."""
+"""Options and serving of verbs with leader election: several replicas run and one works."""
 
 from __future__ import annotations
 

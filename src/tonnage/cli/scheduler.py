@@ -1,4 +1,4 @@
-"""`tonnage scheduler`: places the pods of a Kubernetes cluster that name it, in the foreground."""
+"""`tonnage scheduler`: a scheduler for the pods of a Kubernetes cluster that name it, in the foreground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tonnage simulate`: what a workload would do to a cluster, under one scheduling policy or several."""
+"""`tonnage simulate`: effect of a workload on a cluster, under one scheduling policy or several."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _progress(policy: str) -> Iterator[Callable[[float], None]]:
 
 
 class ProgressLines:
-    """Prints how far a run is: after two seconds, and then every ten. clock: seconds."""
+    """Prints progress of a run: after two seconds, and then every ten. clock: seconds."""
 
     def __init__(self, policy: str, clock: Callable[[], float]) -> None:
         self._policy, self._clock = policy, clock

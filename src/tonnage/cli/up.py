@@ -1,4 +1,4 @@
-"""`tonnage up`: a cluster on this machine, in the foreground or (--detach) left running."""
+"""`tonnage up`: a cluster on this machine, in the foreground or in the background (--detach)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tonnage volumes`: list and show volumes and snapshots, find those that belong to nobody, purge or adopt them."""
+"""`tonnage volumes`: lists volumes and snapshots, finds orphans, purges or adopts them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def _delete(source: Source, volume: VolumeReport) -> str:
 
 
 async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Holdings) -> None:
-    """Raises Precondition unless nobody has any of the volumes; also where that cannot be known."""
+    """Raise Precondition if any of the volumes has an owner, or if that cannot be known."""
     claimed = {volume.id for _, volume in held.volumes if volume.cluster or volume.claim}
     for volume in volumes:
         if volume.inline:

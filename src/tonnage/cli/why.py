@@ -1,4 +1,4 @@
-"""`tonnage why POD`: node by node what is lacking, with the numbers behind it, and what to do. It changes nothing."""
+"""`tonnage why POD`: why a pod has no node: each node's shortfalls, and what to do. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is wrong with a claim or its class, so that no node can help: for `tonnage why`, on any cluster.
+"""Errors of a claim or its class that no node can resolve: for `tonnage why`, on any cluster.
 
-Pure. What the driver would refuse is known here only as far as the claim, its class and its source tell; the rest is in
-Events of the claim. A claim that an existing PersistentVolume can serve has no fault.
+Pure. A driver's own checks are known only as far as the claim, its class and its source show; Events of the claim
+report the rest. A claim that an existing PersistentVolume can serve has no error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SNAPSHOT_MISSING, SNAPSHOT_UNREADY, SNAPSHOT_READY = "does not exist", "is not r
 
 
 class Said(msgspec.Struct, frozen=True, rename="camel"):
-    """An Event about a claim or its class. at: RFC 3339, "" where it does not say."""
+    """An Event about a claim or its class. at: RFC 3339, "" if it has no time."""
 
     about: str
     type: str
@@ -42,9 +42,12 @@ class Said(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class ClaimObjects:
-    """What claims are compared with. claims: by `namespace/name`. snapshots: the same for VolumeSnapshots -> one of
-    SNAPSHOT_...; is_registered: whether a node has the CSI driver; drivers: names of our own; events: by uid of what
-    they are about."""
+    """Objects that claims are checked against.
+
+    claims: by `namespace/name`. snapshots: VolumeSnapshots by the same -> one of SNAPSHOT_...; is_registered: whether a
+    node
+    has the CSI driver; drivers: names of our own; events: by uid of the object that they are about.
+    """
 
     claims: Callable[[str], PersistentVolumeClaim | None]
     volumes: Sequence[PersistentVolume]

@@ -1,4 +1,4 @@
-"""What a cluster says of an installation, read once. Kinds that the reader may not see are told, not guessed."""
+"""Snapshot of a cluster's objects of an installation, read once. Reports kinds that the reader may not list."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _GROUPS = ("/api/v1", "/apis/storage.k8s.io/v1", "/apis/admissionregistration.k8
 
 
 class WrittenMeta(ObjectMeta, frozen=True):
-    """Metadata with who wrote which fields."""
+    """Metadata with managedFields: which manager wrote which fields."""
 
     managed_fields: list[dict[str, Any]] = []
 
 
 class Published(CSIStorageCapacity, frozen=True):
-    """A capacity object with who wrote which of its fields."""
+    """A capacity object with managedFields."""
 
     metadata: WrittenMeta = WrittenMeta()
 
@@ -75,7 +75,7 @@ class Published(CSIStorageCapacity, frozen=True):
 
 
 class WorkloadStatus(Object, frozen=True):
-    """Numbers of a DaemonSet's or Deployment's pods."""
+    """Pod counts in the status of a DaemonSet or Deployment."""
 
     desired_number_scheduled: int = 0
     current_number_scheduled: int = 0
@@ -105,10 +105,14 @@ VALIDATING_BINDINGS = Kind(
 
 @dataclass
 class View:
-    """An installation in `namespace`, at `now` (seconds since the epoch). served: `<group>/<version>/<plural>`. there:
-    the policies and their bindings that were found, `<plural>/<name>`. files: ConfigMap -> its node's file, or what is
-    wrong with it. refused: kinds that the reader may not see -> what the API server said. unreadable: which objects are
-    left out, and why. is_box: its controllers are in the process that serves the API."""
+    """An installation in `namespace`, at `now` (seconds since the epoch).
+
+    served: `<group>/<version>/<plural>`. there: existing policies and bindings, `<plural>/<name>`. files: ConfigMap ->
+    its
+    node's file, or its fault. refused: kinds that the reader may not list -> the API server's message. unreadable:
+    which
+    objects are left out, and why. is_box: its controllers are in the process that serves the API.
+    """
 
     namespace: str
     now: float
@@ -210,7 +214,7 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
 
 
 class _Reader:
-    """Reads what may and can be read, and notes the rest in the view."""
+    """Reads all that may and can be read, and records the rest in the view."""
 
     def __init__(self, client: Client, view: View) -> None:
         self._client, self._view = client, view

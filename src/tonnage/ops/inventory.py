@@ -1,8 +1,8 @@
-"""What pools and volumes there are: through a driver's socket where one runs, for it holds its pools, else directly.
+"""Inventory of pools and volumes: through the socket of a running driver, else read directly.
 
-Our own drivers list everything at their socket; of others there is what CSI has calls for. Reading directly opens a
-pool as a driver's start does, which removes what a kill left half done, and closes it at once.
-Pools that were never made are not made by looking at them.
+Our own drivers list everything at their socket; for other drivers the inventory has what CSI calls return. Reading
+directly opens a pool as a driver's start does, which removes leftovers of a kill, and closes it at once. Pools that
+were never made are not made by the inventory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tonnage.pools.directory.directory import is_unmounted
 
 
 class Served:
-    """The pools of one node behind the sockets of a running driver. pools: what is known of them from elsewhere."""
+    """Pools of one node behind the sockets of running drivers. pools: known from configuration."""
 
     def __init__(self, sockets: Sequence[Path], pools: Sequence[PoolConfig] = (), *, node: str = "") -> None:
         self.sockets, self._pools, self._node = sockets, pools, node
@@ -117,7 +117,7 @@ class Served:
 
 
 class Direct:
-    """The pools of one node, which no process serves."""
+    """Pools of one node that no process serves."""
 
     def __init__(self, pools: Sequence[PoolConfig], *, node: str = "") -> None:
         self._pools, self._node = pools, node
@@ -164,7 +164,7 @@ async def answers(socket: Path) -> bool:
 
 
 class _Open:
-    """A pool for a moment."""
+    """A pool that is opened for one reading."""
 
     def __init__(self, config: PoolConfig) -> None:
         self._config = config

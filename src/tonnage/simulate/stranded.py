@@ -1,4 +1,4 @@
-"""Storage that is free and of no use: on nodes that can take no pod of any stream."""
+"""Stranded storage: free bytes on nodes that fit no pod of any stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Needs = tuple[tuple[str, int], ...]
 
 
 class NodeRoom(Protocol):
-    """A node with its pools: name -> bytes, and what of them is free."""
+    """A node with its pools (name -> bytes) and their free bytes."""
 
     node: str
     pools: dict[str, int]
@@ -33,7 +33,7 @@ class NodeRoom(Protocol):
 
 
 class Stranded:
-    """Looks at the nodes, or a thousand of them, a few times a run. A stream's pod has volumes of median size."""
+    """Samples all nodes, or a thousand of them, a few times a run. A stream's pod has volumes of median size."""
 
     def __init__(self, cluster: Cluster, workload: Workload, asks: Sequence[Ask], agents: Iterable[NodeRoom]) -> None:
         every = list(agents)

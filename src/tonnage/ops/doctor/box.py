@@ -1,4 +1,4 @@
-"""Checks of a box: its process, the machine that it runs on, its nodes and pools. Nothing is made or changed.
+"""Checks of a box: its process, machine, nodes and pools. Changes nothing.
 
 The checks of classes, capacity, claims and volumes are those of an installation.
 """

@@ -1,5 +1,7 @@
-"""Capacity objects: for each node and class one, as its agent writes it, or one of a tier (tiers.py). The scheduler
-believes them all."""
+"""Checks of capacity objects: one for each node and class, as its agent writes it, or one for a tier.
+
+The scheduler trusts all of them, whoever wrote them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _WRITER = "tonnage"
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Missing, strange and changed objects; nodes without room."""
+    """Missing, foreign and changed objects; full nodes."""
     if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
         return
     nodes = {n.metadata.name: n for n in view.nodes}

@@ -1,6 +1,6 @@
-"""Claims that wait for longer than they should, each with the reason in one sentence and the next step.
+"""Checks of claims that wait too long, each with the reason and the next step.
 
-A claim without room is a warning: nothing is broken. One that waits for something of the installation is a fault.
+A claim without capacity is a warning: nothing is broken. A claim that waits for a part of the installation is a fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The objects of the installation: kinds that the cluster serves, the CSIDriver, agents, controllers and schedulers."""
+"""Checks of the installation's objects: served kinds, CSIDriver, agents, controllers, schedulers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEEDED = ("v1/persistentvolumeclaims", "storage.k8s.io/v1/csistoragecapacities"
 _GRAVE = ("attachRequired", "podInfoOnMount", "storageCapacity")
 VERSION_LABEL = "app.kubernetes.io/version"
 STALE = 90.0
-"""Seconds after which a Lease that was not renewed leads nobody: long, since this machine's clock may differ."""
+"""Seconds without renewal after which a Lease has no leader: long, because this machine's clock may differ."""
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -179,7 +179,7 @@ def leader(view: View) -> str:
 
 
 def _holder(view: View, lease: Lease | None) -> str:
-    """Who holds a Lease and still renews it, "" for nobody."""
+    """The identity that holds and renews a Lease, "" if there is none."""
     if lease is None or not lease.spec.holder_identity:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Checks that only the node itself can answer: its driver's socket, pools, kernel and programs, orphans."""
+"""Checks that run on the node itself: driver socket, pools, kernel and programs, orphans."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def _room(driver: DriverInfo, storage_class: StorageClass) -> int:
 
 
 def _waiting(view: View, node: str) -> bool:
-    """Whether claims are promised room on the node, which is less to give until their volumes are made."""
+    """Whether the node has reserved capacity for claims without volumes, which lowers published capacity."""
     label = names.label_value(node)
     return any(c.metadata.labels.get(names.NODE_LABEL) == label and not c.spec.volume_name for c in view.our_claims)
 

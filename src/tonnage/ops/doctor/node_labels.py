@@ -1,4 +1,4 @@
-"""Who labels claims with their node, whether it works, and claims that lack the label; the policy that holds agents."""
+"""Checks of the node label of claims: its policy, claims without it, and the policy that restricts agents."""
 
 from __future__ import annotations
 

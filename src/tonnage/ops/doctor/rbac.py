@@ -1,7 +1,7 @@
-"""What the service accounts of an installation may do: all that its roles say, and not more.
+"""Checks of RBAC: each service account may do all that its roles list, and no more.
 
-The API server is asked (SubjectAccessReview), so it counts what holds, whichever object grants it. Who may not ask
-about others is asked about himself.
+The API server is asked (SubjectAccessReview), so the result counts whichever object grants a right. A reader who may
+not ask about others asks about himself.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _TOO_MUCH = (
     ("create", "", "pods"),
     ("update", "", "nodes"),
 )
-"""What none needs, and what would let whoever has its token destroy or read what is not its own."""
+"""Rights that no account needs, and with which its token could delete or read objects of others."""
 
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one resource; name "" for all, namespace "" for all of the cluster."""
+    """One verb on one resource. name: "" for all; namespace: "" for the whole cluster."""
 
     verb: str
     group: str
@@ -112,7 +112,7 @@ def _told(account: str, lacking: list[Right], beyond: list[Right]) -> Iterator[F
 
 
 class _Asker:
-    """Asks what an account may do."""
+    """SubjectAccessReviews of one account."""
 
     def __init__(self, client: Client, namespace: str, account: str) -> None:
         self._client = client

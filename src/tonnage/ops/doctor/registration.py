@@ -1,4 +1,4 @@
-"""What the kubelets know of the driver: CSINode, topology, labels, the start-up taint."""
+"""Checks of driver registration: CSINode, topology, labels, the start-up taint."""
 
 from __future__ import annotations
 

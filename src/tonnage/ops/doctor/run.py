@@ -1,4 +1,4 @@
-"""All checks in the order in which one would ask: the first fault is most often the cause of the others."""
+"""All checks in order of dependency: the first fault is most often the cause of the others."""
 
 from __future__ import annotations
 

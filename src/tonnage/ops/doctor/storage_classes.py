@@ -1,4 +1,4 @@
-"""Classes and the pools that they ask for."""
+"""Checks of StorageClasses and of the pools that they name."""
 
 from __future__ import annotations
 

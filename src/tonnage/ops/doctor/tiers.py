@@ -1,4 +1,4 @@
-"""Capacity in tiers: nodes that have plenty say so in a label, and one object for each class and tier stands for it."""
+"""Checks of capacity tiers: node labels, and one capacity object for each class and tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PersistentVolumes that do not go, or whose node is gone."""
+"""Checks of PersistentVolumes that are not deleted, or whose node is gone."""
 
 from __future__ import annotations
 

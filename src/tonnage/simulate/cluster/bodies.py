@@ -1,4 +1,4 @@
-"""Objects of a trace as a client would create them (--full)."""
+"""Object bodies of a trace, as a client would create them (--full)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order. Of two things at one moment the one that was planned first comes first."""
+"""Event queue on virtual time. Events at one moment run in the order in which they were planned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Action = Callable[[], None]
 
 
 class Events:
-    """A clock (time and monotonic of aio/clock.py) that goes as fast as what is planned can be done."""
+    """Virtual clock (time and monotonic, as tonnage.aio's clock) that advances to the next event without waiting."""
 
     def __init__(self) -> None:
         self.now = 0.0

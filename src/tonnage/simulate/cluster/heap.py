@@ -1,6 +1,6 @@
-"""A heap on which very much stays to the end of a run: the garbage collector need not go through it again and again.
+"""Freeze of the garbage collector's heap, because most objects live to the end of a run.
 
-A quarter of the time of a run on 65,000 nodes went there.
+Without it a quarter of the time of a run on 65,000 nodes is garbage collection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kubernetes objects of a simulation: what the scheduler would be sent by the API server."""
+"""Kubernetes objects of a simulation, as the API server would send them to the scheduler."""
 
 from __future__ import annotations
 

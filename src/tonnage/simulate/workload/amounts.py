@@ -1,4 +1,4 @@
-"""Durations, rates and distributions as a workload file writes them. Seconds and whole bytes inside."""
+"""Durations, rates and distributions of a workload file. Converted to seconds and bytes."""
 
 from __future__ import annotations
 

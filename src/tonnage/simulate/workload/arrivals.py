@@ -1,7 +1,7 @@
-"""When pods come, how large they are and how long they live: drawn from a seed, whatever becomes of the pods.
+"""Arrivals: when pods come, their sizes and lifetimes, drawn from a seed.
 
-Each stream draws from a source of its own, so that one more stream changes nothing for the others, and policies that
-are compared meet the very same pods. Times are seconds since the trace's midnight.
+Arrivals do not depend on what happens to the pods. Each stream has its own random source, so that one more stream
+changes nothing for the others, and compared policies get the same pods. Times are seconds since the trace's midnight.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ TOGETHER = ("Deployment", "StatefulSet")
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod to be. group: which arrival of the stream brought it; sizes: bytes of its volumes, in the stream's order;
-    lifetimes: seconds of its first life and of each after a restart."""
+    """A pod to create.
+
+    group: which arrival of the stream it belongs to; sizes: bytes of its volumes, in the stream's order; lifetimes:
+    seconds
+    of its first life and of each after a restart.
+    """
 
     time: float
     sizes: tuple[int, ...]

@@ -52,7 +52,7 @@ def program(machine: str) -> bytes:
     """The filter's program for a machine as os.uname() names it. Raises Unsupported for one that we do not know."""
     if (known := _MACHINES.get(machine)) is None:
         raise Unsupported(
-            f"raw block volumes and btrfs subvolumes: not supported on {machine}: there is no system call filter for it; "
+            f"raw block volumes and btrfs subvolumes: not supported on {machine}: it has no system call filter; "
             "use volumes of another kind"
         )
     numbers = len(_SUBVOLUMES)
