@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--config", type=Path, metavar="FILE.yaml",
-        help=f"on a node: its file, to look at the machine as well (default in an agent's pod: {_FILE})",
+        help=f"on a node: its file, to check the machine as well (default in an agent's pod: {_FILE})",
     )  # fmt: skip
     parser.add_argument(
         "--node-name", default="", metavar="NAME", help="with --config; default: $NODE_NAME, else the host's"
@@ -100,10 +100,10 @@ def show(form: str, findings: list[Finding]) -> None:
         out.line(f"  {finding.level} {finding.about}: {finding.todo}")
     faults, warnings = counts[Level.FAIL], counts[Level.WARN]
     healthy = (
-        "all is well"
+        "no problems found"
         if not faults and not warnings
-        else "nothing is broken"
+        else "no faults, see the warnings"
         if not faults
-        else "the first is most often the cause"
+        else "the first fault is most often the cause"
     )
     out.line(f"{faults} fault{'s' * (faults != 1)}, {warnings} warning{'s' * (warnings != 1)}: {healthy}")

@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     replica.add_arguments(parser)
     parser.add_argument(
         "--name", default=names.SCHEDULER, metavar="NAME",
-        help="what pods say in spec.schedulerName; of the Lease too (default: %(default)s)",
+        help="spec.schedulerName of its pods; also the name of the Lease (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--scoring", default=ScoringStrategy.LEAST_ALLOCATED.value, choices=[one.value for one in ScoringStrategy],
-        help="which of the nodes that fit is taken (default: %(default)s)",
+        help="scoring of the nodes that fit (default: %(default)s)",
     )  # fmt: skip
 
 

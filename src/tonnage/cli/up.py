@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1, or as before)")
     parser.add_argument(
         "--pool", action="append", metavar="KIND[:WHERE][,key=value...]",
-        help=f"where volumes live on each node: {', '.join(KINDS)}; repeatable, the first is the default "
+        help=f"pool of volumes on each node: {', '.join(KINDS)}; repeatable, the first is the default "
         "(default: image files below the data folder, or as before)",
     )  # fmt: skip
     parser.add_argument(
@@ -50,27 +50,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=6443, metavar="P", help="port of the API server, 0: any (6443)")
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
-    parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
+    parser.add_argument("--runtime", choices=("bwrap", "none"), help="run containers as processes, or not at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
     parser.add_argument(
         "--scoring", choices=[strategy.value for strategy in ScoringStrategy],
-        help="by what the scheduler chooses of the nodes that fit: cpu and memory left (least-allocated), or for pods "
-        "with volumes the part of free storage that they would take (default: least-allocated, or as before)",
+        help="scoring of nodes: free cpu and memory (least-allocated), or for pods "
+        "with volumes the share of free storage that they would use (default: least-allocated, or as before)",
     )  # fmt: skip
     parser.add_argument("--capacity", choices=tier.MODES, help=f"{CAPACITY_HELP}, or as before")
     parser.add_argument("--hold-back", type=int, metavar="N", help=f"{HOLD_BACK_HELP}, or as before")
     add_sources(parser)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
-        help="also serve the CSI driver behind this socket: register it with the node's kubelet and make its volumes; "
-        "repeatable, to be given at every start; NODE= may be left out when there is one node",
+        help="also serve the CSI driver behind this socket: register it with the node's kubelet, provision volumes; "
+        "repeatable, needed at every start; NODE= is optional when there is one node",
     )  # fmt: skip
     parser.add_argument(
         "--recover", action="store_true",
-        help="where state.db is missing, empty or damaged: rename what there is of it and start an empty cluster; "
-        "volumes stay and are orphans (`tonnage volumes orphans`), no object comes back. Else it changes nothing",
+        help="if state.db is missing, empty or damaged: rename it and start an empty cluster; "
+        "volumes stay as orphans (`tonnage volumes orphans`), all objects are lost. Otherwise no effect",
     )  # fmt: skip
-    parser.add_argument("--detach", action="store_true", help="come back when it is ready, leave it running")
+    parser.add_argument("--detach", action="store_true", help="return when it is ready, and leave it running")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
 
 

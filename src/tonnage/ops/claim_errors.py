@@ -26,7 +26,7 @@ from tonnage.scheduler.shortfalls import Lack
 _SHARED = (names.READ_WRITE_MANY, names.READ_ONLY_MANY)
 _FAILED = "ProvisioningFailed"
 _PROVISIONING = (_FAILED, "Provisioning", "ProvisioningSucceeded")
-"""Reasons of Events in which a provisioner says how far it is; others (ExternalProvisioning) say nothing of that."""
+"""Reasons of Events with a provisioner's progress; other reasons (ExternalProvisioning) have none."""
 SNAPSHOT_MISSING, SNAPSHOT_UNREADY, SNAPSHOT_READY = "does not exist", "is not ready", "is ready"
 
 

@@ -48,7 +48,7 @@ AGENT_POLICIES = (
     "tonnage-agent-classes",
 )
 MOST_EVENTS = 50
-"""Claims whose Events are read: who has more that wait has one cause for many."""
+"""Maximum number of claims whose Events are read: more waiting claims have a common cause."""
 _GROUPS = ("/api/v1", "/apis/storage.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1", "/apis/apps/v1")
 
 

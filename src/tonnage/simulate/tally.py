@@ -106,7 +106,7 @@ class Result:
 
 
 def conclude(policy: str, tally: Tally, *, room: int, messages: Mapping[str, int] | None = None) -> Result:
-    """The result of a run. room: bytes of all pools; messages: counts by resource, None: they are estimated."""
+    """The result of a run on pools of so many bytes. messages: counts by resource, None: they are estimated."""
     waits = sorted(tally.waits)
     pods = max(1, tally.arrived)
     if messages is None:

@@ -95,7 +95,7 @@ async def check(view: View, client: Client) -> list[Finding]:
             beyond = await asker.which([Right(*item) for item in _TOO_MUCH], allowed=True)
         except ApiError as failure:
             todo = "run it with an administrator's kubeconfig"
-            findings.append(warn(_CHECK, account, f"its rights may not be asked for: {failure.message[:200]}", todo))
+            findings.append(warn(_CHECK, account, f"its permissions cannot be checked: {failure.message[:200]}", todo))
             continue
         findings += _told(account, lacking, beyond)
     return findings
@@ -103,12 +103,12 @@ async def check(view: View, client: Client) -> list[Finding]:
 
 def _told(account: str, lacking: list[Right], beyond: list[Right]) -> Iterator[Finding]:
     if lacking:
-        yield fail(_CHECK, account, f"it may not {few(map(str, lacking))}", APPLY)
+        yield fail(_CHECK, account, f"it lacks permission to {few(map(str, lacking))}", APPLY)
     if beyond:
-        todo = "look which binding gives it more: kubectl get clusterrolebindings,rolebindings -A -o wide"
-        yield warn(_CHECK, account, f"it may more than it needs: {few(map(str, beyond))}", todo)
+        todo = "find the binding that grants more: kubectl get clusterrolebindings,rolebindings -A -o wide"
+        yield warn(_CHECK, account, f"it has more permissions than it needs: {few(map(str, beyond))}", todo)
     if not lacking and not beyond:
-        yield ok(_CHECK, account, "it may do what it needs, and nothing of what it must not")
+        yield ok(_CHECK, account, "it has the permissions that it needs, and none that it must not have")
 
 
 class _Asker:

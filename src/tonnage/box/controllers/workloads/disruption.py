@@ -55,7 +55,10 @@ class BudgetCount:
 
 
 def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> BudgetCount:
-    """Count a budget's pods. now: seconds since the epoch. Raises Invalid when the number of desired pods is unknown."""
+    """Count a budget's pods. now: seconds since the epoch.
+
+    Raises Invalid when the number of desired pods is unknown.
+    """
     spec = budget.spec
     if spec.max_unavailable is not None:
         expected = wanted(pods)
