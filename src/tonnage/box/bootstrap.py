@@ -27,7 +27,7 @@ _DRIVER = {
 
 
 async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[str]) -> None:
-    """Make what the box needs. pools: their names, the default one first. May be repeated."""
+    """Create the box's objects. pools: their names, the default one first. Idempotent."""
     await ensure_drivers(client, [names.DRIVER, *(COMPAT[word] for word in compat)])
     default = {names.DEFAULT_CLASS: "true"}
     await _ensure(client, STORAGE_CLASSES, names.SCRATCH_CLASS, storage_class(names.DRIVER, annotations=default))
@@ -83,7 +83,7 @@ def storage_class(
 
 
 async def _ensure(client: Client, kind: Kind[KubeObject] | Kind[Any], name: str, body: dict[str, Any]) -> None:
-    """Create the object; one that is there is left as its users have made it."""
+    """Create the object; an existing one is not changed."""
     metadata = {**body.get("metadata", {}), "name": name}
     with suppress(ApiAlreadyExists):
         await client.create(kind, {**body, "metadata": metadata})

@@ -62,7 +62,7 @@ def clean(data: DataFolder) -> None:
 
 
 def _left_at_last(data: DataFolder) -> list[str]:
-    """What is left after the kernel had time: it frees a loop device a moment after its last umount."""
+    """Leftovers after a delay: the kernel frees a loop device a moment after its last umount."""
     for pause in _PAUSES:
         if not _loops_left(data):
             break
@@ -120,7 +120,7 @@ async def _end_containers(kubelet: Path) -> None:
 
 
 def _cluster(data: DataFolder) -> str:
-    """The cluster's uid, "" where its database cannot tell."""
+    """The cluster's uid, "" if its database does not have it."""
     query = "SELECT data FROM objects WHERE collection = 'namespaces' AND name = 'kube-system'"
     try:
         with closing(sqlite3.connect(f"{data.state.absolute().as_uri()}?mode=ro", uri=True)) as state:

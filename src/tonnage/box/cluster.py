@@ -108,7 +108,7 @@ class Box:
         self._tasks.start(keep_trimmed(), "memory")
 
     async def _report_waits(self) -> None:
-        """Report what start() waits for, once and whenever it is something else."""
+        """Report what start() waits for, once and on each change."""
         reported = ""
         while True:
             await asyncio.sleep(REPORT_WAITS_AFTER)

@@ -83,7 +83,7 @@ def missing(folder: Path) -> list[Path]:
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, the deepest first, up to the first one that holds anything."""
+    """Remove empty folders, the deepest first, up to the first that is not empty."""
     for folder in folders:
         try:
             folder.rmdir()
@@ -122,7 +122,7 @@ class DataFolder:
         return short_enough(self.path / "run", base / f"tonnage-{digest}")
 
     def exists(self) -> bool:
-        """Whether a cluster of ours lies here."""
+        """Whether this folder has a cluster of tonnage."""
         return self._marker.exists()
 
     def settings(self) -> Settings | None:
@@ -206,7 +206,7 @@ class DataFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep every other process out while the body runs. Raises Busy when somebody uses the folder."""
+        """Lock the folder while the body runs. Raises Busy when another process uses it."""
         with suppress(OSError):  # on a read-only disk nobody can take it
             self._take(running=False)
         try:
@@ -314,10 +314,7 @@ class DataFolder:
             remove_empty(self._made)
 
     def purge(self) -> None:
-        """Remove the folder with everything in it. The caller has unmounted what was mounted below it.
-
-        Raises Invalid when the folder is not ours, HostError.
-        """
+        """Remove the folder with all its content. The caller has unmounted everything below it."""
         self._check_ours()
         if not self.exists():
             return

@@ -67,7 +67,7 @@ class ExternalRegistrar:
         self._registration: Registration | None = None
 
     async def run(self) -> None:
-        """Returns when the driver's registration socket is there, or when it can never be: then the log says why."""
+        """Wait for the driver's registration socket. Returns, with a log entry, when it can never exist."""
         client = CsiClient(self.socket)
         try:
             name = await self._name(client)
@@ -80,7 +80,7 @@ class ExternalRegistrar:
             client.close()
 
     async def stop(self) -> None:
-        """Withdraw the registration; the driver itself goes on. May be repeated."""
+        """Withdraw the registration; the driver itself runs on. Idempotent."""
         registration, self._registration = self._registration, None
         if registration is not None:
             await registration.stop()

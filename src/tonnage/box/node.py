@@ -137,7 +137,7 @@ class BoxNode:
             self._running.result()
 
     def waits_for(self) -> list[str]:
-        """What start() and published() wait for, empty when the node is ready."""
+        """What start() and published() wait for; empty when the node is ready."""
         if self._running is None:
             return [f"node {self.name}: the driver and its pools"]
         if not self.kubelet.ready.is_set():
@@ -148,7 +148,7 @@ class BoxNode:
         return []
 
     async def _run_kubelet(self) -> None:
-        """A failure before it is ready is start()'s to report; later ones are logged, and it begins anew."""
+        """Run the kubelet. start() reports a failure before it is ready; later failures are logged, and it restarts."""
         try:
             await self.kubelet.run()
         except Exception:

@@ -73,7 +73,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
 
 
 def what_stays(settings: Settings | None) -> str:
-    """What is there when the cluster has ended, as the subject and verb of a sentence."""
+    """What remains after the cluster has ended, as subject and verb of a sentence."""
     pools = _templates(settings or Settings(), "")
     fakes = [pool.name for pool in pools if pool.kind == "fake"]
     if not fakes:
@@ -93,7 +93,7 @@ def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
 
 
 def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
-    """Node -> pools of the cluster that lies in a data folder; nothing is checked. Raises NotFound."""
+    """Node -> pools of the cluster in a data folder; checks nothing. Raises NotFound."""
     settings = data.settings()
     if settings is None:
         raise NotFound(f"{no_cluster(data.path)}; name its folder with --data")
@@ -140,7 +140,7 @@ def _too_small(size: int) -> str:
 
 
 def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
-    """What pools may not be from now on; those that a cluster was made with stay as they are. Raises Invalid."""
+    """Check rules for new pools; pools of an existing cluster stay as they are. Raises Invalid."""
     settings = data.settings()
     kept = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
     for number, pool in enumerate(pools):
@@ -173,7 +173,7 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
 
 
 def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
-    """What the kernel and the machine's packages must have. Raises HostError."""
+    """Check the kernel's features and the machine's programs. Raises HostError."""
     real = [pool.kind for pool in pools if pool.kind != "fake"]
     looped = [kind for kind in real if kind in ("image", "btrfs")]
     if runtime == "bwrap" and shutil.which("bwrap") is None:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_template_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that tell an autoscaler of nodes to come."""
+    """Add the options for template nodes of an autoscaler."""
     parser.add_argument(
         "--node-group-label", action="append", default=[], metavar="LABEL",
         help="a label whose value is a node's group: the capacity of its new nodes is learned and published for the"
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def configured(options: argparse.Namespace) -> ControllerConfig:
-    """What the command line and the environment say. Raises Invalid."""
+    """Configuration from the command line and the environment. Raises Invalid."""
     return ControllerConfig(
         identity=replica.identity_of(options),
         namespace=replica.namespace_of(options),
@@ -86,7 +86,7 @@ def templates_of(texts: Sequence[str]) -> list[NodeTemplate]:
 
 
 def _is_group_label(key: str) -> bool:
-    """Whether it can tell groups: what marks nodes that do not exist is the same for all of them."""
+    """Whether a label can identify groups: the label of template nodes is the same for all of them."""
     return names.is_label_key(key) and key != names.TEMPLATE_NODE
 
 

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell the story; 0 only if every line held."""
+    """Run the demo; 0 only if every check passed."""
     logs.setup("error")
     base = "/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir()
     with tempfile.TemporaryDirectory(prefix="tonnage-demo-", dir=base, ignore_cleanup_errors=True) as folder:
@@ -66,7 +66,7 @@ class Story:
         self.client: Client
 
     async def tell(self) -> int:
-        """Start a cluster, tell everything, end it."""
+        """Start a cluster, run all steps, stop it."""
         began = time.monotonic()
         self.out.title("tonnage: a cluster on this machine, and pods with local volumes")
         box = Box(self.data, self.plan, progress=self.out.step, waiting=self.out.waits)
@@ -206,7 +206,7 @@ class Story:
         return _condition(pod, "PodScheduled") or ""
 
     async def _usable(self, pod: str, size: str) -> None:
-        """Check that df in the pod shows what was asked: all of it, and hardly more."""
+        """Check that df in the pod shows the requested size, and hardly more."""
         if not self.real:
             return
         shown = await self._log_line(pod, "/data")
@@ -234,7 +234,7 @@ class Story:
         return dict(sorted(found.items()))
 
     async def _settled(self, wanted: dict[str, str]) -> dict[str, str]:
-        """The capacities as soon as they are what is wanted, or after the wait what they are."""
+        """The published capacities as soon as they are as expected, or after the timeout as they are."""
         deadline = time.monotonic() + 15
         while True:
             found = await self._capacities()

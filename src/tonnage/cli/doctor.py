@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, tell; 1 when there are faults."""
+    """Run the checks and print findings; 1 when there are faults."""
     in_pod = options.kubeconfig is None and options.data is None and os.environ.get("KUBERNETES_SERVICE_HOST")
     access, box = (node.access_of(None), None) if in_pod else node.cluster_of(options)
     machine = _machine(options)
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 async def look(
     client: Client, namespace: str, machine: NodeConfig | None, box: DataFolder | None = None
 ) -> list[Finding]:
-    """What is found. box: the data folder, where the cluster is a box of this machine. Raises as examine()."""
+    """The findings. box: the data folder, where the cluster is a box of this machine. Raises as examine()."""
     if b"+tonnage" in await client.read("/version"):
         return await examine_box(client, box, clock=RealClock())
     return await examine(client, namespace, clock=RealClock(), node=machine)
@@ -85,7 +85,7 @@ def _machine(options: argparse.Namespace) -> NodeConfig | None:
 
 
 def show(form: str, findings: list[Finding]) -> None:
-    """As a table with what to do below each line that is not ok, or as a document."""
+    """Print a table with the next step below each line that is not ok, or a document."""
     counts = Counter(finding.level for finding in findings)
     if form != "table":
         document: dict[str, Any] = {"faults": counts[Level.FAIL], "warnings": counts[Level.WARN], "findings": findings}

@@ -82,7 +82,7 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal; with --check only look."""
+    """Serve until a signal; with --check only check."""
     config = configured(options)
     findings = preflight.check(config)
     if options.check:
@@ -137,7 +137,7 @@ async def serve_until_signal(driver: Serving, name: str) -> None:
 
 
 def show(findings: list[preflight.PreflightFinding]) -> int:
-    """Print what was found; the exit code."""
+    """Print the findings; returns the exit code."""
     out = Output()
     for finding in findings:
         mark = "FAULT" if finding.fault else "warn" if finding.warning else "ok"

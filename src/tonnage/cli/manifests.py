@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen(options: argparse.Namespace) -> Installation:
-    """What the command line says. Raises Invalid."""
+    """The options of the command line. Raises Invalid."""
     if not names.is_dns_label(options.namespace):
         raise Invalid(f"namespace {options.namespace[:80]!r}: want a DNS label")
     if not options.image or any(letter.isspace() for letter in options.image):

@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal; with --check only look."""
+    """Serve until a signal; with --check only check."""
     from tonnage.node.process import NodeProcess
 
     config = configured(options)

@@ -27,7 +27,7 @@ def add_arguments(actions: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan, show, and with --yes do it; what is there already is left as it is."""
+    """Plan, print, and with --yes run the commands. Idempotent."""
     config = pool_config.parse(options.pool)
     if os.geteuid() != 0 and (options.yes or config.kind == "lvm"):
         raise HostError("devices and volume groups belong to root: run it as root (sudo)")

@@ -53,7 +53,7 @@ async def _read(wanted: Wanted) -> tuple[list[PoolReport], list[Outlook]]:
 
 
 def _lacks(report: PoolReport) -> list[str]:
-    """What is wrong with a pool that can be read, and what to do."""
+    """Faults of a readable pool, with remedies."""
     ill = report.abnormal
     words = "volume is abnormal" if ill == 1 else "volumes are abnormal"
     return [*report.lacks, *([f"{ill} {words}: `tonnage volumes list` says which and why"] if ill else [])]

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def configured(options: argparse.Namespace) -> SchedulerConfig:
-    """What the command line and the environment say. Raises Invalid."""
+    """Configuration from the command line and the environment. Raises Invalid."""
     if not names.is_dns_subdomain(options.name):
         raise Invalid(f"--name {options.name[:80]!r}: want a DNS subdomain, as {names.SCHEDULER}")
     return SchedulerConfig(

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate and tell; 0 whatever became of the pods."""
+    """Run the simulation and print results; 0 also when pods stay without node."""
     read = workload.load(options.workload)
     nodes = workload.load_nodes(options.nodes, read)
     chosen = policy.policies(options.policy)
@@ -199,4 +199,4 @@ _ROWS: tuple[tuple[str, Callable[[Result], str], Callable[[Result], float] | Non
         lambda r: round(r.watch_messages_per_pod, 1),
     ),
 )
-"""Title, what is shown, and a number of which less is better: None where neither is."""
+"""Title, text, and a number of which less is better, or None."""

@@ -34,7 +34,7 @@ COMPAT = ("pmem-csi",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb. What a cluster was made with is remembered in its data folder."""
+    """Add the options of the verb. The settings of a cluster are stored in its data folder."""
     parser.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1, or as before)")
     parser.add_argument(
         "--pool", action="append", metavar="KIND[:WHERE][,key=value...]",
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
-    """What was asked now, over what was asked when the cluster was made."""
+    """The options given now, over the stored settings."""
     base = kept or Settings()
     if options.nodes is not None and not 1 <= options.nodes <= 1000:
         raise Invalid(f"--nodes {options.nodes}: want 1 to 1000")
@@ -168,7 +168,7 @@ def _tell(box: Box, plan_: BoxPlan, out: Output, seconds: float, *, detached: bo
 
 
 def _detach(data: DataFolder, arguments: list[str]) -> int:
-    """Start the same command as a child in a session of its own; show what it tells until it is ready."""
+    """Start the same command as a child in its own session; print its output until it is ready."""
     reader, writer = os.pipe()
     environment = {**os.environ, _READY_FD: str(writer)}
     made = missing(data.path)

@@ -36,7 +36,7 @@ Found = tuple[Source, VolumeReport]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb: one more word says what to do."""
+    """Add the options of the verb and its actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, options in (
         ("list", "all volumes and snapshots, and what is being erased", ()),
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     actions: dict[str, Callable[[argparse.Namespace, ClusterSources], Awaitable[int]]] = {
         "list": _list, "show": _show, "orphans": _orphans, "purge": _purge, "adopt": _adopt,
     }  # fmt: skip
@@ -152,7 +152,7 @@ def _sorted_out(chosen: Sequence[Found]) -> tuple[list[VolumeReport], list[Volum
 
 
 async def _delete(source: Source, volume: VolumeReport) -> str:
-    """Why it could not be deleted, "" when it is gone."""
+    """The error of deleting a volume, "" when it is deleted."""
     try:
         await source.delete(volume)
     except TonnageError as failure:
@@ -184,7 +184,7 @@ def _is_named_by_kubernetes(volume: VolumeReport) -> bool:
 
 @asynccontextmanager
 async def _registry(found: ClusterSources) -> AsyncIterator[Registry]:
-    """What the cluster knows. Raises Precondition where none can be asked."""
+    """The volumes that the cluster knows. Raises Precondition where no cluster can be asked."""
     async with found.client() as client:
         if client is None:
             raise Precondition(f"only a volume's cluster knows whether it is in use: {found.why_none}")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, tell; 0 also when the pod fits nowhere: that is the answer."""
+    """Print the explanation; 0 also when the pod fits on no node."""
     access, _ = node.cluster_of(options)
     name, namespace = _name(options.pod), options.namespace or access.namespace or "default"
 
@@ -52,7 +52,7 @@ def _name(text: str) -> str:
 
 
 def show(form: str, found: WhyAnswer) -> None:
-    """As tables and a last line that says what to do, or as a document."""
+    """Print tables and a last line with the next step, or a document."""
     if form != "table":
         sys.stdout.write(listing.text(form, found))
         return

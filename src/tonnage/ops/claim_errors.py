@@ -60,7 +60,7 @@ class ClaimObjects:
 
 
 def faults_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> list[Lack]:
-    """What keeps these claims of one pod from having volumes anywhere; what Events say where nothing else tells."""
+    """Errors that keep these claims of one pod from getting volumes on any node; else what Events report."""
     waiting = [c for c in claims if not is_bound(c) and not c.metadata.deleting and not _is_served(c, objects)]
     together = {claim.key for claim in waiting}
     found = [lack for claim in waiting for lack in _faults(claim, objects, together)]
@@ -68,7 +68,7 @@ def faults_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) ->
 
 
 def said_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> list[Said]:
-    """What Events say of the claims without volume, and of their classes; the last of each reason."""
+    """Events of the claims without volume and of their classes; the last of each reason."""
     found: dict[tuple[str, str], Said] = {}
     for claim in claims:
         storage_class = objects.classes(class_name(claim))
@@ -130,7 +130,7 @@ def _no_class(claim: str, wanted: str, objects: ClaimObjects) -> Lack:
 
 
 def _class_fault(storage_class: StorageClass, objects: ClaimObjects) -> str:
-    """What is wrong with the class wherever it is published, "" for nothing."""
+    """Error of a class wherever its capacity is published, "" for none."""
     if fault := fault_of(storage_class):
         return fault
     published = [c for c in objects.capacities if c.storage_class_name == storage_class.metadata.name]
@@ -181,8 +181,11 @@ def _source_faults(
 
 
 def _told(claim: PersistentVolumeClaim, objects: ClaimObjects) -> Iterator[Lack]:
-    """The last word of a provisioner or controller on a claim that was sent to a node, or whose class binds at once.
-    Others wait for a scheduler, which goes by the nodes."""
+    """The last Event of a provisioner or controller for a claim with selected-node, or of a class that binds
+    immediately.
+
+    Other claims wait for a scheduler, which decides by the nodes.
+    """
     storage_class = objects.classes(class_name(claim))
     if storage_class is None or (storage_class.late and names.SELECTED_NODE not in claim.metadata.annotations):
         return

@@ -163,7 +163,7 @@ class View:
 
     @property
     def serving(self) -> list[str]:
-        """Nodes whose kubelet lists our driver."""
+        """Nodes whose kubelet has registered our driver."""
         return sorted(c.metadata.name for c in self.csi_nodes if c.driver(names.DRIVER) is not None)
 
     def agent_of(self, node: str) -> Pod | None:
@@ -182,7 +182,7 @@ class View:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether the kubelet says that the pod serves."""
+    """Whether the pod's Ready condition is true."""
     return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
 
 

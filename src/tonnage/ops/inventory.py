@@ -123,7 +123,7 @@ class Direct:
         self._pools, self._node = pools, node
 
     async def pools(self) -> list[PoolReport]:
-        """All pools; one that cannot be opened says why."""
+        """All pools; one that cannot be opened has its error as state."""
         return [await self._pool(config) for config in self._pools]
 
     async def _pool(self, config: PoolConfig) -> PoolReport:
@@ -204,7 +204,7 @@ def _about(config: PoolConfig, node: str) -> PoolReport:
 
 
 def _is_made(config: PoolConfig) -> bool:
-    """Whether there is something to look at: a pool in a directory that was never used is not to be made by looking."""
+    """Whether a pool exists. A pool in an unused directory must not be created by reading it."""
     if config.kind == "fake":
         return False
     return config.marker is None or config.marker.exists() or is_unmounted(config.marker.parent)

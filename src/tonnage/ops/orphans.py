@@ -74,7 +74,7 @@ class Registry:
         return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
 
     async def owner(self, volume: VolumeReport) -> Owner:
-        """Whose it is; the claim is read live. Raises ApiError, Unavailable."""
+        """The owner of a volume; its claim is read live. Raises ApiError, Unavailable."""
         if self.volume_of(volume):
             return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
         if volume.inline:

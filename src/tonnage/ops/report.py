@@ -54,7 +54,7 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
         return self.free is not None or self.state in (NOT_MADE, GONE)
 
     def told(self, status: PoolStatus) -> PoolReport:
-        """With what the pool says of itself."""
+        """The report with the faults that the pool reports."""
         if status.room is None:
             return msgspec.structs.replace(self, kind=status.kind, state=status.problem)
         failing = [f"volume {e.name} cannot be erased: {e.problem}" for e in status.erasing if e.problem]
@@ -114,7 +114,7 @@ class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
 
     @property
     def pool(self) -> str:
-        """The pool it lies in."""
+        """The pool of the volume."""
         return self.id.partition("/")[0]
 
     @property
@@ -187,7 +187,7 @@ def _volume(volume: PoolVolume, pool: PoolStatus, node: str, driver: str) -> Vol
 
 
 def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
-    """Volumes of which no more is known than what is wrong with them: their records are damaged."""
+    """Volumes with damaged records, of which only the fault is known."""
     known = {volume.name for volume in pool.volumes}
     return [
         VolumeReport(volume_id.join(pool.pool, name), 0, node=node, driver=driver, condition=fault)

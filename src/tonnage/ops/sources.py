@@ -65,7 +65,7 @@ class ClusterSources:
         return found
 
     async def contents(self) -> Holdings:
-        """All volumes, snapshots and what is being erased. Raises CsiError, Unavailable."""
+        """All volumes, snapshots and erasures. Raises CsiError, Unavailable."""
         found = Holdings([], [], [])
         for source in self.nodes:
             contents = await source.contents()

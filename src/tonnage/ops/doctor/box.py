@@ -23,7 +23,7 @@ _FORMATS = {"image": "ext4", "lvm": "ext4", "btrfs": "btrfs"}
 
 
 async def check(view: View, data: DataFolder | None) -> list[Finding]:
-    """The box whose objects the view shows. data: its folder on this machine, None where that is not known."""
+    """Check the box that the view shows. data: its data folder on this machine, None if unknown."""
     found = list(_nodes(view))
     if data is None or (settings := data.settings()) is None:
         text = "the data folder of this box is unknown, so its machine and pools are not checked"

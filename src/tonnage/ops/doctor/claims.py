@@ -87,7 +87,7 @@ def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
 
 
 def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
-    """The scheduler has chosen; its agent has to make the volume."""
+    """A claim with selected-node, whose agent must create the volume."""
     meta = claim.metadata
     if node not in view.node_names and "nodes" not in view.refused:
         text = f"selected node {node} does not exist"
@@ -111,7 +111,7 @@ def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
 
 
 def _waits_for(view: View, claim: PersistentVolumeClaim, node: str) -> tuple[str, str] | None:
-    """What keeps a claim on its node without a volume, and the next step; None when its group does not say."""
+    """Reason why a claim with selected-node has no volume, and the next step; None if its group has none."""
     meta = claim.metadata
     there = {c.metadata.name: c for c in view.claims if c.metadata.namespace == meta.namespace}
     for pod in (p for p in _users(view, claim) if not p.spec.node_name and not p.terminated):

@@ -32,7 +32,7 @@ def ok(check: str, about: str, text: str) -> Finding:
 
 
 def warn(check: str, about: str, text: str, todo: str) -> Finding:
-    """Works, but somebody should know."""
+    """Works, but needs attention."""
     return Finding(check, about, Level.WARN, text, todo)
 
 
@@ -42,7 +42,7 @@ def fail(check: str, about: str, text: str, todo: str) -> Finding:
 
 
 def few(items: Iterable[str], most: int = 5) -> str:
-    """Some names in a sentence: all of them, or the first and how many more there are."""
+    """Names for a sentence: all of them, or the first ones and the number of the rest."""
     found = list(items)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

@@ -28,7 +28,7 @@ STALE = 90.0
 
 
 def check(view: View) -> Iterator[Finding]:
-    """All of this file."""
+    """All checks of the installation's objects."""
     yield from _rights(view)
     yield from _unreadable(view)
     yield from _api(view)

@@ -57,7 +57,7 @@ def _without_policy(view: View) -> str:
 
 
 async def _try(view: View, client: Client) -> list[Finding]:
-    """Ask the API server what it would make of a claim."""
+    """Create a claim with dryRun, to see which label it gets."""
     if not view.ours:
         return []
     body = {

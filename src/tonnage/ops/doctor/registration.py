@@ -14,7 +14,7 @@ _CHECK = "registration"
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Of each node that has an agent, or whose kubelet lists the driver."""
+    """Check each node that has an agent, or whose kubelet has registered the driver."""
     if {"nodes", "csinodes"} & view.refused.keys():
         return
     csi = {c.metadata.name: c for c in view.csi_nodes}

@@ -29,13 +29,13 @@ def standing(view: View) -> frozenset[str]:
 
 
 def is_in(node: Node, storage_class: str, there: frozenset[str]) -> bool:
-    """Whether the tier in which a node is stands for a class. there: the tiers' objects."""
+    """Whether the object of a node's tier publishes capacity for a class. there: the tiers' objects."""
     value = node.metadata.labels.get(names.tier_label(storage_class), "")
     return bool(tier.of_label(value)) and tier.object_name(storage_class, value) in there
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Labels of nodes without a driver, and objects that promise something else than their tier."""
+    """Tier labels of nodes without a driver, and objects whose capacity is not that of their tier."""
     if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
         return
     yield from _labels(view)

@@ -51,7 +51,7 @@ def _volume(view: View, volume: PersistentVolume, known: dict[str, str]) -> Iter
 
 
 def _is_old(view: View, volume: PersistentVolume) -> bool:
-    """Whether it should have gone by now. When it was released is not written anywhere: that is taken as old."""
+    """Whether a Released volume should be deleted by now. Without a record of the time of release: yes."""
     since = volume.metadata.deletion_timestamp
     try:
         return since is None or view.now - parse_rfc3339(since) > PATIENCE

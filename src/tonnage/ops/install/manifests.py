@@ -87,7 +87,7 @@ def render_part(file: str, chosen: Installation) -> str:
 
 
 def fill(text: str, values: Values) -> str:
-    """A template with its values. Raises KeyError for one that is not there."""
+    """Render a template with its values. Raises KeyError for an unknown value."""
 
     def value(found: re.Match[str]) -> str:
         if word := found["word"]:
@@ -215,5 +215,5 @@ def _cel(value: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A block of YAML, nothing for what is empty."""
+    """A block of YAML, "" for an empty value."""
     return str(yaml.safe_dump(value, sort_keys=True, width=1000)) if value else ""
