@@ -45,7 +45,7 @@ def class_of(pool: str) -> str:
 
 
 async def ensure_drivers(client: Client, drivers: Sequence[str]) -> None:
-    """Make the namespace of our objects, and CSIDrivers of these names. May be repeated."""
+    """Make the namespace of our objects, and CSIDrivers of these names. Idempotent."""
     await _ensure(client, NAMESPACES, names.SYSTEM_NAMESPACE, {})
     for driver in drivers:
         await _ensure(client, CSI_DRIVERS, driver, {"spec": _DRIVER})

@@ -35,7 +35,7 @@ def leftovers(data: DataFolder) -> list[str]:
 
 def clean(data: DataFolder) -> None:
     """End containers, unmount and detach everything of a cluster that no longer runs. Volumes stay, and so do mounts
-    that are not the cluster's, wherever they are. May be repeated.
+    that are not the cluster's, wherever they are. Idempotent.
 
     Raises HostError naming what could not be put away; everything else is.
     """
@@ -75,7 +75,7 @@ def _loops_left(data: DataFolder) -> bool:
 
 
 def remove(data: DataFolder) -> None:
-    """clean(), then remove the data folder and the cluster's part of pools elsewhere. May be repeated.
+    """clean(), then remove the data folder and the cluster's part of pools elsewhere. Idempotent.
 
     Raises Precondition when something that is not the cluster's is mounted where it would be removed, or when a pool
     elsewhere has volumes of another cluster, HostError.

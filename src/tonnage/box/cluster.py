@@ -225,7 +225,7 @@ class Box:
         await ended.wait()
 
     async def stop(self) -> None:
-        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated.
+        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. Idempotent.
 
         A start() that did not come to its end leaves nothing that it made: no folder, and no new cluster. Where volumes
         were made meanwhile, as the API server serves before all nodes are ready, everything stays.

@@ -263,7 +263,7 @@ class DataFolder:
             ) from failure
 
     def close(self) -> None:
-        """Give the folder back. May be repeated."""
+        """Give the folder back. Idempotent."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

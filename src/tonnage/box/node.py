@@ -196,7 +196,7 @@ class BoxNode:
         return classes
 
     async def stop(self, *, seconds: float, is_up: bool = True) -> None:
-        """End containers, unmount, close the pools. May be repeated.
+        """End containers, unmount, close the pools. Idempotent.
 
         The kubelet has so many seconds; cleanup.clean() removes what is left then. is_up: whether the cluster
         was up; else has_new_volumes is set.

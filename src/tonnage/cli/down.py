@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """End the cluster. May be repeated; without --purge nothing is lost."""
+    """Stop the cluster. Idempotent; without --purge all data stays."""
     out = Output()
     data = DataFolder(options.data or default_folder())
     settings = data.settings()  # refuses a folder that is not ours

@@ -94,7 +94,7 @@ class Served:
         return Contents(_ordered(volumes), _ordered(snapshots), told.erasing)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume or snapshot. May be repeated. Raises CsiError, also while it is in use."""
+        """Delete a volume or snapshot. Idempotent. Raises CsiError, also while it is in use."""
         async with CsiClient(await self._socket(volume)) as client:
             if volume.snapshot_of:
                 await client.delete_snapshot(volume.id)
@@ -141,7 +141,7 @@ class Direct:
         return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume or snapshot. May be repeated. Raises Precondition while it is in use, Unavailable."""
+        """Delete a volume or snapshot. Idempotent. Raises Precondition while it is in use, Unavailable."""
         for config in self._pools:
             if config.name == volume.pool:
                 async with _Open(config) as pool:

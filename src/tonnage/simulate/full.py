@@ -160,7 +160,7 @@ class FullSimulation:
         return recorder
 
     def _prepare(self, scheduler: Scheduler) -> None:
-        """Let decisions take their time, and count them."""
+        """Let decisions take virtual time, and count them."""
         cluster = scheduler.cluster
         cluster.cycle.share, cluster.cycle.least = self._share, self._least
         decide, withdraw = cluster.cycle.decide, cluster.withdraw

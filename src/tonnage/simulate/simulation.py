@@ -213,7 +213,7 @@ class Simulation:
             self.events.after(self._write + self._watch, partial(self._withdraw, pod, entry, decision))
 
     def _withdraw(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        """The agent sent the claims back: the scheduler undoes its decision and tries again."""
+        """The agent rescheduled the claims: undo the scheduler's decision and retry."""
         self.tally.withdrawn += 1
         self.agents[decision.node].sent_back(pod.orders)
         self.tally.writes["claims"] += len(pod.claims)
@@ -250,7 +250,7 @@ class Simulation:
     # The end
 
     def _end(self, pod: _Pod) -> None:
-        """The pod has ended: it comes again with its volumes, or all goes."""
+        """End a pod: it returns with its volumes, or all is deleted."""
         del self._pods[pod.life_uid]
         self.tally.writes["pods"] += tally.POD_TO_GONE
         self.scheduling.cluster.pod_lifted(pod.life_uid)

@@ -41,12 +41,12 @@ class Stranded:
         self._pods = [(ask, _median(stream.volumes)) for ask, stream in zip(asks, workload.streams, strict=True)]
 
     def plan(self, events: Events, tally: Tally, until: float) -> None:
-        """Look at equal distances up to then."""
+        """Plan samples at equal distances until then."""
         for number in range(1, SAMPLES + 1):
             events.at(until * number / SAMPLES, partial(self.sample, tally))
 
     def sample(self, tally: Tally) -> None:
-        """Look now."""
+        """Take a sample now."""
         room = stranded = 0
         for agent in self._agents:
             room += sum(agent.pools.values())

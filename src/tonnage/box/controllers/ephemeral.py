@@ -43,7 +43,7 @@ class EphemeralController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Make the claims that the pod lacks. May be repeated. Raises TonnageError: not all could be made."""
+        """Create the claims that the pod lacks. Idempotent. Raises TonnageError: not all could be created."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deleting:
             return

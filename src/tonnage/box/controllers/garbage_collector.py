@@ -53,7 +53,7 @@ class GarbageCollector:
         await self._controller.run()
 
     async def reconcile(self, uid: str) -> None:
-        """Do what the object's owners, or its own deletion, ask for. May be repeated. Raises ApiError."""
+        """Process the object's owners or its own deletion. Idempotent. Raises ApiError."""
         found = self._owners.find(uid)
         if found is None:
             return
@@ -66,7 +66,7 @@ class GarbageCollector:
             await self._collect(found)
 
     async def _collect(self, found: OwnerLookup) -> None:
-        """Keep the object while one owner is solid; else it goes the way of its owners."""
+        """Keep the object while one owner exists; else delete it as its owners were."""
         kind, obj = found
         states = {ref.uid: await self._state(ref, found) for ref in obj.metadata.owner_references}
         dependents = self._owners.dependents(obj.metadata.uid)
@@ -98,7 +98,7 @@ class GarbageCollector:
         return WAITING if owner.waits_for_dependents else SOLID
 
     async def _look(self, ref: OwnerReference, dependent: OwnerLookup) -> OwnerLookup | None:
-        """The owner, live. One that we cannot look for counts as there: nothing is deleted on a guess."""
+        """The owner, by a live read. An owner of an unknown kind counts as existing: nothing is deleted on a guess."""
         namespace = dependent.obj.metadata.namespace
         place = (ref.uid, ref.api_version, ref.kind, namespace, ref.name)
         kind = BY_KIND.get((ref.api_version, ref.kind))
@@ -171,7 +171,7 @@ class GarbageCollector:
         return changed
 
     async def _delete(self, found: OwnerLookup, policy: str) -> None:
-        """The preconditions stand for a live look: what has changed since is looked at again."""
+        """Delete with preconditions in place of a live read: an object that changed since is reconciled again."""
         kind, meta = found.kind, found.obj.metadata
         log.debug("collecting kind=%s key=%s policy=%s", kind.plural, meta.key, policy)
         with suppress(ApiNotFound):

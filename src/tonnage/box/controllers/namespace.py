@@ -58,7 +58,7 @@ class NamespaceController:
         await self._controller.run()
 
     async def reconcile(self, name: str) -> float | None:
-        """Delete what is left in the namespace, or let it go. May be repeated. Raises ApiError."""
+        """Delete the remaining objects of the namespace, or finalize it. Idempotent. Raises ApiError."""
         namespace = self._namespaces.get(name)
         if namespace is None or not namespace.metadata.deleting:
             return None

@@ -40,7 +40,7 @@ class Owners:
             self._dependents.setdefault(ref.uid, {})[uid] = None
 
     def remove(self, obj: KubeObject) -> None:
-        """Take out an object; those that it owned stay its dependents."""
+        """Remove an object; its dependents stay."""
         self._places.pop(obj.metadata.uid, None)
         self._unlink(obj.metadata.uid, obj)
 
@@ -57,7 +57,7 @@ class Owners:
         return list(self._dependents.get(uid, ()))
 
     def waits_for(self, found: OwnerLookup, uid: str) -> bool:
-        """Whether an object cannot go before the one with that uid: it is that one, or waits for it in a circle."""
+        """Whether an object's deletion waits for the one with that uid, directly or in a cycle."""
         waiting, seen = [found], {found.obj.metadata.uid}
         while waiting:
             one = waiting.pop()

@@ -44,7 +44,7 @@ class ClaimProtection:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Let a deleted, unused claim go; put back what protects one. May be repeated. Raises ApiError."""
+        """Remove the finalizer of a deleted, unused claim; restore a missing finalizer. Idempotent. Raises ApiError."""
         claim = self._claims.get(key)
         if claim is None or not any(_claim_due(None, claim)):
             return
@@ -102,7 +102,7 @@ class VolumeProtection:
         await self._controller.run()
 
     async def reconcile(self, name: str) -> None:
-        """Let a deleted volume go that is not bound; put back what protects one. May be repeated. Raises ApiError."""
+        """Remove the finalizer of a deleted, unbound PV; restore a missing finalizer. Idempotent. Raises ApiError."""
         volume = self._volumes.get(name)
         if volume is None or not any(_volume_due(None, volume)):
             return

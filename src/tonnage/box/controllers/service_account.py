@@ -31,7 +31,7 @@ class ServiceAccountController:
         await self._controller.run()
 
     async def reconcile(self, name: str) -> None:
-        """Make the account if the namespace lacks it. May be repeated. Raises ApiError."""
+        """Create the account if the namespace lacks it. Idempotent. Raises ApiError."""
         namespace = self._namespaces.get(name)
         if namespace is None or namespace.metadata.deleting or self._accounts.get(f"{name}/{ACCOUNT}") is not None:
             return

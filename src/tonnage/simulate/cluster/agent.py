@@ -84,7 +84,7 @@ class Agent:
         return True
 
     def sent_back(self, orders: Sequence[Order]) -> None:
-        """The claims are with this node no longer."""
+        """The claims were rescheduled and no longer belong to this node."""
         for order in orders:
             self.ledger.forget(order.uid)
 

@@ -23,7 +23,7 @@ class Events:
     monotonic = time
 
     def at(self, when: float, action: Action) -> None:
-        """Plan something; what lies in the past is done next."""
+        """Plan an event; one in the past runs next."""
         self._number += 1
         heapq.heappush(self._planned, (max(when, self.now), self._number, action))
 

@@ -40,12 +40,12 @@ class Feeder:
     # What kubelets ask
 
     def lifetime(self, pod: Pod) -> float | None:
-        """How long a pod's containers run; None: until somebody deletes it."""
+        """Seconds that a pod's containers run; None: until it is deleted."""
         lives = self._lives.get(pod.metadata.labels.get(bodies.SET_LABEL) or pod.metadata.name)
         return lives.begin(pod.metadata.name) if lives is not None else None
 
     def completes(self, pod: Pod) -> bool:
-        """Whether the pod is done when its containers have run, and not to be made anew."""
+        """Whether the pod is complete when its containers have run, without a replacement."""
         return pod.spec.restart_policy == "Never"
 
     # The trace

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def growing() -> Iterator[None]:
-    """What is made here is wanted: nothing is collected meanwhile."""
+    """Disable garbage collection while the body creates objects that stay."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -24,7 +24,7 @@ def growing() -> Iterator[None]:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """What is there now stays: only what is made from now on is looked at."""
+    """Exclude all present objects from garbage collection."""
     gc.freeze()
     try:
         yield

@@ -59,7 +59,7 @@ class Scheduling:
         self._capacities.put(capacity)
 
     def sent(self, uid: str, version: int) -> None:
-        """A claim was sent to its node by the write with that resourceVersion, and its cache shows it."""
+        """Record that the write with that resourceVersion set a claim's node, and that the cache shows it."""
         if self._policy.tracked:
             self.cluster.published.confirm(uid, version)
         else:

@@ -35,7 +35,7 @@ class Arrival:
 
 
 def expected(workload: Workload) -> float:
-    """How many pods come in the mean, restarts among them."""
+    """Expected number of pods, including restarts."""
     until = amounts.duration(workload.duration)
     return sum(amounts.rate(s.rate) * s.burst * (s.restarts + 1) * _flow(s, until) for s in workload.streams)
 
@@ -106,7 +106,7 @@ def _whole(drawn: float) -> int:
 
 
 def _times(stream: StreamSpec, until: float, rate: float, random: Random) -> Iterator[float]:
-    """Moments at which pods come: the stream's time goes by as fast as the day's share says."""
+    """Times of arrivals: the stream's time runs as fast as the day's share."""
     even = stream.arrivals == "even"
     flowed = 0.0
     time, hour = 0.0, 0

@@ -148,7 +148,7 @@ def _account(context: Context, pod: Obj) -> None:
 
 
 def _tolerate(spec: Obj) -> None:
-    """A pod stays 300 s on a node that has gone, unless it says otherwise."""
+    """Add tolerations that let a pod stay 300 s on an unreachable or not-ready node."""
     tolerations = spec.setdefault("tolerations", [])
     for key in (names.NOT_READY_TAINT, names.UNREACHABLE_TAINT):
         if not any(_covers(t, key) for t in tolerations):

@@ -40,7 +40,7 @@ def lock(namespace: str) -> str:
 
 
 def usage(collection: str, obj: Obj) -> dict[str, int]:
-    """What one object of a collection (Resource.collection) counts for."""
+    """Usage of one object of a collection (Resource.collection)."""
     group, _, plural = collection.rpartition("/")
     counted = {f"count/{plural}.{group}" if group else f"count/{plural}": NANO}
     if collection == "persistentvolumeclaims":
@@ -154,7 +154,7 @@ def status(quota: Obj, used: Usage) -> Obj:
 
 
 async def count(store: Store, collections: Iterable[str], namespace: str) -> Usage:
-    """What the objects of a namespace use, counted from nothing."""
+    """Usage of a namespace, counted from its objects."""
     changes = [(record, 1) for collection in collections for record in store.records(collection, namespace)]
     return await apart(_weight(changes), _difference, changes)
 
@@ -197,11 +197,11 @@ class QuotaLedger:
             self._begin(namespace)
 
     async def close(self) -> None:
-        """End the counting. May be repeated."""
+        """Stop counting. Idempotent."""
         await self._tasks.close()
 
     def used(self, namespace: str) -> Usage:
-        """What the objects of a namespace use, as far as they are counted."""
+        """Usage of a namespace, as far as it is counted."""
         if namespace not in self._used:
             self._begin(namespace)
         return self._used[namespace].used

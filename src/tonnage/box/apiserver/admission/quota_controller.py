@@ -32,7 +32,7 @@ class QuotaKeeper:
         self.ledger = quota.QuotaLedger(store, quota.COUNTED, self._changed)
 
     async def used(self, namespace: str) -> Mapping[str, int]:
-        """What the objects of a namespace use now."""
+        """Current usage of a namespace."""
         await self.ledger.settle(namespace)
         return self.ledger.used(namespace)
 
@@ -42,7 +42,7 @@ class QuotaKeeper:
         self._tasks.start(supervise("quota status", self._run))
 
     async def stop(self) -> None:
-        """End the writing. May be repeated."""
+        """Stop writing. Idempotent."""
         await self._tasks.close()
         await self.ledger.close()
 

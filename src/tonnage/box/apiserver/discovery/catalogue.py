@@ -91,7 +91,7 @@ class Catalogue:
         return {"paths": shown}
 
     def _openapi2_protobuf(self) -> Response:
-        """What kubectl wants for files of `kind: List`, and takes in no other form."""
+        """The document that kubectl reads for files of `kind: List`, in the only encoding that it accepts."""
         answer = self._document("openapi/v2 protobuf", lambda: openapi.v2(self._resources), openapi_protobuf.encode)
         return _typed(answer, openapi_protobuf.MEDIA_TYPE)
 

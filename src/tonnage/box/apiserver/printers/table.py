@@ -40,7 +40,7 @@ class Column:
 
 
 def age(text: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time is, in words such as "5m30s"; "<unknown>" without one."""
+    """Time since an RFC 3339 time, such as "5m30s"; "<unknown>" without one."""
     if not text:
         return "<unknown>"
     return duration((now - moment(text)).total_seconds())

@@ -182,7 +182,7 @@ def csi_driver(obj: Obj) -> None:
 
 
 def attachment(obj: Obj) -> None:
-    """VolumeAttachment: not attached until somebody says so."""
+    """VolumeAttachment: not attached by default."""
     obj.setdefault("status", {}).setdefault("attached", False)
 
 

@@ -41,7 +41,7 @@ class Context(Protocol):
 
     @property
     def user(self) -> str:
-        """Who asks."""
+        """The authenticated user."""
 
     @property
     def now(self) -> str:
@@ -59,7 +59,7 @@ class Context(Protocol):
     async def hold(self, key: str) -> None:
         """Take the lock of key and keep it until the write has been answered (quota: check and write as one).
 
-        Several holds of one request must come in sorted order of their keys. May be repeated.
+        Several holds of one request must come in sorted order of their keys. Idempotent.
         """
 
     def warn(self, message: str) -> None:

@@ -136,7 +136,7 @@ class Writes:
         subresource: str = "",
         body: bytes = b"",
     ) -> Written:
-        """Replace an object (PUT). Without a resourceVersion it replaces whatever is there. Raises 404, 409, 422."""
+        """Replace an object (PUT). Without a resourceVersion it replaces any version. Raises 404, 409, 422."""
 
         def check() -> tuple[list[str], bytes]:
             object_meta.check_name(name, obj, resource, namespace)
@@ -193,7 +193,7 @@ class Writes:
         warnings: list[str],
         size: int = 0,
     ) -> Written:
-        """Read, change, write; again from the start if somebody else has written in between."""
+        """Read, change, write; repeat if another request has written in between."""
         key = ObjectKey(resource.collection, namespace, name)
         for _ in range(_ATTEMPTS):
             record = self._existing(resource, key)
@@ -307,7 +307,7 @@ class Writes:
     async def delete_collection(
         self, resource: Resource, records: Iterable[StoredObject], options: DeleteOptions
     ) -> list[StoredObject]:
-        """Delete each of the objects, those that vanish meanwhile excepted; answers what was there."""
+        """Delete each of the objects; ignores those that are deleted meanwhile. Returns the objects."""
         done = []
 
         async def one(record: StoredObject) -> None:

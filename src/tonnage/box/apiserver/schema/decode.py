@@ -31,7 +31,7 @@ def normalise(name: str, obj: dict[str, Any]) -> list[str]:
     """Bring obj into the normal form of the struct `name` (such as "core.v1.Pod"), in place.
 
     Returns the complaints of strict decoding (`unknown field "spec.foo"`); those fields are dropped.
-    Raises ApiError 400 where a value has the wrong type. May be repeated.
+    Raises ApiError 400 where a value has the wrong type. Idempotent.
     """
     if fast_path.is_normal(name, obj):
         return []

@@ -81,7 +81,7 @@ class Credentials:
 def ensure(folder: Path, clock: Clock, hosts: Sequence[str] = ()) -> Credentials:
     """Read the credentials in a folder, making what is missing, about to expire, or without one of the hosts.
 
-    May be repeated. Raises HostError when the folder cannot be read or written.
+    Idempotent. Raises HostError when the folder cannot be read or written.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def _digest(certificate: bytes, key: bytes) -> str:
 
 
 def _serves(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> bool:
-    """Whether both files are those that were made, for all names, and not about to expire."""
+    """Whether both files are unchanged, valid for all names, and do not expire soon."""
     try:
         note = msgspec.json.decode(certificate.with_suffix(".json").read_bytes(), type=_Note)
         same = note.digest == _digest(certificate.read_bytes(), key.read_bytes())
@@ -134,7 +134,7 @@ def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: d
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, at once or not at all. May be repeated. Raises OSError."""
+    """Write a file of mode 0600 atomically. Idempotent. Raises OSError."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -149,7 +149,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def write_kubeconfig(path: Path, url: str, credentials: Credentials, *, name: str = "tonnage") -> None:
-    """Write a kubeconfig (mode 0600) whose current context is this server. May be repeated. Raises HostError."""
+    """Write a kubeconfig (mode 0600) whose current context is this server. Idempotent. Raises HostError."""
     authority = base64.b64encode(credentials.certificate.read_bytes()).decode()
     config = _KUBECONFIG.format(name=name, server=url, authority=authority, token=credentials.token)
     try:

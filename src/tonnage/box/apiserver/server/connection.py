@@ -49,7 +49,7 @@ class Unauthenticated:
         self._connections[connection] = (transport, asyncio.get_running_loop().time())
 
     def discard(self, connection: HttpConnection) -> None:
-        """It has shown valid credentials, or is gone. Idempotent."""
+        """Remove a connection that has shown valid credentials or is closed. Idempotent."""
         if self._connections.pop(connection, None) is not None:
             self._left.set()
 
@@ -135,7 +135,7 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def begun(self) -> None:
-        """A request has come. May be repeated."""
+        """Record that a request has begun. Idempotent."""
         if self._late is not None:
             self._late.cancel()
             self._late = None
@@ -187,6 +187,6 @@ class Server(web.Server):
 
 
 def _told(error: HttpProcessingError) -> str:
-    """What is wrong, without the bytes that were sent: they may hold a token."""
+    """The error, without the received bytes: they may contain a token."""
     first = error.message.strip().partition("\n")[0].partition(": b")[0].partition(": bytearray")[0]
     return f"the request cannot be read as HTTP: {type(error).__name__}: {first.rstrip(':')[:120]}"

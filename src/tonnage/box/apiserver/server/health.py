@@ -20,7 +20,7 @@ _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 def version() -> dict[str, str]:
-    """What /version says: the Kubernetes whose API this is, as a semantic version."""
+    """Content of /version: the Kubernetes version whose API this is."""
     major, minor = KUBERNETES
     return {
         "major": str(major),

@@ -80,7 +80,7 @@ class Answers:
         return sending
 
     def end(self, sending: Sending) -> None:
-        """It has been read, or its client is gone. Idempotent."""
+        """Release an answer that was read or whose client is gone. Idempotent."""
         if sending in self._sending:
             del self._sending[sending]
             self.total -= sending.size
@@ -149,7 +149,7 @@ class HttpShell:
                 accepted.close()
 
     async def stop(self) -> None:
-        """Close the socket and what is still open. May be repeated."""
+        """Close the socket and open connections. Idempotent."""
         await self._tasks.close()
         while self._sockets:
             self._sockets.pop().close()

@@ -37,7 +37,7 @@ DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease"
 
 
 def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) -> Extract:
-    """What a store reads out of objects for field selectors: of every row that shows the collection."""
+    """Function with which a store extracts fields for field selectors, of every row of the collection."""
     rows: dict[str, list[Resource]] = {}
     for resource in resources.values():
         rows.setdefault(resource.collection, []).append(resource)
@@ -148,7 +148,7 @@ class ApiServer:
         return str(meta["uid"])
 
     async def stop(self) -> None:
-        """End all watches and requests within a second, then the store. May be repeated."""
+        """End all watches and requests within a second, then the store. Idempotent."""
         self.hub.close_all()
         await self._quota.stop()
         if self._shell is not None:

@@ -215,7 +215,7 @@ class SqliteStore(MemoryStore):
         job.add_done_callback(functools.partial(self._committed, batch))
 
     def _committed(self, batch: list[_Write], job: asyncio.Future[list[BaseException | None]]) -> None:
-        """Show and answer a batch, or answer its errors; then go on."""
+        """Make a batch visible and answer it, or answer its errors; then continue."""
         failure = asyncio.CancelledError() if job.cancelled() else job.exception()
         errors: Sequence[BaseException | None] = job.result() if failure is None else [failure] * len(batch)
         for write, error in zip(batch, errors, strict=True):
@@ -292,10 +292,7 @@ class _File:
         return [], 0
 
     def _read(self) -> _Loaded:
-        """Look whether the file is whole before anything is written to it: a damaged one stays as it is.
-
-        Opened to be read only, for the end of a connection that may write folds the log into the file.
-        """
+        """Check the file before anything is written to it: a damaged one is not changed."""
         address = f"{self._path.absolute().as_uri()}?mode=ro"
         # SQLite makes both to read, and leaves them.
         made = [file for file in (self._beside("-wal"), self._beside("-shm")) if not file.exists()]
@@ -506,7 +503,7 @@ class _File:
             self._connection.execute(_PURGE)
 
     def close(self) -> None:
-        """Close the file, then let the lock go. May be repeated."""
+        """Close the file, then release the lock. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -527,7 +524,7 @@ def _upsert(rows: int) -> str:
 
 
 def _need(record: StoredObject, before: StoredObject | None, *, removed: bool) -> _Need:
-    """What a write may take of the reserve: a deletion and its finalizers all, a status or Event most of it."""
+    """How much of the reserve a write may use: a deletion and its finalizers all, a status or Event most of it."""
     if removed:
         return _Need.ALL
     more = len(record.data) - (len(before.data) if before is not None else 0)

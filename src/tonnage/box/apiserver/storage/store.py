@@ -112,7 +112,7 @@ class Store(Protocol):
         """Visible objects of a collection (or of one namespace of it), by namespace and name."""
 
     def count(self, collection: str) -> int:
-        """How many objects a collection holds."""
+        """Number of objects in a collection."""
 
     def collections(self) -> Iterable[str]:
         """Names of the collections that ever held an object."""
@@ -134,7 +134,7 @@ class Store(Protocol):
         """Delete the object at revision expected; last is the state that watchers are shown. Raises as put."""
 
     def listen(self, listener: Listener) -> None:
-        """Tell listener of every change from now on."""
+        """Call listener for every change from now on."""
 
     async def start(self) -> None:
         """Load what is there. Raises Busy, Precondition, Unavailable."""
@@ -267,7 +267,7 @@ class MemoryStore:
         return StoredObject(key, self._assigned, _encode(obj), self._extract, obj)
 
     def _apply(self, record: StoredObject, *, removed: bool) -> None:
-        """Make a write visible and tell of it."""
+        """Make a write visible and notify listeners."""
         collection, namespace, name = record.key
         space = self._objects.setdefault(collection, {}).setdefault(namespace, {})
         before = space.get(name)
@@ -287,7 +287,7 @@ class MemoryStore:
                 log.exception("listener failed key=%s revision=%d", "/".join(record.key), record.revision)
 
     def _load(self, records: Iterable[StoredObject], revision: int) -> None:
-        """Begin with these records; older revisions than this are gone."""
+        """Start with these records; older revisions are compacted."""
         for record in records:
             collection, namespace, name = record.key
             self._objects.setdefault(collection, {}).setdefault(namespace, {})[name] = record

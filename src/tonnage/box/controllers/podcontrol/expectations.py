@@ -26,7 +26,7 @@ def _controller(obj: KubeObject) -> Iterable[str]:
 
 
 def controller_of(obj: KubeObject) -> OwnerReference | None:
-    """Who controls the object."""
+    """The controller reference of the object."""
     return next((ref for ref in obj.metadata.owner_references if ref.controller), None)
 
 
@@ -50,7 +50,7 @@ class Dependents(Generic[T]):
         self._deleted[obj.metadata.uid] = obj.key
 
     def owned(self, uid: str) -> list[T]:
-        """What is controlled by the object with that uid, oldest first. What is being deleted says so."""
+        """Objects controlled by the object with that uid, oldest first, also those that are being deleted."""
         return self._seen(uid)
 
     def orphans(self, namespace: str) -> list[T]:

@@ -21,7 +21,7 @@ from tonnage.kube.client import Client
 
 
 def data_of(template: Template) -> dict[str, Any]:
-    """What a revision of that template holds."""
+    """Data of a revision with that template."""
     return {"spec": {"template": {**template, "$patch": "replace"}}}
 
 
@@ -104,7 +104,7 @@ class RevisionHistory:
                 collisions = (collisions or 0) + 1
 
     async def forget(self, revisions: Iterable[ControllerRevision]) -> None:
-        """Delete revisions. May be repeated."""
+        """Delete revisions. Idempotent."""
         for revision in revisions:
             meta = revision.metadata
             with suppress(ApiNotFound):

@@ -43,7 +43,7 @@ class PodControl:
         return await slow_start(bodies[:BURST], lambda body: self.create(owner, body))
 
     async def delete(self, owner: KubeObject, pod: Pod) -> None:
-        """Delete one pod, and tell. One that is gone or going is left alone. Raises ApiError."""
+        """Delete one pod and emit an Event. A deleted pod is ignored. Raises ApiError."""
         if pod.metadata.deleting:
             return
         about, meta = refer(self._kind, owner), pod.metadata
@@ -96,10 +96,7 @@ def in_dying_namespace(failure: TonnageError) -> bool:
 async def patch_status(
     client: Client, kind: Kind[Any], obj: KubeObject, status: dict[str, Any], *, guarded: bool = True
 ) -> Any:
-    """Write the status fields given, if the object has not changed. One that is gone is left alone.
-
-    Raises ApiConflict: look again.
-    """
+    """Write the given status fields if the object has not changed. A deleted object is ignored."""
     meta = obj.metadata
     version = meta.resource_version if guarded else ""
     with suppress(ApiNotFound):

@@ -29,7 +29,7 @@ class ClaimSync:
         self._view = view
 
     async def sync(self, claim: PersistentVolumeClaim) -> float | None:
-        """One step for the claim; returns the seconds after which to look again. Raises ApiError, Unavailable."""
+        """Reconcile the claim by one step; returns the seconds until the next. Raises ApiError, Unavailable."""
         if names.BIND_COMPLETED in claim.metadata.annotations:
             return await self._bound(claim)
         if claim.metadata.deleting:

@@ -92,7 +92,7 @@ class Binder:
         await self._controller.run()
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Bring a claim, a volume, or a class's unbound claims forward by one step. May be repeated."""
+        """Reconcile a claim, a PV, or a class's unbound claims by one step. Idempotent."""
         what, name = key
         if what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, name):

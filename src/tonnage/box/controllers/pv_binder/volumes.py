@@ -23,7 +23,7 @@ class VolumeSync:
         self._view = view
 
     async def sync(self, volume: PersistentVolume) -> float | None:
-        """One step for the volume; returns the seconds after which to look again. Raises ApiError, Unavailable."""
+        """Reconcile the PV by one step; returns the seconds until the next. Raises ApiError, Unavailable."""
         ref = volume.spec.claim_ref
         if ref is None or not ref.uid:
             if not volume.metadata.deleting:
@@ -79,7 +79,7 @@ class VolumeSync:
                 await self._fail(volume, "VolumeUnknownReclaimPolicy", "Volume has an unrecognized reclaim policy")
 
     async def _unneeded(self, volume: PersistentVolume) -> None:
-        """Its claim has another volume: one made for it goes, one chosen for it is free again."""
+        """The claim has another PV: delete a PV that was provisioned for it, free one that was chosen for it."""
         if _deleted_by_its_driver(volume) and volume.spec.persistent_volume_reclaim_policy == "Delete":
             await self._release(volume)
             return

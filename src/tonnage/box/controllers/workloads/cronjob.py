@@ -44,7 +44,7 @@ class CronJobPlan:
 
 
 def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
-    """What the time asks for. Of several times that were missed only the last counts. Raises Invalid."""
+    """Plan for the present time. Of several missed times only the last counts. Raises Invalid."""
     spec, moment = cron_job.spec, datetime.fromtimestamp(now, UTC)
     if spec.suspend:
         return CronJobPlan()
@@ -90,7 +90,7 @@ def job_of(cron_job: CronJob, due: datetime) -> dict[str, Any]:
 
 
 def status(cron_job: CronJob, jobs: Sequence[Job], due: datetime | None) -> dict[str, Any]:
-    """What is to be written as its status."""
+    """The status to write."""
     running = [job for job in jobs if finished(job) is None]
     ended = [job.status.completion_time for job in jobs if job.status.completion_time]
     last = max([*ended, cron_job.status.last_successful_time or ""])
@@ -124,7 +124,7 @@ class CronJobController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Make the Job that is due, forget old ones, write the status. May be repeated. Raises TonnageError."""
+        """Create the due Job, delete old ones, write the status. Idempotent. Raises TonnageError."""
         cron_job = self._crons.get(key)
         if cron_job is None or cron_job.metadata.deleting:
             return None

@@ -60,7 +60,7 @@ class DaemonSetController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Do what may be done now, then write the status. May be repeated. Raises TonnageError."""
+        """Do the next step, then write the status. Idempotent. Raises TonnageError."""
         daemon = self._sets.get(key)
         if daemon is None:
             return None

@@ -96,7 +96,7 @@ class DaemonNodeView:
         self._unavailable = scaled(rolling.max_unavailable, wanted, up=True)
 
     def plan(self) -> DaemonSetPlan:
-        """What is to be done now: what is missing or too much, then one step of an update."""
+        """Next step: missing and surplus pods, then one step of an update."""
         create: list[str] = []
         delete = [pod for pod in self._lost if not pod.metadata.deleting]
         failed: list[Pod] = []
@@ -137,7 +137,7 @@ class DaemonNodeView:
         return gone + olds[:1] if self._is_well(news[0]) or not self._is_well(olds[0]) else gone
 
     def _replacing(self) -> list[Pod]:
-        """Old pods that may go so that new ones take their place."""
+        """Old pods to delete so that new ones replace them."""
         room = self._unavailable
         sick, well = list[Pod](), list[Pod]()
         for place in self._places:
@@ -172,7 +172,7 @@ class DaemonNodeView:
         return free + candidates[: max(0, room)]
 
     def status(self, collisions: int | None) -> dict[str, Any]:
-        """What is to be written as its status."""
+        """The status to write."""
         wanted = [place for place in self._places if place.wanted]
         alive = {place.node: [pod for pod in place.pods if not pod.terminated] for place in self._places}
         available = sum(any(map(self._is_well, alive[place.node])) for place in wanted)
@@ -194,7 +194,7 @@ def _staying(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def present(daemon: DaemonSet) -> dict[str, Any]:
-    """The status that it has, in the form of Look.status()."""
+    """The current status, in the form of status()."""
     found = daemon.status
     shown = {
         "observedGeneration": found.observed_generation,

@@ -33,7 +33,7 @@ RECREATE = "Recreate"
 
 
 def bounds_of(deployment: Deployment) -> RollingLimits:
-    """How many pods there may be and must be. Recreate: none above the number."""
+    """Limits of the number of pods during a rollout. Recreate: no surge."""
     spec = deployment.spec
     if spec.strategy.type == RECREATE:
         return RollingLimits(spec.replicas, 0, 0)
@@ -66,7 +66,7 @@ def last_revision(sets: Sequence[ReplicaSet]) -> int:
 def set_annotations(
     deployment: Deployment, one: ReplicaSet | None, revision: int, *, existing: bool
 ) -> Mapping[str, str]:
-    """What annotations the new ReplicaSet is to have: the Deployment's, its revision, and revisions it had before."""
+    """Annotations of the new ReplicaSet: the Deployment's, its revision, and its earlier revisions."""
     found = dict(one.metadata.annotations) if one is not None else {}
     before = found.get(names.REVISION, "")
     if number_text(before) < revision:
@@ -86,7 +86,7 @@ def number_text(text: str) -> int:
 
 
 def size_annotations(deployment: Deployment) -> Mapping[str, str]:
-    """How large the Deployment was when a ReplicaSet was scaled, for the next time it is."""
+    """Annotations that record the Deployment's size when a ReplicaSet is scaled."""
     bounds = bounds_of(deployment)
     return {
         names.DESIRED_REPLICAS: str(bounds.desired),
@@ -166,7 +166,7 @@ class RollingLimits:
 
 
 def new_size(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> int:
-    """How many pods the new ReplicaSet may ask for now."""
+    """Replicas that the new ReplicaSet may have now."""
     if new.wanted >= bounds.desired:
         return bounds.desired
     total = new.wanted + sum(old.wanted for old in olds)

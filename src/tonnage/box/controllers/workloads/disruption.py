@@ -50,7 +50,7 @@ class BudgetCount:
 
     @property
     def allowed(self) -> int:
-        """How many more may go."""
+        """Number of pods that may still be evicted."""
         return max(0, self.healthy - self.desired) if self.expected else 0
 
 
@@ -86,7 +86,7 @@ def _since(text: str) -> float:
 
 
 def status(budget: PodDisruptionBudget, found: BudgetCount, now: float, failure: str = "") -> dict[str, Any]:
-    """What is to be written as its status. failure: why nothing could be counted, "" when it could."""
+    """The status to write. failure: why counting failed, "" if it did not."""
     allowed = 0 if failure else found.allowed
     reason = FAILED if failure else SUFFICIENT if allowed else INSUFFICIENT
     return {
@@ -148,7 +148,7 @@ class DisruptionController:
         return [b.key for b in self._budgets if b.metadata.namespace == namespace]
 
     async def reconcile(self, key: str) -> float | None:
-        """Count, and write what changed. May be repeated. Raises TonnageError."""
+        """Count, and write changes. Idempotent. Raises TonnageError."""
         budget, now = self._budgets.get(key), self._clock.time()
         if budget is None or budget.metadata.deleting:
             return None

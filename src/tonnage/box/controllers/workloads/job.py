@@ -54,7 +54,7 @@ class JobController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Count, decide, write the status, then let the pods follow. May be repeated. Raises TonnageError."""
+        """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""
         job = self._jobs.get(key)
         if job is None or job.metadata.deleting:
             await self._let_go(key)
@@ -105,7 +105,7 @@ class JobController:
             )
 
     async def _let_go(self, key: str) -> None:
-        """Of a Job that is gone or going nothing is counted any more: its pods must not be held."""
+        """Remove the finalizers of pods of a deleted Job, which are not counted any more."""
         for pod in list(self._pod_cache):
             if is_tracked(pod) and key in (*_owners(pod), *_left_behind(pod)):
                 await self._release(pod)

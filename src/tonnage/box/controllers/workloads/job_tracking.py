@@ -78,12 +78,12 @@ class JobCount:
 
     @property
     def all_succeeded(self) -> int:
-        """Those that ended well, counted or not."""
+        """Succeeded pods, counted or not."""
         return self.succeeded + len(self.uncounted.succeeded)
 
     @property
     def all_failed(self) -> int:
-        """Those that failed, counted or not."""
+        """Failed pods, counted or not."""
         return self.failed + len(self.uncounted.failed)
 
 

@@ -56,7 +56,7 @@ def plan(wanted: int, pods: Sequence[Pod], crowd: Counter[str] | None = None) ->
 
 
 def status(replica_set: ReplicaSet, pods: Sequence[Pod], now: float, failure: TonnageError | None) -> dict[str, Any]:
-    """What is to be written as its status."""
+    """The status to write."""
     active = [pod for pod in pods if is_active(pod)]
     labels = template_meta(replica_set.spec.template).labels.items()
     min_ready = replica_set.spec.min_ready_seconds
@@ -113,7 +113,7 @@ class ReplicaSetController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Make or delete what is missing or too much, then write the status. May be repeated. Raises TonnageError."""
+        """Create missing or delete surplus pods, then write the status. Idempotent. Raises TonnageError."""
         replica_set = self._sets.get(key)
         if replica_set is None:
             return None

@@ -62,7 +62,7 @@ class StatefulSetController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Do what may be done now, then write the status. May be repeated. Raises TonnageError."""
+        """Do the next step, then write the status. Idempotent. Raises TonnageError."""
         stateful = self._sets.get(key)
         if stateful is None:
             return None

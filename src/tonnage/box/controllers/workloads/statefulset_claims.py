@@ -71,7 +71,7 @@ def owners(
 
 
 def is_stale(claim: PersistentVolumeClaim, pod_name: str) -> bool:
-    """Whether the claim goes with an earlier pod of that name, which is gone: nothing new may use it."""
+    """Whether the claim belongs to a deleted earlier pod of that name; a new pod must not use it."""
     return claim.metadata.deleting or any(_is_pod(ref, pod_name) for ref in claim.metadata.owner_references)
 
 
@@ -109,7 +109,7 @@ class Claims:
         self._events.normal(about, "SuccessfulCreate", f"Created claim: {name}")
 
     async def set_owners(self, stateful: StatefulSet, pod: Pod, *, wanted: bool) -> None:
-        """Give the claims of a pod the owners that the retention policy asks for. May be repeated. Raises ApiError."""
+        """Set owners of a pod's claims by the retention policy. Idempotent. Raises ApiError."""
         for name in claim_names(stateful, pod.metadata.name).values():
             claim = self._claims.get(f"{stateful.metadata.namespace}/{name}")
             if claim is None or claim.metadata.deleting:

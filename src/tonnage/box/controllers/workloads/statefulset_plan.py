@@ -67,7 +67,7 @@ def revision_of(pod: Pod) -> str:
 
 
 def plan(stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, now: float) -> StatefulSetPlan:
-    """What is to be done now. Nothing: what there is must change by itself, or all is well."""
+    """The next step. Empty: the pods must change by themselves, or all is done."""
     if stateful.metadata.deleting:
         return StatefulSetPlan()
     there = numbered(stateful, pods)
@@ -108,7 +108,7 @@ class _Look:
         return is_available(pod, self.stateful.spec.min_ready_seconds, self.now)
 
     def revision_for(self, number: int) -> str:
-        """Pods below the partition stay with the old template, also when they are made anew."""
+        """The revision of a pod: below the partition the old one, also for recreated pods."""
         strategy = self.stateful.spec.update_strategy
         held = strategy.type != ON_DELETE and number < self.first_updated()
         return self.revisions.current if held else self.revisions.update
@@ -161,7 +161,7 @@ class _Look:
 def status(
     stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, now: float, collisions: int | None
 ) -> dict[str, Any]:
-    """What is to be written as its status."""
+    """The status to write."""
     every = list(numbered(stateful, pods).values())
     ready = [pod for pod in every if pod.status.phase == "Running" and is_ready(pod) and not pod.metadata.deleting]
     staying = [pod for pod in every if not pod.metadata.deleting]
@@ -184,7 +184,7 @@ def status(
 
 
 def present(stateful: StatefulSet) -> dict[str, Any]:
-    """The status that it has, in the form of status()."""
+    """The current status, in the form of status()."""
     found = stateful.status
     shown = {
         "observedGeneration": found.observed_generation,

@@ -69,7 +69,7 @@ class BubblewrapRuntime:
 
     @staticmethod
     def missing(program: str = "bwrap") -> list[str]:
-        """What this machine lacks to run containers; empty when all is there."""
+        """What this machine lacks to run containers; empty if nothing."""
         lacks = [] if os.geteuid() == 0 else ["root"]
         if shutil.which(program) is None:
             lacks.append(f"{program} (package bubblewrap)")
@@ -188,7 +188,7 @@ class BubblewrapRuntime:
         self._processes.clear()
 
     def mounts(self, spec: ContainerSpec) -> list[Bind]:
-        """Where the container sees its volumes. Makes the bind mounts of subPaths. Raises Invalid, Unsupported."""
+        """Volume mounts of the container. Makes the bind mounts of subPaths. Raises Invalid, Unsupported."""
         binds = []
         for index, mount in enumerate(spec.container.volume_mounts):
             binds.append(self._mount(spec, mount, index))
@@ -262,7 +262,7 @@ class _Plan:
         return binds, options, rootfs.command(self._who, variables, argv, working_dir=working_dir)
 
     def _make(self) -> None:
-        """The container's folder, fresh; those of older attempts go."""
+        """Create the container's folder; removes those of older attempts."""
         attempt = self._spec.attempt
         if os.path.isdir(self._folder):
             _discard(self._folder)

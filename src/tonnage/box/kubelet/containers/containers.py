@@ -132,7 +132,7 @@ class Containers:
                 self._remember(run, status)
 
     def orphans(self, found: list[FoundProcess]) -> None:
-        """Take over containers of a pod whose object is gone: only their end matters."""
+        """Take over containers of a pod whose object is deleted, to watch their end."""
         self.inits, self.mains = [], [Run(Container(name=one.name), process=one.process) for one in found]
 
     def exited(self) -> None:
@@ -159,7 +159,7 @@ class Containers:
         run.attempt = status.restart_count
 
     async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
-        """Start what is to be started; returns the seconds after which to look again, None when an end will wake us."""
+        """Start what should run; returns the seconds until the next sync, None to wait for a container's end."""
         for run in self.inits:
             if run.sidecar:
                 await self._ensure(run, volumes)
@@ -257,7 +257,7 @@ class Containers:
         self.tell("Warning", "Failed", f"Error: {failure}")
 
     def stop(self, grace: float) -> bool:
-        """Stop all, sidecars after the others; whether all have ended. Returns at once, may be repeated."""
+        """Stop all, sidecars last; returns at once whether all have ended. Idempotent."""
         self.finishing = True
         if running := [run for run in self.all if run.running and not run.sidecar]:
             for run in running:

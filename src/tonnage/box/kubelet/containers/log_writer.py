@@ -125,7 +125,7 @@ class LogPump:
         return True
 
     def finish(self) -> None:
-        """The container has ended: move the rest and close. May be repeated."""
+        """The container has ended: move the rest and close. Idempotent."""
         for fd, lines in self._streams.items():
             while self._read(fd):
                 continue
@@ -134,7 +134,7 @@ class LogPump:
         self.close()
 
     def close(self) -> None:
-        """Stop reading; what is in the pipes stays there. May be repeated."""
+        """Stop reading; what is in the pipes stays there. Idempotent."""
         if not self._streams:
             return
         for fd in self._streams:

@@ -153,7 +153,7 @@ class ContainerProcess:
         self._on_exit()
 
     def read_end(self, code: int | None) -> Ended:
-        """How it ended: by bwrap's word, or by its own exit code when it could not say."""
+        """How it ended: from bwrap, else from its own exit code."""
         _, told = read_status(self.folder)
         at = self._clock.time()
         with suppress(OSError):

@@ -93,10 +93,10 @@ class Runtime(Protocol):
         """Find the containers of a pod after a start of the kubelet; the last attempt of each comes last."""
 
     async def clean(self, uid: str) -> None:
-        """Take away what keeps volumes of a pod busy after its containers have ended. May be repeated."""
+        """Remove what keeps volumes of a pod busy after its containers have ended. Idempotent."""
 
     async def forget(self, pod: Pod | None, uid: str) -> None:
-        """Remove all that is left of a pod, logs too. May be repeated."""
+        """Remove all files of a pod, logs too. Idempotent."""
 
     async def close(self) -> None:
         """Stop watching; containers run on."""
@@ -142,7 +142,7 @@ class NoneRuntime:
         return process
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
-        """What the API server says is so."""
+        """Trust the API server's status."""
         if pod is None:
             return []
         found = []

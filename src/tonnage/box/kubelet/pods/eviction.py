@@ -77,7 +77,7 @@ def _pod_limit(pod: Pod) -> Quantity | None:
 
 
 def excess(pod: Pod, paths: Paths, measure: Measure) -> str:
-    """What a pod has too much of, in the kubelet's words; "" when it keeps to its limits. Blocking. Raises OSError."""
+    """The exceeded limit of a pod, in the kubelet's words; "" for none. Blocking. Raises OSError."""
     uid = pod.metadata.uid
     for name, size in _limited_volumes(pod):
         if measure(paths.volume(uid, EMPTY_DIR, name), size.value) > size.value:
@@ -168,7 +168,7 @@ class EvictionManager:
     _background: Background = field(default_factory=lambda: Background("evictions"))
 
     def hold(self, pod: Pod) -> None:
-        """Begin to measure a pod if it has a limit, and to guard the disk. May be repeated."""
+        """Begin to measure a pod if it has a limit, and to watch the disk. Idempotent."""
         uid = pod.metadata.uid
         if uid in self._pods or self._closing.is_set():
             return
@@ -184,7 +184,7 @@ class EvictionManager:
         self._tasks[uid] = self._background.start(self._watch(pod), f"measure {pod.key}")
 
     def release(self, uid: str) -> None:
-        """End measuring a pod. May be repeated."""
+        """End measuring a pod. Idempotent."""
         self._pods.pop(uid, None)
         if (task := self._tasks.pop(uid, None)) is not None:
             task.cancel()
@@ -193,7 +193,7 @@ class EvictionManager:
             self._guard = None
 
     async def close(self) -> None:
-        """End all. May be repeated."""
+        """End all. Idempotent."""
         self._closing.set()
         self._tasks.clear()
         self._pods.clear()

@@ -43,7 +43,7 @@ _PRESSED = tuple(
 
 
 def machine(root: Path, *, pods: int = 110) -> dict[str, str]:
-    """What this machine has, as allocatable quantities; ephemeral-storage is the size of the disk below root."""
+    """Allocatable quantities of this machine; ephemeral-storage is the size of the disk below root."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": str(os.cpu_count() or 1),
@@ -97,7 +97,7 @@ class NodeObject:
         self._clock = clock
 
     async def register(self) -> Node:
-        """Make the Node or bring it up to date. May be repeated. Raises ApiError."""
+        """Create or update the Node. Idempotent. Raises ApiError."""
         try:
             node = await self._client.get(NODES, self._name)
         except ApiNotFound:

@@ -28,7 +28,7 @@ class PodRecord:
 
 
 def not_done(pod: Pod) -> list[str]:
-    """What a pod asks for and this kubelet leaves out, though the pod runs."""
+    """Fields of a pod that this kubelet ignores, though the pod runs."""
     found = []
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         parts = {

@@ -103,7 +103,7 @@ class PodWorkers:
                 yield uid
 
     def recover(self) -> None:
-        """Before run(), with the informer synced or not: learn of pods from disk, also of those that are no more."""
+        """Learn of pods from disk, also of deleted ones. Call it before run(), with the informer synced or not."""
         found = _listdir(self._paths.pods)
         self._volumes.csi.recover(found)
         for uid in found:
@@ -193,7 +193,7 @@ class PodWorkers:
         self.controller.enqueue(uid)
 
     async def _evict(self, record: PodRecord) -> float | None:
-        """End the containers, then the pod has failed; its object stays. A kubelet that is killed begins anew."""
+        """End the containers, then mark the pod Failed; its object stays. Resumed after a restart of the kubelet."""
         assert record.containers is not None
         if not record.containers.stop(_EVICTION_GRACE):
             return None
@@ -263,7 +263,7 @@ class PodWorkers:
                 del self._waiting[topic]
 
     def wake(self, topic: str) -> None:
-        """Look again, now, at the pods that wait for `claim <ns>/<name>` or `driver <name>`."""
+        """Reconcile the pods that wait for `claim <ns>/<name>` or `driver <name>`."""
         self._wakes += 1
         if not self._mounts:
             self._heard.clear()
@@ -328,7 +328,7 @@ class PodWorkers:
             return
 
     async def _vanish(self, record: PodRecord) -> float | None:
-        """The object is gone: end all at once and forget the pod."""
+        """The object is deleted: end everything at once and forget the pod."""
         assert record.containers is not None
         if not record.containers.stop(0.0):
             return None
@@ -341,7 +341,7 @@ class PodWorkers:
         return None
 
     async def _rest(self, record: PodRecord, pod: Pod) -> float | None:
-        """Succeeded or Failed: nothing runs, volumes are down, logs stay until the object goes."""
+        """Succeeded or Failed: nothing runs, volumes are unmounted, logs stay until the object is deleted."""
         assert record.containers is not None
         if record.containers.stop(grace_of(pod)):
             await self._down(record)

@@ -54,7 +54,7 @@ class FileVolumes:
         self._root = os.geteuid() == 0
 
     async def mount(self, pod: Pod, volume: Volume) -> str:
-        """Make the volume and return its path. May be repeated. Raises Invalid, NotFound, Unsupported, HostError."""
+        """Create the volume and return its path. Idempotent. Raises Invalid, NotFound, Unsupported, HostError."""
         if volume.host_path is not None:
             return host_path(volume.host_path.path, volume.host_path.type)
         if volume.empty_dir is not None:
@@ -146,7 +146,7 @@ class FileVolumes:
         return pick(keys, items, mode, optional=optional)
 
     def unmount(self, uid: str) -> None:
-        """Take away the tmpfs of a pod's volumes; what lies on disk stays. Blocking. Raises HostError, Precondition."""
+        """Unmount the tmpfs of a pod's volumes; files on disk stay. Blocking. Raises HostError, Precondition."""
         for plugin in PLUGINS:
             folder = self._paths.volumes(uid, plugin)
             for name in _names(folder):

@@ -63,7 +63,7 @@ class Plugins:
                 await inotify.wait()
 
     def _look(self, inotify: Inotify) -> None:
-        """Compare the sockets that are there with those we know."""
+        """Compare the existing sockets with the known ones."""
         found: dict[str, Identity] = dict(_sockets(self._registry, inotify))
         for path in found.keys() | self._sockets.keys():
             if found.get(path) != self._sockets.get(path):
@@ -100,7 +100,7 @@ class Plugins:
             registrar.close()
 
     def _check_version(self, name: str, version: tuple[int, ...], path: str) -> None:
-        """Of two sockets with the same driver name the higher version wins."""
+        """Reject the lower version of two sockets with the same driver name."""
         other = self._drivers.find(name)
         taken = any(driver == name for at, (_, driver) in self._registered.items() if at != path)
         if other is not None and taken and other.version > version:

@@ -100,7 +100,7 @@ def _make(root: int, path: str) -> None:
 
 
 def bind(volume: str, path: str, target: str, *, read_only: bool) -> str:
-    """Show what path means inside volume at target, which is made; returns target. May be repeated."""
+    """Bind-mount path inside volume at target, which is created; returns target. Idempotent."""
     if mounts.is_mount(target):
         return target
     with opened(volume, path) as fd:

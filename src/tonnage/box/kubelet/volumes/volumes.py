@@ -98,7 +98,7 @@ class VolumeManager:
         self._warned: set[str] = set()
 
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
-        """Mount what is not yet mounted and return all volumes by name. May be repeated. Raises VolumesFailed."""
+        """Mount what is not yet mounted and return all volumes by name. Idempotent. Raises VolumesFailed."""
         uid = pod.metadata.uid
         done = self._mounted.get(uid)
         known = done is not None or os.path.isdir(self._paths.pod(uid))
@@ -294,11 +294,7 @@ class VolumeManager:
         return {key: value.decode(errors="surrogateescape") for key, value in found.items()}
 
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
-        """Take all away from a pod, by what is on disk; its containers have ended. May be repeated.
-
-        keep_files: what lies in emptyDirs and inline volumes stays (the kubelet stops, the pod goes on later); inline
-        volumes stay mounted, as their drivers know no other way. Raises TonnageError.
-        """
+        """Unmount all volumes of a pod, as recorded on disk; its containers have ended. Idempotent."""
         await self.csi.unmount(uid, keep_inline=keep_files)
         if keep_files:
             await asyncio.to_thread(self._files.unmount, uid)
