@@ -45,7 +45,7 @@ def clean(data: DataFolder) -> None:
             asyncio.run(_end_containers(node / "kubelet"))
         except TonnageError as failure:
             reasons.append(str(failure))
-    for target in reversed(list(_mounts(data))):  # what was mounted last lies on top
+    for target in reversed(list(_mounts(data))):  # the latest mount is on top
         try:
             mount.umount(target)
         except TonnageError as failure:

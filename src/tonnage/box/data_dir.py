@@ -167,7 +167,7 @@ class DataFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take()
-            self._check_ours()  # again: until now another process may have changed what lies there
+            self._check_ours()  # again: until now another process may have changed the folder
             self.path.chmod(0o700)
             self.is_new = not self.exists()
             if self.is_new:
@@ -207,7 +207,7 @@ class DataFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the folder while the body runs. Raises Busy when another process uses it."""
-        with suppress(OSError):  # on a read-only disk nobody can take it
+        with suppress(OSError):  # on a read-only disk no process can lock it
             self._take(running=False)
         try:
             yield
@@ -325,7 +325,7 @@ class DataFolder:
     def _empty(self, keep: Sequence[Path] = ()) -> None:
         last = (self._marker, self._lock_file)  # a purge that is killed can be repeated, and is alone until its end
         try:
-            # The database goes after what says that there was one: else the next start takes it for lost.
+            # Delete the database after the marker, or else the next start reports the database as lost.
             for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.startswith(self.state.name), entry)):
                 if entry not in (*last, *keep) and entry.name != _LOST:
                     tree.remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

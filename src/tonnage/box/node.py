@@ -154,7 +154,7 @@ class BoxNode:
         except Exception:
             if not self.kubelet.ready.is_set():
                 raise
-            log.exception("kubelet failed, starting it again node=%s", self.name)
+            log.exception("kubelet failed, restarting it node=%s", self.name)
             await supervise(f"kubelet {self.name}", self.kubelet.run)
 
     def _link_registry(self) -> None:
@@ -162,7 +162,7 @@ class BoxNode:
         usual = self._usual_registry
         usual.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if usual.is_dir() and not usual.is_symlink():
-            return  # somebody made it and may have put things there
+            return  # it existed before and may have content
         usual.unlink(missing_ok=True)
         usual.symlink_to(self._registry)
 
@@ -181,7 +181,7 @@ class BoxNode:
             await asyncio.wait_for(done.wait(), _READY_SECONDS)
         except TimeoutError:
             missing = ", ".join(sorted(self._unpublished()))
-            raise HostError(f"node {self.name} says nothing of classes {missing}: see the log") from None
+            raise HostError(f"node {self.name} publishes no capacity for classes {missing}: see the log") from None
 
     def _unpublished(self) -> set[str]:
         """Classes of this node's drivers for which it has published nothing."""

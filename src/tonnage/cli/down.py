@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         out.line("the cluster has ended")
     else:
         out.line(f"no cluster runs in {data.path}")
-    with data.held():  # nobody starts the cluster under our hands
+    with data.held():  # no other process can start the cluster meanwhile
         if options.purge:
             remove(data)
             out.line(f"removed {data.path} with its objects and volumes")

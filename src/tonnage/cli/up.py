@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
     except TonnageError as failure:
         if stream is not None and not stream.closed:
-            # The log, where it goes too, may be on the very disk that is full.
+            # The log file may be on the full disk.
             stream.write(_FAILED + " ".join(str(failure).split()) + "\n")
             stream.close()
         raise
@@ -161,7 +161,7 @@ def _tell(box: Box, plan_: BoxPlan, out: Output, seconds: float, *, detached: bo
         return
     out.line(f"`tonnage down{data}` ends it, `tonnage down --purge{data}` removes its volumes too.")
     out.line(f"Log: {box.data.log}")
-    # From here on there is no reader: what was told so far is what the waiting parent shows.
+    # From here on there is no reader: the waiting parent shows the output so far.
     stream = out.stream
     stream.write(_READY)
     stream.close()
@@ -192,7 +192,7 @@ def _detach(data: DataFolder, arguments: list[str]) -> int:
                 return code
             try:
                 print(line, end="", flush=True)
-            except BrokenPipeError:  # `| head`: nobody reads on, and the cluster starts all the same
+            except BrokenPipeError:  # `| head` has closed the pipe; the cluster starts anyway
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     code = child.wait()
     sys.stderr.write(data.log.read_text(errors="replace")[position:] if data.log.exists() else "")

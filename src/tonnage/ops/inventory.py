@@ -168,7 +168,7 @@ class _Open:
 
     def __init__(self, config: PoolConfig) -> None:
         self._config = config
-        # Without a size of the thin pool: one that is missing is told, not made.
+        # Without a size of the thin pool: a missing one is reported, not created.
         self._pool = pool_config.make(replace(config, thin_size=0))
 
     async def __aenter__(self) -> Pool:

@@ -199,7 +199,7 @@ def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
 def _limits(volume: PoolVolume) -> IoLimits:
     try:
         return io_limits_of(volume.effective)
-    except Invalid:  # of a record that somebody changed by hand: the driver says so where it matters
+    except Invalid:  # of a record that was changed by hand: the driver reports it where it matters
         return IoLimits()
 
 

@@ -67,7 +67,7 @@ class EphemeralController:
         EPHEMERAL_CREATED.inc()
         try:
             return await self._client.create(CLAIMS, claim_of(pod, volume), pod.metadata.namespace)
-        except ApiAlreadyExists:  # our cache is behind: made by us before a crash, or by somebody else
+        except ApiAlreadyExists:  # stale cache: we created it before a crash, or another client did
             return await self._client.get(CLAIMS, name, pod.metadata.namespace)
         except TonnageError as failure:
             EPHEMERAL_FAILED.inc()

@@ -77,7 +77,7 @@ class GarbageCollector:
         policy = "Background"
         if WAITING in states.values() and dependents:
             policy = "Foreground"
-            # Those that we wait for wait for us: one of a circle must let go.
+            # A cycle of blocking owners: one of them must stop waiting.
             if any((d := self._owners.find(uid)) and d.waits_for_dependents for uid in dependents):
                 found = OwnerLookup(kind, await self._unblock(found))
         elif names.ORPHAN in obj.metadata.finalizers:

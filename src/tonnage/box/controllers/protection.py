@@ -130,7 +130,7 @@ class _PodLists:
         async with self._locks.hold(namespace):
             begun, pods = self._last.get(namespace, (0, []))
             if begun < mine:
-                await asyncio.sleep(0)  # those who are about to ask may share this one
+                await asyncio.sleep(0)  # callers that are about to ask may share this LIST
                 begun = self._asked
                 pods = (await self._client.list(PODS, namespace)).items
                 self._last[namespace] = (begun, pods)

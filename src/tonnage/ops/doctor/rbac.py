@@ -78,7 +78,7 @@ def _of(role: Mapping[str, Any]) -> Iterator[Right]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
-                    # list and watch of a single name: told by a field selector, which a review calls a name as well.
+                    # list and watch of a single name use a field selector, which a review takes as a name as well.
                     for name in rule.get("resourceNames", [""]):
                         yield Right(verb, group, resource, name, where)
 

@@ -62,7 +62,7 @@ class Kubelets:
             return
         if self._completes(pod):
             await self._write(pod, "Succeeded", ready=False)
-        else:  # whoever made it takes it away, or makes another
+        else:  # its creator deletes or replaces it
             with suppress(ApiNotFound, ApiConflict):
                 await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
 

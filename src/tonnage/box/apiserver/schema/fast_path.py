@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta
 from tonnage.box.apiserver.schema import schemas
 
 _SOME = Meta(min_length=1)
-# A type that no JSON value has: fields that are left out when false are never there in normal form, or need a look.
+# A type that no JSON value has: fields omitted when false are absent in normal form, or need the slow path.
 _NEVER = Annotated[str, Meta(max_length=0, min_length=1)]
 # Amounts whose canonical form can be told by looking: small numbers, and large ones that the next suffix does not
 # divide (last three digits that 8 does not divide, so neither does 1024; for decimal suffixes, other than 000).

@@ -134,7 +134,7 @@ class HttpShell:
             await server.unauthenticated.room()
             try:
                 accepted, _ = await loop.sock_accept(listening)
-            except OSError as error:  # the client has gone already, or there are no descriptors left
+            except OSError as error:  # the client has disconnected, or there are no descriptors left
                 if error.errno in _EXHAUSTED:
                     log.warning("cannot accept a connection: %s", error.strerror)
                     server.unauthenticated.abort_oldest()
@@ -202,7 +202,7 @@ class HttpShell:
             if request.transport is not None:
                 request.transport.abort()
         except ConnectionError:
-            log.debug("the client of an answer has gone")
+            log.debug("client disconnected during an answer")
         finally:
             self.answers.end(sending)
         return response
@@ -224,7 +224,7 @@ class HttpShell:
             with suppress(ConnectionError):
                 await response.write_eof()
         except ConnectionError:
-            log.debug("watcher has gone")
+            log.debug("watch client disconnected")
         finally:
             self._hub.close(watcher)
         return response

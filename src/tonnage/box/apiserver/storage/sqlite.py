@@ -176,10 +176,10 @@ class SqliteStore(MemoryStore):
         self._waiting.append(write)
         if not self._writing:
             self._writing = True
-            loop.call_soon(self._commit)  # whoever else writes in this turn of the loop joins
+            loop.call_soon(self._commit)  # other writes of this turn of the loop join
         try:
             await asyncio.shield(write.done)
-        except asyncio.CancelledError:  # the write goes on: who holds locks over it must not let them go before
+        except asyncio.CancelledError:  # the write continues: the caller must not release its locks before it ends
             await asyncio.wait((write.done,))
             raise
         except Exhausted:
@@ -225,7 +225,7 @@ class SqliteStore(MemoryStore):
                 write.done.set_result(None)
             else:
                 write.done.set_exception(_clear(error, self._path))
-                write.done.exception()  # nobody may be waiting any more: that is no reason to complain
+                write.done.exception()  # the waiter may be cancelled: prevents asyncio's warning
         if self._waiting:
             self._commit()
         else:
@@ -416,7 +416,7 @@ class _File:
         """Allocate bytes for the database; whether the disk had them."""
         try:
             os.posix_fallocate(self._descriptor, self._allocated, -(-more // _STEP) * _STEP)
-        except OSError:  # no space, or a disk that fails: the write says which
+        except OSError:  # no space, or a failing disk: the write reports which
             return False
         self._bound()
         return True

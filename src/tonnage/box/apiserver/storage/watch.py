@@ -137,7 +137,7 @@ class Buffers:
         """full is called when there are more than BUFFERS_BYTES."""
         self.total = 0
         self._full = full
-        self._waiting: dict[int, int] = {}  # by id(): who counts a line keeps a reference to it
+        self._waiting: dict[int, int] = {}  # by id(): each counting watcher holds a reference to the line
 
     def add(self, data: bytes) -> None:
         """One more watcher holds data."""
@@ -427,7 +427,7 @@ class Hub:
             return
         try:
             data = encode_change(watcher, event, lines)
-        except Exception:  # an object that cannot be shown in this shape: the client must look for itself
+        except Exception:  # the object cannot be encoded in this shape: the client must read again
             log.exception("watch failed collection=%s shape=%s", watcher.filter.collection, watcher.shape.name)
             watcher.close()
             self._remove(watcher)

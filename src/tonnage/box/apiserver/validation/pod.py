@@ -53,7 +53,7 @@ def template(template: Obj, path: str) -> Faults:
 
 def _spec(faults: Faults, pod: Obj) -> None:
     spec = pod["spec"]
-    if b"\\u0000" in msgspec.json.encode(spec):  # hardly ever, and much faster than to look at each text
+    if b"\\u0000" in msgspec.json.encode(spec):  # rare, and much faster than a check of each string
         _no_nul(faults, spec, "spec")
     known = volumes(faults, pod["metadata"].get("name", ""), spec.get("volumes") or [], "spec.volumes")
     containers(faults, spec, known)

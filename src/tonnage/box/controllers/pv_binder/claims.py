@@ -88,7 +88,7 @@ class ClaimSync:
             return None
         left = view.waits.left(claim.metadata.uid, view.quiet)
         if left and self._placed_by_capacity(claim, storage_class):
-            return left  # who picks the node writes these annotations too, in the same patch
+            return left  # the scheduler writes these annotations in the same patch as the node
         marks = {names.STORAGE_PROVISIONER: provisioner, names.BETA_STORAGE_PROVISIONER: provisioner}
         await change(view.client, CLAIMS, claim, lambda now: _annotate(now, marks))
         if left:

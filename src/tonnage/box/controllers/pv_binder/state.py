@@ -98,7 +98,7 @@ class BinderView:
         self.taken[name] = sys.maxsize
         try:
             _, bound = await bind(self.client, claim, volume, clock=self.clock)
-        except Precondition:  # somebody was faster and the cache will say so: choose anew
+        except Precondition:  # another writer was faster, and the cache will show it: choose again
             self.taken.pop(name, None)
             return _STALE_SECONDS
         except BaseException:

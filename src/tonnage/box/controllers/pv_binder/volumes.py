@@ -34,7 +34,7 @@ class VolumeSync:
             await self._release(volume)
             return None
         if not claim.spec.volume_name:
-            return None  # binding it is the claim's step, and the claim was told of when the volume was
+            return None  # binding is the claim's step, and the volume's event queued the claim
         if claim.spec.volume_name != volume.metadata.name:
             await self._unneeded(volume)
             return None

@@ -91,7 +91,7 @@ class _Look:
                 continue
             if pod is None:
                 create.append((number, self.revision_for(number)))
-            elif pod.terminated and not pod.metadata.deleting:  # it is made anew when it is gone
+            elif pod.terminated and not pod.metadata.deleting:  # recreated after its deletion
                 delete.append(pod)
             if in_order:
                 return StatefulSetPlan(create, delete)

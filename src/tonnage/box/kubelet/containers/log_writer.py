@@ -117,7 +117,7 @@ class LogPump:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
             return False
-        if not data:  # all ends are closed: nobody will write any more
+        if not data:  # all writing ends are closed
             self._unwatch(fd)
             return False
         if lines := self._streams[fd].feed(data, stamp(self._now())):

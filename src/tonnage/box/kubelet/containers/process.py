@@ -238,4 +238,4 @@ class ContainerProcess:
         if self._pump is not None:
             self._pump.close()
         if self._child is not None:
-            self._child.returncode = 0  # it goes on without a parent that waits: no warning about that
+            self._child.returncode = 0  # it runs on without a waiting parent: prevents Popen's warning

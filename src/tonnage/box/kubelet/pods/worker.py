@@ -72,7 +72,7 @@ class PodWorkers:
         self._records: dict[str, PodRecord] = {}
         self._waiting: dict[str, set[str]] = {}
         """uids of pods by what they wait for: `claim <ns>/<name>`, `driver <name>`."""
-        # Wakes that came while pods were being mounted: topic -> number, so that none is lost between look and wait.
+        # Wakes during mounts: topic -> number, so that none is lost between check and wait.
         self._heard: dict[str, int] = {}
         self._wakes = 0
         self._mounts = 0
@@ -156,7 +156,7 @@ class PodWorkers:
             return None
         if record.evicted:
             return await self._evict(record)
-        if record.containers.finishing:  # over, but the watch has not yet told us of our own status
+        if record.containers.finishing:  # over, but the watch has not shown our own status yet
             await self._write(record)
             return await self._rest(record, pod)
         if not record.started and (left_out := not_done(pod)):
@@ -177,7 +177,7 @@ class PodWorkers:
         after = await record.containers.sync(record.volumes)
         if self._runtime.name != "none":
             self.evictions.hold(pod)
-        over = record.containers.over  # what ends while the status is written brings another look, and another status
+        over = record.containers.over  # an end during the write causes another reconcile and another status
         await self._write(record)
         if over and record.containers.stop(grace_of(pod)):
             await self._down(record)
@@ -298,7 +298,7 @@ class PodWorkers:
                 subresource="status",
                 uid=record.uid,
             )
-        except (ApiNotFound, ApiConflict) as failure:  # the pod is gone or another one: the watch will tell
+        except (ApiNotFound, ApiConflict) as failure:  # the pod was deleted or replaced: the watch will show it
             log.debug("status not written pod=%s error=%s", pod.key, failure)
             return
         record.written = status

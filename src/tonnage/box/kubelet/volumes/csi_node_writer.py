@@ -57,7 +57,7 @@ class NodeInfoWriter:
                 await self._write_csinode(driver, None, None)
                 await _repeat(lambda: self._patch_node(driver, None))
             except ApiNotFound:
-                return  # the node is gone, and with it the entries
+                return  # the node is deleted, and its entries with it
 
     async def _write_node(self, driver: str, info: NodeInfo) -> Node:
         return await _repeat(lambda: self._patch_node(driver, info))

@@ -175,7 +175,7 @@ class CsiMounts:
         mode = EPHEMERAL if volume.inline else PERSISTENT
         data = VolumeData(volume.driver, volume.handle, volume.spec, self._node, volume_lifecycle_mode=mode)
         if make_folder(folder) or _read(folder, anyway=True) != data:
-            # Nothing but this file tells of an inline volume once the pod is gone, so it must outlive a power cut.
+            # This file is the only record of an inline volume once the pod is deleted, so it must be durable.
             vol_data.save(folder, data, durable=volume.inline)
 
     def _link(self, uid: str, spec: str, target: str) -> None:
@@ -277,7 +277,7 @@ class CsiMounts:
         for uid in uids:
             try:
                 self._recover(uid)
-            except TonnageError as failure:  # told again as an Event when this pod, and only this, is taken down
+            except TonnageError as failure:  # reported again as an Event in the tear-down of this pod only
                 log.error("volumes of a pod cannot be read pod=%s error=%s", uid, failure)
 
     def _recover(self, uid: str) -> None:

@@ -279,7 +279,7 @@ class VolumeManager:
             raise MountFailed(f"{prefix}driver {driver} wants service account tokens (tokenRequests): not offered here")
         if spec.requires_republish and driver not in self._warned:
             self._warned.add(driver)
-            log.warning("volumes are published once only, whatever requiresRepublish says driver=%s", driver)
+            log.warning("volumes are published only once, requiresRepublish is ignored driver=%s", driver)
         return spec
 
     async def _secrets(
