@@ -325,7 +325,7 @@ class DataFolder:
     def _empty(self, keep: Sequence[Path] = ()) -> None:
         last = (self._marker, self._lock_file)  # a purge that is killed can be repeated, and is alone until its end
         try:
-            # Delete the database after the marker, or else the next start reports the database as lost.
+            # Delete the database last: if other content outlives it, the next start reports the database as lost.
             for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.startswith(self.state.name), entry)):
                 if entry not in (*last, *keep) and entry.name != _LOST:
                     tree.remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
